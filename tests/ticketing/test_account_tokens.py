@@ -1,4 +1,4 @@
-"""User tokens: a pair for a name and a password, a new one for an old one."""
+"""User tokens: a pair for an email address and a password, and a new access token for a refresh token."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ def ann(db: None) -> User:
     return User.objects.create_user("ann@example.org", password=PASSWORD)
 
 
-def test_a_name_and_a_password_give_a_pair(api: Api, ann: User) -> None:
+def test_an_email_address_and_a_password_give_a_token_pair(api: Api, ann: User) -> None:
     response = api.post("/auth/token", {"username": "Ann@Example.org ", "password": PASSWORD})
     assert response.status_code == 200
     assert response.headers["Cache-Control"] == "no-store"
@@ -33,18 +33,18 @@ def test_a_name_and_a_password_give_a_pair(api: Api, ann: User) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "credentials",
     [
         {"username": "ann@example.org", "password": "wrong"},
         {"username": "ann@example.org", "password": PASSWORD.upper()},
         {"username": "bob@example.org", "password": PASSWORD},
     ],
 )
-def test_wrong_credentials_are_refused_alike(api: Api, ann: User, given: dict[str, str]) -> None:
-    assert_problem(api.post("/auth/token", given), 401, "credentials-wrong")
+def test_all_wrong_credentials_get_the_same_refusal(api: Api, ann: User, credentials: dict[str, str]) -> None:
+    assert_problem(api.post("/auth/token", credentials), 401, "credentials-wrong")
 
 
-def test_a_closed_account_gets_nothing(api: Api, ann: User) -> None:
+def test_an_inactive_or_deleted_account_gets_no_tokens(api: Api, ann: User) -> None:
     refresh = RefreshToken.for_user(ann)
     User.objects.update(is_active=False)
     assert_problem(api.post("/auth/token", {"username": ann.username, "password": PASSWORD}), 401, "credentials-wrong")
@@ -55,7 +55,7 @@ def test_a_closed_account_gets_nothing(api: Api, ann: User) -> None:
     assert_problem(api.get("/orders", token=str(refresh.access_token)), 401, "token-invalid")
 
 
-def test_only_a_refresh_token_that_is_good_is_taken(api: Api, ann: User) -> None:
+def test_only_a_valid_refresh_token_is_accepted(api: Api, ann: User) -> None:
     old = RefreshToken.for_user(ann)
     old.set_exp(lifetime=timedelta(seconds=-1))
     assert_problem(api.post("/auth/token/refresh", {"refresh": str(old)}), 401, "token-expired")
@@ -63,13 +63,13 @@ def test_only_a_refresh_token_that_is_good_is_taken(api: Api, ann: User) -> None
         assert_problem(api.post("/auth/token/refresh", {"refresh": token}), 401, "token-invalid")
 
 
-def test_an_access_token_that_has_expired_says_so(api: Api, ann: User) -> None:
+def test_an_expired_access_token_is_refused_as_expired(api: Api, ann: User) -> None:
     access = AccessToken.for_user(ann)
     access.set_exp(lifetime=timedelta(seconds=-1))
     assert_problem(api.get("/orders", token=str(access)), 401, "token-expired")
 
 
-def test_a_refresh_token_opens_nothing_else(api: Api, ann: User) -> None:
+def test_a_refresh_token_is_not_an_access_token(api: Api, ann: User) -> None:
     assert_problem(api.get("/orders", token=str(RefreshToken.for_user(ann))), 401, "token-invalid")
 
 
@@ -84,5 +84,5 @@ def test_a_refresh_token_opens_nothing_else(api: Api, ann: User) -> None:
         {"username": "x" * 151, "password": "y" * 1_001, "refresh": "z" * 1_201},
     ],
 )  # fmt: skip
-def test_a_body_that_names_nobody_is_refused(api: Api, db: None, path: str, body: Any) -> None:
+def test_invalid_credentials_are_refused(api: Api, db: None, path: str, body: Any) -> None:
     assert_problem(api.post(path, body), 422, "invalid")

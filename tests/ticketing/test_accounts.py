@@ -1,4 +1,4 @@
-"""Signing up, logging in and out, and going on as a guest."""
+"""Sign-up, log-in, log-out, and continuing as a guest."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ def ann(db: None) -> User:
     return User.objects.create_user("ann@example.org", password=PASSWORD)
 
 
-def who(browser: Client) -> str | None:
+def signed_in_id(browser: Client) -> str | None:
     return browser.session.get("_auth_user_id")
 
 
-def test_an_account_is_made_and_its_owner_logged_in(browser: Client) -> None:
+def test_sign_up_creates_an_account_and_logs_in(browser: Client) -> None:
     response = browser.post(SIGN_UP, {"username": " Ann@Example.ORG ", "password": PASSWORD, "next": "/tickets/"})
     assert (response.status_code, response.url) == (302, "/tickets/")
     user = User.objects.get()
     assert (user.username, user.email) == ("ann@example.org", "ann@example.org")
-    assert who(browser) == str(user.pk)
+    assert signed_in_id(browser) == str(user.pk)
 
 
 @pytest.mark.parametrize(
@@ -44,43 +44,43 @@ def test_an_account_is_made_and_its_owner_logged_in(browser: Client) -> None:
         ({"username": f"{'x' * 150}@example.org", "password": PASSWORD}, "username"),
     ],
 )
-def test_what_is_wrong_with_a_sign_up_is_said_beside_its_field(
-    browser: Client, fields: dict[str, str], field: str
-) -> None:
+def test_a_sign_up_error_is_shown_beside_its_field(browser: Client, fields: dict[str, str], field: str) -> None:
     response = browser.post(SIGN_UP, fields)
     assert response.status_code == 200
     assert list(response.context["form"].errors) == [field]
     assert not User.objects.exists()
 
 
-def test_an_address_has_one_account_whatever_its_capitals(browser: Client, ann: User) -> None:
+def test_an_email_address_has_one_account_regardless_of_case(browser: Client, ann: User) -> None:
     response = browser.post(SIGN_UP, {"username": "ANN@example.org", "password": PASSWORD})
-    assert "log in instead" in response.content.decode()
+    assert "Log in instead" in response.content.decode()
     assert User.objects.count() == 1
 
 
-def test_two_sign_ups_at_once_make_one_account(browser: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The form saw no account; the other sign-up commits; ours meets the unique name."""
+def test_two_concurrent_sign_ups_create_one_account(
+    browser: Client, ann: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The form found no account; the other sign-up commits; ours violates the unique name."""
     monkeypatch.setattr("ticketing.accounts.SignUpForm.clean_username", lambda form: "ann@example.org")
     response = browser.post(SIGN_UP, {"username": "ann@example.org", "password": PASSWORD})
     assert (response.status_code, list(response.context["form"].errors)) == (200, ["username"])
     assert User.objects.count() == 1
-    assert who(browser) is None
+    assert signed_in_id(browser) is None
 
 
-def test_logging_in_and_out(browser: Client, ann: User) -> None:
+def test_log_in_and_log_out(browser: Client, ann: User) -> None:
     response = browser.post(LOG_IN, {"username": "Ann@Example.org", "password": PASSWORD})
     assert (response.status_code, response.url) == (302, "/")
-    assert who(browser) == str(ann.pk)
+    assert signed_in_id(browser) == str(ann.pk)
     assert browser.cookies["signed_in"].value == "1"
     assert "Log out" in browser.get("/accounts/who").content.decode()
-    assert browser.get(LOG_OUT).status_code == 405, "a link in somebody's page logs nobody out"
+    assert browser.get(LOG_OUT).status_code == 405, "a link on another page must not log anyone out"
     assert browser.post(LOG_OUT).status_code == 302
-    assert who(browser) is None
+    assert signed_in_id(browser) is None
     assert browser.cookies["signed_in"].value == ""
 
 
-def test_the_staffs_name_is_no_address_and_logs_in_too(browser: Client, db: None) -> None:
+def test_a_staff_name_that_is_not_an_email_address_can_log_in(browser: Client, db: None) -> None:
     User.objects.create_superuser("Admin", password=PASSWORD)
     assert browser.post(LOG_IN, {"username": "Admin", "password": PASSWORD}).status_code == 302
 
@@ -95,11 +95,11 @@ def test_the_staffs_name_is_no_address_and_logs_in_too(browser: Client, db: None
         {},
     ],
 )
-def test_a_log_in_that_fails_shows_the_form_again(browser: Client, ann: User, fields: dict[str, str]) -> None:
+def test_a_failed_log_in_shows_the_form_again(browser: Client, ann: User, fields: dict[str, str]) -> None:
     response = browser.post(LOG_IN, fields)
     assert response.status_code == 200
     assert response.context["form"].errors
-    assert who(browser) is None
+    assert signed_in_id(browser) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_log_in_that_fails_shows_the_form_again(browser: Client, ann: User, fi
      "\x00//evil.example", "https://testserver.evil.example/", " //evil.example"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
-def test_the_way_on_never_leaves_the_site(browser: Client, ann: User, path: str, target: str) -> None:
+def test_the_next_page_is_always_on_this_site(browser: Client, ann: User, path: str, target: str) -> None:
     page = browser.get(path, {"next": target}).content.decode()
     assert "evil.example" not in page
     assert "javascript:" not in page
@@ -118,14 +118,14 @@ def test_the_way_on_never_leaves_the_site(browser: Client, ann: User, path: str,
 
 
 @pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
-def test_a_guest_may_go_on_where_they_were(browser: Client, db: None, path: str) -> None:
+def test_a_guest_can_continue_on_the_previous_page(browser: Client, db: None, path: str) -> None:
     page = browser.get(path, {"next": "/events/concert/choose"}).content.decode()
     assert 'href="/events/concert/choose">Continue as guest' in page
     assert 'href="/">Continue as guest' in browser.get(path).content.decode()
 
 
 @pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT])
-def test_account_forms_carry_a_token_of_their_own(db: None, path: str) -> None:
+def test_account_forms_need_a_csrf_token(db: None, path: str) -> None:
     strict = Client(enforce_csrf_checks=True, headers={"sec-fetch-site": "same-origin"})
     response: Any = strict.post(path, {"username": "ann@example.org", "password": PASSWORD})
     assert response.status_code == 403
@@ -134,40 +134,40 @@ def test_account_forms_carry_a_token_of_their_own(db: None, path: str) -> None:
 
 @pytest.fixture
 def strict(db: None) -> Client:
-    """A browser whose forms' tokens are checked."""
+    """A browser whose CSRF tokens are checked."""
     return Client(enforce_csrf_checks=True, headers={"sec-fetch-site": "same-origin"})
 
 
 @pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT, "/admin/login/"])
-def test_a_page_that_was_open_too_long_says_so_and_leads_back(strict: Client, path: str) -> None:
+def test_an_expired_form_explains_itself_and_links_back(strict: Client, path: str) -> None:
     came_from = "http://testserver/accounts/log-in?next=/tickets/"
     response: Any = strict.post(path, {"username": "ann@example.org"}, headers={"referer": came_from})
     page = response.content.decode()
     assert response.status_code == 403
-    assert "open too long" in page
+    assert "This page has expired" in page
     assert 'class="site-header"' in page
     assert f'href="{came_from}">Reload the page' in page
     assert "no-store" in response.headers["Cache-Control"]
 
 
-def test_the_way_back_never_leaves_the_site(strict: Client) -> None:
+def test_the_link_back_is_always_on_this_site(strict: Client) -> None:
     response: Any = strict.post(LOG_IN, {}, headers={"referer": "http://evil.example/"})
     assert "evil.example" not in response.content.decode()
     assert 'href="/">See all events' in response.content.decode()
 
 
 @pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
-@pytest.mark.parametrize(("target", "way_on"), [("/tickets/", "/tickets/"), ("//evil.example/", "/"), ("", "/")])
-def test_who_logged_in_elsewhere_goes_on_from_an_old_page(
-    strict: Client, ann: User, path: str, target: str, way_on: str
+@pytest.mark.parametrize(("target", "redirect"), [("/tickets/", "/tickets/"), ("//evil.example/", "/"), ("", "/")])
+def test_a_user_who_logged_in_elsewhere_is_redirected_from_an_expired_form(
+    strict: Client, ann: User, path: str, target: str, redirect: str
 ) -> None:
-    """The log-in page is open in one tab; its owner logs in in another; the first tab is sent then."""
+    """The log-in page is open in one tab; the user logs in in another tab and then submits the first one."""
     strict.force_login(ann)
     response: Any = strict.post(path, {"username": "x", "password": "y", "next": target})
-    assert (response.status_code, response.url) == (302, way_on)
+    assert (response.status_code, response.url) == (302, redirect)
 
 
-def test_a_stale_token_is_a_problem_document_to_the_api(rf: Any) -> None:
+def test_an_expired_token_is_a_problem_document_for_the_api(rf: Any) -> None:
     response = form_is_stale(rf.post("/api/events"))
     assert response.status_code == 403
     assert response.headers["Content-Type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""The staff's site: every list opens, the ledger is read only, and actions call the services."""
+"""The admin site: every list opens, recorded data is read-only, and actions call the services."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_every_list_opens_filters_and_searches(staff: Client, concert: events.Ev
 
 
 @pytest.mark.parametrize("table", READ_ONLY)
-def test_what_services_write_nobody_edits(staff: Client, concert: events.EventView, table: str) -> None:
+def test_rows_written_by_services_are_read_only(staff: Client, concert: events.EventView, table: str) -> None:
     factories.hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     auditor.run_and_record()
     address = table.replace("_", "/", 1)
@@ -70,7 +70,7 @@ def test_what_services_write_nobody_edits(staff: Client, concert: events.EventVi
                 assert staff.post(f"{path}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_releasing_goes_through_the_service_and_says_who(staff: Client, concert: events.EventView) -> None:
+def test_the_release_action_uses_the_service_and_records_the_user(staff: Client, concert: events.EventView) -> None:
     first, second = factories.hold(concert, seats=["hall-A-1"]), factories.hold(concert, seats=["hall-A-2"])
     Reservation.objects.filter(pk=second.id).update(status="paying", pay_deadline=second.expires_at)
     page = act(staff, "reservations/reservation", "release", first.id, second.id).content.decode()
@@ -81,7 +81,7 @@ def test_releasing_goes_through_the_service_and_says_who(staff: Client, concert:
     assert who == f"staff:{User.objects.get().pk}"
 
 
-def test_canceling_takes_the_paying_too_and_leaves_the_sold_to_their_orders(
+def test_the_cancel_action_cancels_paying_reservations_and_keeps_sold_ones(
     staff: Client, concert: events.EventView
 ) -> None:
     paying, sold = factories.hold(concert, seats=["hall-A-1"]), factories.hold(concert, seats=["hall-A-2"])
@@ -97,15 +97,15 @@ def test_canceling_takes_the_paying_too_and_leaves_the_sold_to_their_orders(
 
 
 @pytest.mark.parametrize(
-    ("action", "said"), [("release", "Release these reservations?"), ("cancel", "Cancel these reservations?")]
+    ("action", "question"), [("release", "Release these reservations?"), ("cancel", "Cancel these reservations?")]
 )
-def test_staff_is_asked_before_anything_is_given_back(
-    staff: Client, concert: events.EventView, action: str, said: str
+def test_staff_must_confirm_before_reservations_are_released(
+    staff: Client, concert: events.EventView, action: str, question: str
 ) -> None:
     held, sold = factories.hold(concert, seats=["hall-A-1"]), factories.hold(concert, seats=["hall-A-2"])
     Reservation.objects.filter(pk=sold.id).update(status="confirmed", confirmed_at=clock.now())
     page = act(staff, "reservations/reservation", action, held.id, sold.id, confirmed="").content.decode()
-    assert said in page
+    assert question in page
     assert "1 place for $50.00" in page
     assert "places are free again" in page
     assert "stays: " in page
@@ -114,7 +114,7 @@ def test_staff_is_asked_before_anything_is_given_back(
     assert Reservation.objects.get(pk=held.id).status == "pending_payment"
 
 
-def test_more_than_one_can_read_is_not_asked_about(
+def test_a_selection_that_is_too_long_to_confirm_is_refused(
     staff: Client, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.kernel.admin_lists.CONFIRMED_MAX", 1)
@@ -124,14 +124,14 @@ def test_more_than_one_can_read_is_not_asked_about(
     assert Reservation.objects.filter(status="pending_payment").count() == 2
 
 
-def test_a_visitor_is_taken_out_of_the_line(staff: Client, concert: events.EventView) -> None:
+def test_the_remove_action_removes_a_visitor_from_the_queue(staff: Client, concert: events.EventView) -> None:
     entry = factories.join(concert)
-    for said in ("1 visitor taken out", "0 visitors taken out"):
-        assert said in act(staff, "queue/queueentry", "remove", entry.id).content.decode()
+    for message in ("1 visitor taken out", "0 visitors taken out"):
+        assert message in act(staff, "queue/queueentry", "remove", entry.id).content.decode()
     assert QueueEntry.objects.get(pk=entry.id).status == "left"
 
 
-def test_a_rooms_form_leaves_its_numbers_alone(staff: Client, concert: events.EventView) -> None:
+def test_the_form_of_a_room_does_not_change_its_numbers(staff: Client, concert: events.EventView) -> None:
     form = staff.get(f"/admin/queue/waitingroom/{concert.id}/change/")
     assert form.status_code == 200
     factories.join(concert)
@@ -140,7 +140,7 @@ def test_a_rooms_form_leaves_its_numbers_alone(staff: Client, concert: events.Ev
     assert factories.join(concert).number == 2
 
 
-def test_what_was_given_up_is_due_again(staff: Client) -> None:
+def test_a_message_that_was_given_up_can_be_delivered_again(staff: Client) -> None:
     now = clock.now()
     dead = OutboxMessage.objects.create(
         topic="t", key="k", body={}, created_at=now, available_at=now, attempts=10, dead_at=now
@@ -151,7 +151,7 @@ def test_what_was_given_up_is_due_again(staff: Client) -> None:
     assert (dead.dead_at, dead.attempts) == (None, 0)
 
 
-def test_the_first_page_shows_the_latest_audit(staff: Client) -> None:
+def test_the_index_shows_the_latest_audit(staff: Client) -> None:
     assert "No audit has run yet" in staff.get("/admin/").content.decode()
     run = auditor.run_and_record()
     page = staff.get("/admin/").content.decode()
@@ -165,7 +165,7 @@ def test_the_first_page_shows_the_latest_audit(staff: Client) -> None:
     assert "section &lt;3&gt;" in shown
 
 
-def test_the_staffs_site_is_for_staff(browser: Client, db: None) -> None:
+def test_the_admin_is_for_staff_only(browser: Client, db: None) -> None:
     browser.force_login(User.objects.create_user("ann@example.org"))
     for page in pages():
         assert browser.get(page).status_code == 302

@@ -1,4 +1,4 @@
-"""The API describes itself, and docs/api.md leaves nothing out."""
+"""The OpenAPI document is valid, and docs/api.md covers all of it."""
 
 import json
 import re
@@ -27,11 +27,11 @@ def schema(client: Client, db: None) -> dict[str, Any]:
     return dict(yaml.safe_load(response.content))
 
 
-def test_the_schema_is_valid_and_nothing_in_it_is_guessed(tmp_path: Path, db: None) -> None:
+def test_the_schema_is_valid_without_warnings(tmp_path: Path, db: None) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yml"))
 
 
-def test_every_call_of_the_schema_stands_in_the_docs(schema: dict[str, Any]) -> None:
+def test_every_operation_of_the_schema_is_in_the_docs(schema: dict[str, Any]) -> None:
     documented = {
         (method, re.sub(r"\{\w+\}", "{}", path))
         for method, path in re.findall(r"\| `(GET|POST|DELETE) (/api/[^`?\s]*)", DOCS.read_text())
@@ -48,29 +48,29 @@ def every_problem(kind: type[problems.Problem] = problems.Problem) -> Iterator[t
         yield from every_problem(inner)
 
 
-def test_every_refusal_stands_in_the_docs_with_its_status() -> None:
+def test_every_problem_type_is_in_the_docs_with_its_status() -> None:
     rows = {(int(status), kind) for status, kind in re.findall(r"\| (\d{3}) \| `([\w-]+)`", DOCS.read_text())}
     ours = [kind for kind in every_problem() if kind.__module__.startswith(("apps", "ticketing"))]
-    # What only staff are shown, on their own pages and by commands, is no part of the API.
+    # Problems shown only to staff, on admin pages and by commands, are not part of the API.
     public = [kind for kind in ours if ".staff." not in kind.__module__ and not issubclass(kind, StaffProblem)]
     raised = {(kind.status, kind.type) for kind in public}
-    assert (raised | set(said_by_the_server())) - {(500, "fault")} == rows
+    assert (raised | set(server_refusals())) - {(500, "fault")} == rows
 
 
-def said_by_the_server() -> Iterator[tuple[int, str]]:
-    """What is refused before there is a request: status and type."""
-    for answer in (
+def server_refusals() -> Iterator[tuple[int, str]]:
+    """Return status and type of the refusals that the server sends before there is a request."""
+    for response in (
         http_protocol.MALFORMED,
         http_protocol.TOO_LARGE,
         http_protocol.TOO_SLOW,
         http_protocol.HEADERS_TOO_LARGE,
         http_protocol.FULL,
     ):
-        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+        document = json.loads(response.partition(b"\r\n\r\n")[2])
         yield document["status"], document["type"]
 
 
-def test_every_call_has_a_name_a_group_and_an_answer(schema: dict[str, Any]) -> None:
+def test_every_operation_has_an_id_a_tag_and_a_success_response(schema: dict[str, Any]) -> None:
     for path, calls in schema["paths"].items():
         for method, call in calls.items():
             assert call["operationId"], path
@@ -79,7 +79,7 @@ def test_every_call_has_a_name_a_group_and_an_answer(schema: dict[str, Any]) -> 
             assert any(status.startswith("2") for status in call["responses"]), path
 
 
-def test_the_docs_page_brings_everything_from_here(client: Client, db: None) -> None:
+def test_the_docs_page_loads_everything_from_this_site(client: Client, db: None) -> None:
     response = client.get("/api/docs")
     page = response.content.decode()
     assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it is answered with a problem document: never a page, never a 500."""
+"""Any input to the API gets a JSON response: never an HTML page, never a 500."""
 
 import json
 import uuid
@@ -15,7 +15,7 @@ from tests.support.api_client import Api, assert_problem
 from tests.support.tiers import examples
 
 HOLD = "/events/concert/reservations"
-SOMEBODY = f"/reservations/{uuid.UUID(int=7)}"
+UNKNOWN_RESERVATION = f"/reservations/{uuid.UUID(int=7)}"
 TAKE_A_BODY = [
     ("POST", "/events/concert/queue"),
     ("POST", HOLD),
@@ -29,8 +29,8 @@ EVERYTHING = [
     ("GET", "/events/concert/sections/hall/seats"),
     ("GET", "/events/concert/queue/status"),
     ("DELETE", "/events/concert/queue"),
-    ("GET", SOMEBODY),
-    ("DELETE", SOMEBODY),
+    ("GET", UNKNOWN_RESERVATION),
+    ("DELETE", UNKNOWN_RESERVATION),
     *TAKE_A_BODY,
 ]
 DEEP = 40_000
@@ -68,15 +68,13 @@ UNUSABLE: dict[str, bytes] = {
 
 @pytest.mark.parametrize(("method", "path"), TAKE_A_BODY)
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_not_json_is_malformed(
-    api: Api, concert: events.EventView, method: str, path: str, body: bytes
-) -> None:
+def test_invalid_json_is_malformed(api: Api, concert: events.EventView, method: str, path: str, body: bytes) -> None:
     assert_problem(api.call(method, path, body, token=_token(api, path), key="k"), 400, "malformed")
 
 
 @pytest.mark.parametrize(("method", "path"), TAKE_A_BODY)
 @pytest.mark.parametrize("body", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_json_that_nobody_could_store_or_mean_is_invalid(
+def test_json_with_unusable_values_is_invalid(
     api: Api, concert: events.EventView, method: str, path: str, body: bytes
 ) -> None:
     assert_problem(api.call(method, path, body, token=_token(api, path), key="k"), 422, "invalid")
@@ -103,7 +101,7 @@ def test_a_body_of_another_type_is_not_read(
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1", "utf-7", "hex", "bz2", "nonsense", "undefined"])
-def test_the_charset_a_client_claims_changes_nothing(api: Api, concert: events.EventView, charset: str) -> None:
+def test_the_charset_of_the_content_type_is_ignored(api: Api, concert: events.EventView, charset: str) -> None:
     token = api.admission("concert")
     headers = {"content_type": f"application/json; charset={charset}"}
     response = api.call("POST", HOLD, {"seats": ["hall-A-1"]}, token=token, key="k", **headers)
@@ -112,9 +110,7 @@ def test_the_charset_a_client_claims_changes_nothing(api: Api, concert: events.E
 
 @pytest.mark.parametrize("path", sorted({path for _, path in EVERYTHING}))
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
-def test_every_method_at_every_address_has_an_answer(
-    api: Api, concert: events.EventView, method: str, path: str
-) -> None:
+def test_every_method_at_every_url_has_a_response(api: Api, concert: events.EventView, method: str, path: str) -> None:
     response = api.call(method, path, token=_token(api, path), key="k")
     taken = {taken for taken, address in EVERYTHING if address == path}
     assert response.status_code < 500
@@ -133,9 +129,7 @@ def test_every_method_at_every_address_has_an_answer(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_an_address_nobody_knows_is_a_problem_document_too(
-    api: Api, concert: events.EventView, method: str, path: str
-) -> None:
+def test_an_unknown_url_is_a_problem_document(api: Api, concert: events.EventView, method: str, path: str) -> None:
     response = api.call(method, path, token=api.admission("concert"))
     if path in ("/events/nowhere", "/events/" + "x" * 5_000) and method != "GET":
         assert_problem(response, 405, "method-not-allowed")
@@ -145,7 +139,7 @@ def test_an_address_nobody_knows_is_a_problem_document_too(
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", "image/*", "*/*;q=0", "nonsense", ""])
 @pytest.mark.parametrize("path", ["/events/concert/sections", "/events/concert/queue/status", "/events"])
-def test_whatever_a_client_accepts_it_is_given_json(
+def test_the_api_returns_json_for_any_accept_header(
     api: Api, concert: events.EventView, path: str, accept: str
 ) -> None:
     response = api.get(path, token=_token(api, path), accept=accept)
@@ -160,16 +154,16 @@ def test_an_unknown_format_is_not_acceptable(api: Api, concert: events.EventView
     assert api.get("/events?format=json").status_code == 200
 
 
-def test_a_host_that_is_not_ours_is_refused(api: Api, concert: events.EventView) -> None:
+def test_an_unknown_host_is_refused(api: Api, concert: events.EventView) -> None:
     for host in ("evil.example", "a b", "[::", "x:y", ""):
         assert_problem(api.get("/events/concert/sections", host=host), 400, "malformed")
 
 
-def test_a_fault_of_ours_is_a_problem_document_that_says_nothing(
+def test_a_server_error_is_a_problem_document_without_details(
     api: Api, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(event_id: int) -> None:
-        raise RuntimeError("the secret of the house")
+        raise RuntimeError("a secret detail")
 
     monkeypatch.setattr("apps.reservations.api_views.events.list_sections", break_down)
     api.client = Client(raise_request_exception=False)
@@ -178,11 +172,11 @@ def test_a_fault_of_ours_is_a_problem_document_that_says_nothing(
     assert b"secret" not in response.content
 
 
-def test_every_answer_carries_an_id_that_the_log_knows(
+def test_every_response_has_a_request_id_that_is_logged(
     api: Api, concert: events.EventView, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.handler.addFilter(RequestIdFilter())
-    # Refusals are not logged otherwise: an on-sale is full of them.
+    # By default refusals are not logged: an on-sale has many.
     caplog.set_level("WARNING", logger="django.request")
     assert api.get("/nowhere", x_request_id="abc-12345").headers["X-Request-Id"] == "abc-12345"
     assert {record.__dict__["request_id"] for record in caplog.records} == {"abc-12345"}
@@ -200,7 +194,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-WISH = st.fixed_dictionaries(
+HOLD_REQUEST = st.fixed_dictionaries(
     {},
     optional={
         "seats": ANYTHING,
@@ -222,8 +216,8 @@ WISH = st.fixed_dictionaries(
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=WISH | ANYTHING)
-def test_no_wish_at_all_breaks_the_hold(api: Api, concert: events.EventView, body: Any) -> None:
+@given(body=HOLD_REQUEST | ANYTHING)
+def test_arbitrary_bodies_do_not_break_the_hold(api: Api, concert: events.EventView, body: Any) -> None:
     token = api.admission("concert")
     response = api.post(HOLD, json.dumps(body).encode("utf-8", "surrogatepass"), token=token, key=uuid.uuid4().hex)
     assert response.status_code in (201, 400, 409, 422)
@@ -233,9 +227,9 @@ def _token(api: Api, path: str) -> str:
     return api.admission("concert") if path.startswith("/events/") else ""
 
 
-def test_to_have_too_much_to_do_is_an_answer_and_no_error_in_the_log(
+def test_a_busy_response_is_not_logged_as_an_error(
     api: Api, concert: events.EventView, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The stream is the lane's; whoever asks the site for it is told to come again."""
+    """The live stream is served by `web` only; a request for it at the site is refused with 503."""
     assert_problem(api.call("GET", "/events/concert/sections/updates"), 503, "busy")
     assert not [record for record in caplog.records if record.name == "django.request"]

@@ -1,4 +1,4 @@
-"""What an operator asks."""
+"""Health and metrics endpoints."""
 
 from datetime import timedelta
 from typing import Any
@@ -17,26 +17,26 @@ from tests.support import factories
 NOWHERE = "redis://127.0.0.1:1/0"
 
 
-def test_it_answers(client: Client) -> None:
+def test_healthz_responds(client: Client) -> None:
     response = client.get("/healthz")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
     assert "no-store" in response.headers["Cache-Control"]
 
 
-def test_with_everything_there_it_is_ready(client: Client, db: None) -> None:
+def test_readyz_is_ok_with_all_servers(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    said = {"status": "ok", "database": "ok", "redis": "ok", "payments": "ok"}
-    assert (response.status_code, response.json()) == (200, said)
+    expected = {"status": "ok", "database": "ok", "redis": "ok", "payments": "ok"}
+    assert (response.status_code, response.json()) == (200, expected)
 
 
-def test_without_redis_it_is_ready_but_degraded(client: Client, db: None, settings: Any) -> None:
+def test_readyz_is_degraded_without_redis(client: Client, db: None, settings: Any) -> None:
     settings.REDIS_URL = NOWHERE
     response = client.get("/readyz")
     assert (response.status_code, response.json()["status"]) == (200, "degraded")
     assert response.json()["redis"] == "away"
 
 
-def test_without_the_ledger_it_is_not_ready(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readyz_is_unavailable_without_postgresql(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OperationalError("connection refused")
 
@@ -55,22 +55,22 @@ def figures(client: Client) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_a_quiet_house_counts_nothing(client: Client, db: None) -> None:
+def test_an_idle_system_reports_zeros(client: Client, db: None) -> None:
     found = figures(client)
     assert found["fairgate_database_up"] == found["fairgate_redis_up"] == 1
     assert found["fairgate_outbox_pending_count"] == 0
     assert found['fairgate_reservations_live_count{status="paying"}'] == 0
     assert found["process_resident_memory_bytes"] > 0
-    assert "fairgate_audit_breaches_count" not in found, "no audit has run: there is nothing to say"
+    assert "fairgate_audit_breaches_count" not in found, "absent before the first audit"
 
 
-def test_the_figures_of_batches_are_served(client: Client, db: None) -> None:
+def test_the_metrics_of_batches_are_served(client: Client, db: None) -> None:
     served = client.get("/metrics").content.decode()
     for name in ("batch_size", "batch_waiting_count", "batch_queued_seconds", "batch_commit_seconds"):
         assert f"# TYPE fairgate_{name} " in served
 
 
-def test_the_figures_are_those_of_the_ledger(client: Client, db: None) -> None:
+def test_database_metrics_match_the_rows(client: Client, db: None) -> None:
     event = factories.make_event("concert")
     factories.hold(event, seats=["hall-A-1"])
     factories.backdate_deadline(factories.hold(event, seats=["hall-A-2"]).id, seconds=90)
@@ -94,7 +94,7 @@ def test_the_figures_are_those_of_the_ledger(client: Client, db: None) -> None:
     assert abs(found["fairgate_audit_finished_seconds"] - clock.now().timestamp()) < 60
 
 
-def test_a_scrape_without_the_ledger_says_so(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrape_without_postgresql_reports_it(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> None:
         raise OperationalError("connection refused")
 
@@ -105,7 +105,9 @@ def test_a_scrape_without_the_ledger_says_so(client: Client, db: None, monkeypat
     assert "fairgate_outbox_pending_count" not in found
 
 
-def test_while_the_ledger_is_away_the_api_says_so(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_postgresql_the_api_responds_with_503(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(slug: str) -> events.EventView:
         raise OperationalError("connection refused")
 

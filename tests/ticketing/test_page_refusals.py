@@ -1,4 +1,4 @@
-"""Whatever a form sends, a person is answered with a page: never a 500, never a bare line."""
+"""Any form input gets an HTML page: never a 500, never bare text."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NASTY: dict[str, tuple[str, bytes, int]] = {
 
 
 @pytest.mark.parametrize("case", NASTY)
-def test_a_form_gone_wrong_is_answered_with_a_page(shopper: Client, case: str) -> None:
+def test_an_invalid_form_gets_a_page(shopper: Client, case: str) -> None:
     content_type, body, status = NASTY[case]
     response: Any = shopper.generic("POST", "/events/concert/choose", body, content_type=content_type)
     assert response.status_code == status, response.content[:500]
@@ -42,7 +42,7 @@ def test_a_form_gone_wrong_is_answered_with_a_page(shopper: Client, case: str) -
     ["/events/%00/", "/events/%ff%fe/", "/events/concert/choose%00", "/reservations/7/", "/reservations/%00/release",
      "/nowhere", "/accounts/nowhere", "/events/concert/choose/"],
 )  # fmt: skip
-def test_an_address_nobody_knows_has_the_sites_own_page(shopper: Client, path: str) -> None:
+def test_an_unknown_url_gets_the_sites_404_page(shopper: Client, path: str) -> None:
     response = shopper.get(path)
     assert response.status_code == 404
     assert "There is no door here" in response.content.decode()
@@ -50,7 +50,7 @@ def test_an_address_nobody_knows_has_the_sites_own_page(shopper: Client, path: s
 
 @pytest.mark.parametrize("cookie", ["", "x", "a:b:c", '"\\000"', "é" * 3, "x" * 3_000, "a-browser-of-mine:1:forged"])
 @pytest.mark.parametrize("name", ["visitor", "sessionid", "csrftoken", "messages", "orders"])
-def test_a_cookie_nobody_set_is_no_identity_and_no_fault(
+def test_a_forged_cookie_identifies_no_visitor_and_causes_no_error(
     browser: Client, concert: events.EventView, name: str, cookie: str
 ) -> None:
     browser.cookies[name] = cookie
@@ -60,9 +60,9 @@ def test_a_cookie_nobody_set_is_no_identity_and_no_fault(
     assert browser.post("/events/concert/join").status_code == 307
 
 
-def test_a_fault_of_ours_has_a_page_that_says_nothing(shopper: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_error_gets_a_page_without_details(shopper: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(event_id: int) -> None:
-        raise RuntimeError("the secret of the house")
+        raise RuntimeError("a secret detail")
 
     monkeypatch.setattr("apps.reservations.views.events.list_sections", break_down)
     shopper.raise_request_exception = False

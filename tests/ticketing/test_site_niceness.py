@@ -1,10 +1,10 @@
-"""The site takes the processor after the lane."""
+"""The site has a lower scheduling priority than the fast path."""
 
 import os
 import subprocess
 import sys
 
-STEPS_BACK = """
+LOWER_PRIORITY = """
 import os
 from ticketing import startup
 startup.lower_priority(0)
@@ -15,11 +15,11 @@ print(before, os.getpriority(os.PRIO_PROCESS, 0))
 """
 
 
-def test_a_process_steps_back_as_far_as_it_is_told_and_never_forward() -> None:
+def test_lower_priority_never_raises_the_priority() -> None:
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "ticketing.settings"}
-    told = subprocess.run(
-        [sys.executable, "-c", STEPS_BACK], env=environment, capture_output=True, text=True, start_new_session=True,
+    process = subprocess.run(
+        [sys.executable, "-c", LOWER_PRIORITY], env=environment, capture_output=True, text=True, start_new_session=True,
         check=True,
     )  # fmt: skip
-    assert told.stdout.split() == [str(ours), "19"]
+    assert process.stdout.split() == [str(ours), "19"]

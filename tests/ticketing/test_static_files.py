@@ -1,4 +1,4 @@
-"""Static files as production serves them: collected, with a hash in their names, and every reference to one of them."""
+"""Static files as in production: collected under hashed names, with all references between them."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def named_in_templates() -> set[str]:
 
 
 def collected_in(folder: Path) -> override_settings:
-    """The settings of production with these collected files. Only while a test runs: others run between them."""
+    """Return production settings with these collected files, for use within a test only: other tests run in between."""
     stores = {**settings.STORAGES, "staticfiles": {"BACKEND": "apps.kernel.http.static_files.CollectedFiles"}}
     return override_settings(
         STORAGES=stores, STATIC_ROOT=str(folder), WHITENOISE_USE_FINDERS=False, WHITENOISE_AUTOREFRESH=False
@@ -51,7 +51,7 @@ def hashed(name: str) -> str:
     return staticfiles_storage.url(name).removeprefix(settings.STATIC_URL)
 
 
-def test_every_file_a_template_names_has_a_hashed_name_that_exists(ours: Path) -> None:
+def test_every_file_named_in_a_template_has_an_existing_hashed_name(ours: Path) -> None:
     names = {name for name in named_in_templates() if name.startswith(OURS)}
     assert len(names) > 15
     for name in names:
@@ -59,7 +59,7 @@ def test_every_file_a_template_names_has_a_hashed_name_that_exists(ours: Path) -
         assert (ours / hashed(name)).is_file(), name
 
 
-def test_modules_import_each_other_by_hashed_names_that_exist(ours: Path) -> None:
+def test_modules_import_each_other_by_existing_hashed_names(ours: Path) -> None:
     seen = 0
     for source in sorted((CHECKOUT / "static").glob("**/*.js")):
         collected = ours / hashed(str(source.relative_to(CHECKOUT / "static")))
@@ -70,22 +70,22 @@ def test_modules_import_each_other_by_hashed_names_that_exist(ours: Path) -> Non
     assert seen >= 15
 
 
-def test_styles_name_their_fonts_by_hashed_names_that_exist(ours: Path) -> None:
+def test_stylesheets_name_their_fonts_by_existing_hashed_names(ours: Path) -> None:
     sheet = ours / hashed("css/fairgate.css")
     addresses = re.findall(r'url\("(\.[^"]+)"\)', sheet.read_text())
     assert len(addresses) == 3
     for address in addresses:
         assert (sheet.parent / address).resolve().is_file(), address
-        # A template preloads the same file under the same name.
+        # A template preloads the same file by the same name.
         assert (sheet.parent / address).resolve().name == Path(hashed(re.sub(r"\.\w{12}", "", address[3:]))).name
 
 
-def test_plain_names_that_scripts_and_the_error_page_use_are_served_still(ours: Path) -> None:
+def test_plain_names_used_by_scripts_and_the_error_page_are_still_served(ours: Path) -> None:
     for name in re.findall(r'"/static/([^"]+)"', (CHECKOUT / "templates/500.html").read_text()):
         assert (ours / name).is_file(), name
 
 
-def test_a_hashed_name_is_cached_for_good_and_a_plain_one_briefly(ours: Path) -> None:
+def test_a_hashed_name_is_cached_permanently_and_a_plain_one_briefly(ours: Path) -> None:
     serve = WhiteNoiseMiddleware(lambda request: HttpResponse(status=404))
     lasting = serve(RequestFactory().get(staticfiles_storage.url("js/live.js"), HTTP_ACCEPT_ENCODING="gzip"))
     assert lasting.headers["Cache-Control"] == "max-age=315360000, public, immutable"
@@ -98,7 +98,7 @@ def test_a_hashed_name_is_cached_for_good_and_a_plain_one_briefly(ours: Path) ->
 
 
 @pytest.mark.slow
-def test_the_files_of_packages_are_collected_too(tmp_path: Path) -> None:
+def test_the_files_of_packages_are_collected(tmp_path: Path) -> None:
     with collected_in(tmp_path):
         call_command("collectstatic", interactive=False, verbosity=0)
         for name in named_in_templates():
@@ -111,5 +111,5 @@ def test_a_deployment_without_collected_files_is_an_error(tmp_path: Path) -> Non
         assert [found.id for found in static_files.check_collected(None)] == ["kernel.E002"]
 
 
-def test_a_checkout_without_a_collecting_step_serves_plain_names() -> None:
+def test_a_checkout_without_collected_files_serves_plain_names() -> None:
     assert staticfiles_storage.url("js/live.js") == "/static/js/live.js"

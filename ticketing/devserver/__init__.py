@@ -1,4 +1,4 @@
-"""PostgreSQL 18 and Valkey 9 from their wheels, started and stopped by our own code, and the demo that uses them.
+"""The development servers, PostgreSQL 18 and Valkey 9 from their wheels, and the demo that uses them.
 
-Nothing here imports Django at module level: settings ask `ticketing.demo_state` before Django exists.
+No module here imports Django at import time: the settings use `ticketing.demo_state` before Django is set up.
 """

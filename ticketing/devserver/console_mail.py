@@ -1,11 +1,11 @@
-"""Mail as the demo shows it: what a person would read, in the terminal, without the parts only a mail program reads."""
+"""The demo's email backend: prints the readable part of each message to the terminal."""
 
 from django.core.mail import EmailMessage
 from django.core.mail.backends.console import EmailBackend
 
 
 class TextBackend(EmailBackend):
-    """Prints sender, recipients, subject and the text; of every other part only what it is."""
+    """Prints sender, recipients, subject and text, and only the type of other parts."""
 
     def write_message(self, message: EmailMessage) -> None:
         lines = [

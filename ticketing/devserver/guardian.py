@@ -1,7 +1,7 @@
-"""Ends disposable servers when their owner is gone, however it went: `python -m ticketing.devserver.guardian FOLDER`.
+"""Ends disposable servers when their owner is gone, for any reason: `python -m ticketing.devserver.guardian FOLDER`.
 
-The owner holds the other end of our standard input. It closes when the owner closes it, and also when the owner is
-killed; then the servers of the folder are stopped and the folder is removed.
+The owner holds the other end of our standard input, which closes when the owner closes it or is killed. Then the
+folder's servers are stopped and the folder is removed.
 """
 
 import shutil
@@ -17,7 +17,7 @@ END_SECONDS_MAX = 90
 
 
 def start_guardian(folder: Path, checkout: Path) -> subprocess.Popen[bytes]:
-    """Returns the guardian of a folder, running in a session of its own so that Ctrl-C does not reach it."""
+    """Start the guardian of a folder, in its own session so that Ctrl-C does not reach it."""
     return subprocess.Popen(
         [sys.executable, "-m", "ticketing.devserver.guardian", str(folder)],
         stdin=subprocess.PIPE,
@@ -27,14 +27,14 @@ def start_guardian(folder: Path, checkout: Path) -> subprocess.Popen[bytes]:
 
 
 def dismiss(guardian: subprocess.Popen[bytes]) -> None:
-    """Has the guardian end its servers now; they and the folder are gone afterwards."""
+    """Make the guardian stop its servers and remove the folder, and wait for it."""
     assert guardian.stdin
     guardian.stdin.close()
     guardian.wait(timeout=END_SECONDS_MAX)
 
 
 def end(place: ServerFolder) -> None:
-    """Stops both servers and removes the folder."""
+    """Stop both servers and remove the folder."""
     valkey.stop(place)
     postgres.stop(place)
     shutil.rmtree(place.folder)

@@ -1,4 +1,4 @@
-"""Loopback ports: free ones, and whether one is taken."""
+"""Loopback ports: find free ones and check whether one is in use."""
 
 import errno
 import socket
@@ -7,9 +7,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Tells whether a server could listen there now. Raises OSError for reasons other than another listener."""
+    """Return whether a server could listen on the port now. Raises OSError for reasons other than another listener."""
     with socket.socket() as probe:
-        # As servers do: connections of an earlier run that are still fading away do not count.
+        # As servers do: ignore closed connections of an earlier run.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -21,7 +21,7 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """Returns a port nobody listens on, the preferred one if it is free. Somebody may still take it before us."""
+    """Return a free port, the preferred one if possible. Another program may still take it before us."""
     if preferred and is_free(preferred):
         return preferred
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""One PostgreSQL 18 cluster: made once, started on a free loopback port, stopped; nothing of it outlives a stop."""
+"""A PostgreSQL 18 cluster: created once, started on a free loopback port, and stopped without leaving processes."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ OWNER = "fairgate"
 SUPERUSER = "postgres"
 
 DURABLE = {"shared_buffers": "256MB", "max_connections": "200", "max_wal_size": "1GB"}
-# A test cluster lives for minutes and is thrown away: what a power cut would lose is not missed.
+# A test cluster is deleted after minutes, so it need not survive a power failure.
 DISPOSABLE = {
     "shared_buffers": "128MB",
     "max_connections": "300",
@@ -43,7 +43,7 @@ ALWAYS = {
 
 @dataclass(frozen=True)
 class Postgres:
-    """A running cluster with one database, owned by a role that may create others but is no superuser."""
+    """A running cluster with one database, owned by a role that may create databases but is not a superuser."""
 
     place: ServerFolder
     pid: int
@@ -69,10 +69,10 @@ def start(
     settings: dict[str, str] = DURABLE,
     preferred_port: int | None = None,
 ) -> Postgres:
-    """Returns the place's cluster running, with its database; makes it first if there is none.
+    """Start the folder's cluster with its database, creating it if needed, and return it.
 
-    What an earlier run left is ended first, so that a restart after `kill -9` is the same as any start. Passwords
-    that the cluster does not know (their file was lost) are set anew. Raises ServersFailed with one line.
+    Processes left by an earlier run are ended first, so that a restart after `kill -9` is the same as any start. If the
+    cluster has other passwords, because their file was lost, they are reset. Raises ServersFailed with one line.
     """
     stop(place)
     if not (place.postgres_data / "PG_VERSION").exists():
@@ -91,21 +91,21 @@ def start(
 
 
 def stop(place: ServerFolder) -> None:
-    """Ends every process of the place's cluster: politely, then by force. Nothing to end is fine."""
+    """End every process of the folder's cluster: by request, then by force. Does nothing if there is none."""
     data = place.postgres_data
     if not _processes_of(place):
-        # A pid file of a machine that went down may name a process that is somebody else's by now, and PostgreSQL
-        # would then refuse to start; no process has its working folder in the cluster, so nobody holds it.
+        # After a crash of the machine the pid file may have the id of an unrelated process, and PostgreSQL would refuse
+        # to start. No process has its working folder in the cluster, so the cluster is not in use.
         (data / "postmaster.pid").unlink(missing_ok=True)
         return
-    # Without a postmaster to tell, this fails, and its orphans are ended below.
+    # This fails without a postmaster; its orphaned processes are ended below.
     with contextlib.suppress(ServersFailed):
         place.run(
             [place.postgres_bin / "pg_ctl", "-D", data, "-m", "fast", "-t", str(STOP_SECONDS_MAX), "-w", "stop"],
             timeout_seconds=STOP_SECONDS_MAX + 10,
         )
     if not processes.end(lambda: _processes_of(place), polite_seconds=5):
-        raise ServersFailed(f"PostgreSQL in {data} cannot be ended")
+        raise ServersFailed(f"PostgreSQL in {data} cannot be stopped")
     (data / "postmaster.pid").unlink(missing_ok=True)
 
 
@@ -125,7 +125,7 @@ def _make_cluster(place: ServerFolder, superuser_password: str) -> None:
         )
     finally:
         password_file.unlink(missing_ok=True)
-    # Whole or not at all: a run that is killed half-way through initdb leaves no cluster that looks finished.
+    # All or nothing: a run that is killed during initdb leaves no cluster that looks complete.
     unfinished.rename(place.postgres_data)
 
 
@@ -146,19 +146,19 @@ def _launch(place: ServerFolder, settings: dict[str, str], preferred_port: int |
                 timeout_seconds=START_SECONDS_MAX + 10,
             )
         except ServersFailed as error:
-            said = log.read_text(errors="replace") if log.exists() else ""
-            if "Address already in use" in said:
-                preferred_port = None  # Somebody took it between our look and PostgreSQL's: another one.
+            output = log.read_text(errors="replace") if log.exists() else ""
+            if "Address already in use" in output:
+                preferred_port = None  # Another program took the port after our check: try another one.
                 continue
             raise ServersFailed(
-                f"PostgreSQL did not start: {find_error_line(said) if said else error} ({log})"
+                f"PostgreSQL did not start: {find_error_line(output) if output else error} ({log})"
             ) from error
         return port
     raise ServersFailed(f"PostgreSQL found no free port in {PORT_ATTEMPTS_MAX} attempts")
 
 
 class _PasswordRefused(Exception):
-    """The cluster was made with another password."""
+    """The cluster was created with another password."""
 
 
 def _ensure_database(cluster: Postgres) -> None:
@@ -170,7 +170,7 @@ def _ensure_database(cluster: Postgres) -> None:
     except psycopg.OperationalError as error:
         if "password authentication failed" in str(error):
             raise _PasswordRefused from error
-        raise ServersFailed(f"PostgreSQL runs but does not answer: {find_error_line(str(error))}") from error
+        raise ServersFailed(f"PostgreSQL runs but does not respond: {find_error_line(str(error))}") from error
     with connection:
         role, database, password = sql.Identifier(OWNER), sql.Identifier(OWNER), sql.Literal(cluster.password)
         known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [OWNER]).fetchone()
@@ -181,7 +181,7 @@ def _ensure_database(cluster: Postgres) -> None:
 
 
 def _reset_superuser_password(place: ServerFolder, superuser_password: str) -> None:
-    # Passwords are made of letters and digits (see servers.py), so the literal needs no escaping.
+    # Passwords consist of letters and digits (see servers.py), so the literal needs no escaping.
     place.run(
         [place.postgres_bin / "postgres", "--single", "-D", place.postgres_data, "postgres"],
         stdin=f"ALTER ROLE {SUPERUSER} PASSWORD '{superuser_password}'\n",

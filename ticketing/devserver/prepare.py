@@ -1,6 +1,6 @@
-"""Everything between servers that run and a house that can open, in one process: `python -m …embedded.prepare`.
+"""The steps between starting the servers and the site, in one process: `python -m ticketing.devserver.prepare`.
 
-Reads the same environment as the house; every step may be repeated.
+Uses the same environment as the site; every step may be repeated.
 """
 
 import io
@@ -15,7 +15,7 @@ ADMIN = "admin"
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Says what is being done, and how long it took once it is done."""
+    """Print the step, and its duration once it is done."""
     print(f"  {text} …", end="", flush=True)
     begun = time.monotonic()
     yield
@@ -23,7 +23,7 @@ def step(text: str) -> Iterator[None]:
 
 
 def prepare() -> None:
-    """The schema is current, the demo events exist, and the admin can log in with the password in ADMIN_PASSWORD."""
+    """Migrate, load the demo events, and set the admin's password to ADMIN_PASSWORD."""
     import django
 
     django.setup()
@@ -33,9 +33,9 @@ def prepare() -> None:
     with step("Migrating"):
         call_command("migrate", interactive=False, verbosity=0)
     with step("Loading the demo events"):
-        noted = io.StringIO()
-        call_command("load_demo", verbosity=0, stdout=noted)
-    for line in noted.getvalue().splitlines():
+        output = io.StringIO()
+        call_command("load_demo", verbosity=0, stdout=output)
+    for line in output.getvalue().splitlines():
         print(f"  {line}", flush=True)
     password = os.environ.get("ADMIN_PASSWORD")
     if not password:
@@ -60,7 +60,7 @@ def main() -> int:
     try:
         prepare()
     except OperationalError as error:
-        print(f"\nmake demo: the database does not answer: {_first_line(error)}", file=sys.stderr)
+        print(f"\nmake demo: the database does not respond: {_first_line(error)}", file=sys.stderr)
         return 1
     except (CommandError, DatabaseError, OSError) as error:
         print(f"\nmake demo: {_first_line(error)}", file=sys.stderr)

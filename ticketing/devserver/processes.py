@@ -1,4 +1,4 @@
-"""Finding and ending processes of ours that nobody may hold a handle on any more."""
+"""Find and end our processes without having started them."""
 
 import contextlib
 import time
@@ -11,10 +11,9 @@ POLL_SECONDS = 0.02
 
 
 def working_in(folder: Path, program: str) -> list[psutil.Process]:
-    """Returns the running processes of a program whose working folder this is.
+    """Return the running processes of a program with this working folder.
 
-    Dead ones that their parent has not collected yet (some containers have a first process that never does) are not
-    running: they have no working folder.
+    Zombies (in some containers the first process never collects them) have no working folder, so they are left out.
     """
     wanted = str(folder.resolve())
     found = []
@@ -25,12 +24,12 @@ def working_in(folder: Path, program: str) -> list[psutil.Process]:
             if process.cwd() == wanted:
                 found.append(process)
         except (psutil.AccessDenied, psutil.NoSuchProcess):
-            continue  # Another account's, or gone since: not ours.
+            continue  # Of another account, or ended since: not ours.
     return found
 
 
 def end(find: Callable[[], Iterable[psutil.Process]], *, polite_seconds: float, forced_seconds: float = 10) -> bool:
-    """Ends what `find` finds, politely, after that by force; tells whether nothing is left."""
+    """End the processes that `find` returns, by request and then by force. Return whether none is left."""
     for process in find():
         _signal(process.terminate)
     if wait_gone(find, polite_seconds):
@@ -41,7 +40,7 @@ def end(find: Callable[[], Iterable[psutil.Process]], *, polite_seconds: float, 
 
 
 def wait_gone(find: Callable[[], Iterable[psutil.Process]], seconds: float) -> bool:
-    """Waits until `find` finds nothing; tells whether it came to that."""
+    """Wait until `find` returns nothing. Return False if processes are left after the time."""
     deadline = time.monotonic() + seconds
     while list(find()):
         if time.monotonic() > deadline:
@@ -51,5 +50,5 @@ def wait_gone(find: Callable[[], Iterable[psutil.Process]], seconds: float) -> b
 
 
 def _signal(send: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):  # It went by itself.
+    with contextlib.suppress(psutil.NoSuchProcess):  # It has ended already.
         send()

@@ -1,4 +1,5 @@
-"""`make reset`: the demo's data is gone, the next `make demo` begins anew. Servers of somebody else are not touched."""
+"""`make reset`: deletes the demo's data, so that the next `make demo` starts from scratch. External servers are not
+touched."""
 
 import shutil
 import sys
@@ -10,9 +11,9 @@ from ticketing.devserver.demo import CHECKOUT, Demo, DemoFailed, demo_lock, end_
 
 
 def reset(checkout: Path) -> Path:
-    """The checkout's demo has no data and no process left; returns the folder that is gone.
+    """End the demo's leftover processes, delete its data and return the deleted folder.
 
-    Raises DemoFailed while the demo runs, ServersFailed when the folder is not ours to remove.
+    Raises DemoFailed while the demo runs, ServersFailed if the folder is not ours to delete.
     """
     with demo_lock(checkout):
         end_leftovers(Demo(checkout, 0))
@@ -29,12 +30,12 @@ def main() -> int:
     try:
         folder = reset(CHECKOUT)
     except DemoFailed as error:
-        print(f"make reset: {error}; end it first", file=sys.stderr)
+        print(f"make reset: {error}; stop it first", file=sys.stderr)
         return 1
     except (ServersFailed, OSError) as error:
         print(f"make reset: {error}", file=sys.stderr)
         return 1
-    print(f"Removed {folder}; make demo begins anew.")
+    print(f"Removed {folder}; the next make demo starts from scratch.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Both servers of one place, started together and stopped together, with the secrets that outlive a restart."""
+"""Both servers of one folder, started and stopped together, with secrets that are kept across restarts."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Servers:
         return [server.pid for server in (self.postgres, self.valkey) if server]
 
     def stop(self) -> None:
-        """Leaves no process of either server."""
+        """Stop both servers."""
         if self.valkey:
             self.valkey.stop()
         if self.postgres:
@@ -33,14 +33,14 @@ class Servers:
 
 
 def new_password() -> str:
-    """Returns a random password of letters and digits: it is safe in a URL, in SQL and in a configuration file."""
+    """Return a random password of letters and digits, which is safe in URLs, SQL and configuration files."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(PASSWORD_CHARACTERS))
 
 
 def keep_secrets(place: ServerFolder) -> dict[str, str]:
-    """Returns the place's secrets, made at the first call and the same at every later one.
+    """Return the folder's secrets, created by the first call and the same for every later one.
 
-    They lie beside the data they open, readable only by whoever started the servers.
+    They are stored beside the data, readable only by the user who started the servers.
     """
     path = place.folder / "secrets.json"
     try:
@@ -61,7 +61,7 @@ def keep_secrets(place: ServerFolder) -> dict[str, str]:
 
 
 def start_disposable(place: ServerFolder, *, with_postgres: bool = True, with_valkey: bool = True) -> Servers:
-    """Returns fresh servers for tests: quick rather than durable, everything in the place's folder."""
+    """Start new servers for tests, fast rather than durable, with everything in this folder."""
     cluster = copy = None
     if with_postgres:
         cluster = postgres.start(

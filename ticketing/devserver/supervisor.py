@@ -1,7 +1,7 @@
-"""The Procfile's processes in the foreground, each started again when it dies.
+"""Runs the Procfile's processes in the foreground and restarts each one that dies.
 
-`python -m ticketing.devserver.supervisor`: honcho starts and prints; what it does not do is
-keep a house open when one of its processes is killed.
+`python -m ticketing.devserver.supervisor`: honcho starts the processes and prints their output; this module adds the
+restarts.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from honcho.environ import parse_procfile
 from honcho.printer import Printer
 from honcho.process import Process
 
-# A process that ends by itself younger than this at its first start cannot start; another try would only say it again.
+# A process that exits by itself this soon after its first start cannot start; a retry would only repeat the error.
 FIRST_LIFE_SECONDS_MIN = 5.0
 RESTARTS_MAX = 5
 RESTARTS_WITHIN_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
-# Told to end, the slowest (the worker with a delivery at hand) gets this long before it is killed.
+# At the end, the slowest process (a worker with a delivery in progress) has this long before it is killed.
 END_SECONDS_MAX = 20
 
 
 class RestartPolicy:
-    """How often one process may be started again. Times are of a monotonic clock, in seconds."""
+    """Limits the restarts of one process. Times are from a monotonic clock, in seconds."""
 
     def __init__(self, started: float) -> None:
         self._started = started
         self._restarts: list[float] = []
 
     def allows(self, now: float, *, killed: bool) -> bool:
-        """Tells whether a process that died now, by somebody's signal or by itself, is started again; counts it."""
+        """Return whether a process that died now is restarted, and count it. `killed`: by a signal."""
         if not killed and not self._restarts and now - self._started < FIRST_LIFE_SECONDS_MIN:
             return False
         self._restarts = [at for at in self._restarts if now - at < RESTARTS_WITHIN_SECONDS]
@@ -48,25 +48,25 @@ class RestartPolicy:
 
 
 class RestartingProcess(Process):
-    """A process that comes back: its `run` returns when the house ends or when it dies too often."""
+    """A process that is restarted. Its `run` returns when the supervisor ends or when it dies too often."""
 
     def run(self, events: Any = None, ignore_signals: bool = False) -> None:
-        """Runs the command until the house ends; each new life is told to the manager, which signals it by its id."""
+        """Run the command until the supervisor ends. Each new process id is sent to the manager, which signals it."""
         if ignore_signals:
-            # A handler that does nothing, rather than none: what is ignored here would be ignored by every child too.
+            # A handler that does nothing instead of SIG_IGN, which every child would inherit.
             signal.signal(signal.SIGINT, lambda *_: None)
             signal.signal(signal.SIGTERM, lambda *_: None)
         self._events = events
-        patience = RestartPolicy(time.monotonic())
+        policy = RestartPolicy(time.monotonic())
         while True:
             status = self._run_once()
             if _is_shutting_down():
                 break
             ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            if not patience.allows(time.monotonic(), killed=status < 0):
-                self._log(f"ended ({ended}) and is not started again, so the house ends")
+            if not policy.allows(time.monotonic(), killed=status < 0):
+                self._log(f"ended ({ended}) and is not restarted, so all processes are stopped")
                 break
-            self._log(f"ended ({ended}); starting it again")
+            self._log(f"ended ({ended}); restarting it")
             time.sleep(PAUSE_SECONDS)
             if _is_shutting_down():
                 break
@@ -76,8 +76,8 @@ class RestartingProcess(Process):
         child = self._child_ctor(self.cmd, env=self.env, cwd=self.cwd)
         self._send_message({"pid": child.pid}, type="start")
         if _is_shutting_down():
-            child.terminate()  # The manager told everybody to end while this one was between two lives.
-        # Beside us: what the dead one had started itself still holds the pipe that we read, its port and its tasks.
+            child.terminate()  # The manager ended all processes while this one was being restarted.
+        # In a thread: the dead process's own children may still hold the pipe that we read, its port and its tasks.
         threading.Thread(target=_reap, args=(child,)).start()
         for line in iter(child.stdout.readline, b""):
             self._send_message(line)
@@ -96,7 +96,7 @@ def _reap(child: Any) -> None:
 
 class ProcessManager(manager.Manager):
     def terminate(self) -> None:
-        """Everybody is told to end; whoever dies from now on stays dead."""
+        """End all processes; those that die from now on are not restarted."""
         _shutdown_flag[0] = 1
         super().terminate()
 
@@ -107,7 +107,7 @@ class ProcessManager(manager.Manager):
                 send(known["pid"])
 
 
-# Shared with every process that keeps one; a single byte needs no lock, and a signal handler must not wait for one.
+# Shared with all restarting processes. A single byte needs no lock, and a signal handler must not wait for one.
 _shutdown_flag = multiprocessing.get_context("fork").RawArray(c_byte, 1)
 
 
@@ -116,15 +116,15 @@ def _is_shutting_down() -> bool:
 
 
 def main(procfile: Path) -> int:
-    """Runs every process of the Procfile until one cannot be kept or somebody asks for the end; their exit status."""
+    """Run every process of the Procfile until one keeps failing or a signal arrives. Return the exit status."""
     multiprocessing.set_start_method("fork")
     manager.KILL_WAIT = END_SECONDS_MAX
-    house = ProcessManager(Printer(sys.stdout))
-    house._process_ctor = RestartingProcess
+    processes = ProcessManager(Printer(sys.stdout))
+    processes._process_ctor = RestartingProcess
     for name, command in parse_procfile(procfile.read_text()).processes.items():
-        house.add_process(name, command)
-    house.loop()
-    return int(house.returncode or 0)
+        processes.add_process(name, command)
+    processes.loop()
+    return int(processes.returncode or 0)
 
 
 if __name__ == "__main__":

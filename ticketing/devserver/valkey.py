@@ -1,4 +1,4 @@
-"""One Valkey 9 server: a copy that may vanish, so it writes nothing to disk."""
+"""A Valkey 9 server. It holds only copies that may be lost, so it writes nothing to disk."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ ANSWER_POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Valkey:
-    """A running server that answers on a loopback port to whoever knows its password."""
+    """A running server on a loopback port, protected by a password."""
 
     place: ServerFolder
     pid: int
@@ -36,7 +36,7 @@ class Valkey:
 
 
 def start(place: ServerFolder, *, password: str, preferred_port: int | None = None) -> Valkey:
-    """Returns the place's server running and empty; ends first what an earlier run left. Raises ServersFailed."""
+    """Start the folder's server, empty, and return it. Ends one that an earlier run left. Raises ServersFailed."""
     stop(place)
     if not place.valkey_data.exists():
         place.valkey_data.mkdir(mode=0o700)
@@ -46,32 +46,32 @@ def start(place: ServerFolder, *, password: str, preferred_port: int | None = No
         port = free_port(preferred_port)
         _write_configuration(place, port, password)
         log.unlink(missing_ok=True)
-        with open(os.devnull, "w") as nowhere:
+        with open(os.devnull, "w") as null:
             process = subprocess.Popen(
                 [place.valkey_server, _configuration(place)],
                 stdin=subprocess.DEVNULL,
-                stdout=nowhere,
-                stderr=nowhere,
-                start_new_session=True,  # Ctrl-C at the terminal is for the one who stops us in order.
+                stdout=null,
+                stderr=null,
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it: we stop it in order.
                 **place.popen_options(),
             )
         if _wait_until_ready(process, port, password):
-            # From here on its process id is all that anybody needs; it may outlive us, and we do not wait for it.
+            # Only its process id is needed from here on. It may outlive us, so we do not wait for it.
             process.returncode = 0
             return Valkey(place, process.pid, port, password)
         process.kill()
         process.wait()
-        said = log.read_text(errors="replace") if log.exists() else ""
-        if "Address already in use" not in said:
-            raise ServersFailed(f"Valkey did not start: {find_error_line(said)} ({log})")
+        output = log.read_text(errors="replace") if log.exists() else ""
+        if "Address already in use" not in output:
+            raise ServersFailed(f"Valkey did not start: {find_error_line(output)} ({log})")
         preferred_port = None
     raise ServersFailed(f"Valkey found no free port in {PORT_ATTEMPTS_MAX} attempts")
 
 
 def stop(place: ServerFolder) -> None:
-    """Ends the place's server if one runs, also one that an earlier run left."""
+    """Stop the folder's server if one runs, also one that an earlier run left."""
     if not processes.end(lambda: _processes_of(place), polite_seconds=STOP_SECONDS_MAX):
-        raise ServersFailed(f"Valkey in {place.valkey_data} cannot be ended")
+        raise ServersFailed(f"Valkey in {place.valkey_data} cannot be stopped")
 
 
 def _configuration(place: ServerFolder) -> str:
@@ -98,16 +98,16 @@ def _write_configuration(place: ServerFolder, port: int, password: str) -> None:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, password: str) -> bool:
-    """Waits until the server answers PING; False when it ended or did not answer in time."""
+    """Wait until the server responds to PING. Return False if it ended or did not respond in time."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
                 connection.sendall(f"AUTH {password}\r\nPING\r\n".encode())
-                answer = b""
-                while answer.count(b"\r\n") < 2 and (read := connection.recv(100)):
-                    answer += read
-            if answer == b"+OK\r\n+PONG\r\n":
+                response = b""
+                while response.count(b"\r\n") < 2 and (read := connection.recv(100)):
+                    response += read
+            if response == b"+OK\r\n+PONG\r\n":
                 return True
         except OSError:
             pass  # Not listening yet.

@@ -1,6 +1,5 @@
-"""A crowd at the door: visitors, buyers and listeners that know nothing of this house but its public HTTP API.
+"""The simulator: visitors, buyers and listeners that use only the public HTTP API.
 
-It imports no app, no kernel and no Django, so what it finds is what a stranger would find. To teach it something new
-(another way of listening, another way of buying): an Actor whose steps each make one call, added in
-`population.create_actors`.
+It imports no app, no kernel and no Django, so it sees what any client sees. To add a behavior (another way of listening
+or buying), write an Actor whose steps each make one call, and add it in `population.create_actors`.
 """

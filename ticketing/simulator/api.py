@@ -1,4 +1,4 @@
-"""One call of the public HTTP API, timed and counted, with what any client does about a busy house or a lost answer."""
+"""Calls of the public HTTP API, timed and counted, with a client's usual handling of overload and lost responses."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ from aiohttp.resolver import ThreadedResolver
 from ticketing.simulator.plan import is_loopback
 from ticketing.simulator.stats import Figures
 
-ANSWER_SECONDS_MAX = 30
+RESPONSE_SECONDS_MAX = 30
 CONNECT_SECONDS_MAX = 10
 IDLE_SECONDS_MAX = 4
-"""Shorter than the servers keep an idle connection, so that it is we who close it."""
+"""Shorter than the servers' idle timeout, so that the client closes the connection."""
 BUSY_TYPES = frozenset({"busy", "ledger-away", "rate-limited", "idempotency-in-progress"})
 RETRY_AFTER_SECONDS = 2.0
 DOCUMENT_TYPES = ("application/json", "application/problem+json")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     status: int
     document: dict[str, Any]
     sent_at: float
@@ -32,15 +32,15 @@ class Answer:
     retry_after_seconds: float = RETRY_AFTER_SECONDS
     etag: str = ""
     server_time: datetime | None = None
-    """By the house's own clock, to the second: what it names as a moment is meant by that clock."""
+    """The site's clock, to the second: moments in the response are relative to it."""
 
     @property
     def problem(self) -> str:
-        """The refusal's type; empty where it is none."""
+        """The problem type of a refusal; empty for other responses."""
         return str(self.document.get("type", "")) if self.status >= 400 else ""
 
     def seconds_until(self, name: str) -> float | None:
-        """From this answer to the moment it names so, a second off at most; None where it names none."""
+        """Return the seconds from this response to the moment in a field, accurate to a second; None without one."""
         try:
             moment = datetime.fromisoformat(self.document[name])
         except (KeyError, TypeError, ValueError):
@@ -50,12 +50,12 @@ class Answer:
         return (moment - self.server_time).total_seconds()
 
 
-class NoAnswer(Exception):
-    """The call may or may not have arrived: nothing came back that is an answer of this API."""
+class NoResponse(Exception):
+    """No valid response came: the request may or may not have been processed."""
 
 
 class Busy(Exception):
-    """The house asked to come back in `seconds`."""
+    """The site asked to retry after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -64,7 +64,7 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Api:
-    """The API of one event's house, spoken by everybody in the crowd over shared connections and without cookies."""
+    """The API of one site, used by all actors over shared connections and without cookies."""
 
     base: str
     session: aiohttp.ClientSession
@@ -73,9 +73,9 @@ class Api:
 
     async def call(
         self, call: str, method: str, path: str, *, token: str = "", key: str = "", etag: str = "", body: Any = None
-    ) -> Answer:
-        """The answer, noted under the call's name. Raises Busy, and NoAnswer. A fault of the house is a breach, and
-        NoAnswer too: a client would try again."""
+    ) -> ApiResponse:
+        """Return the response and record it under the call's name. Raises Busy, and NoResponse, after which a client
+        would retry. A server error is recorded as a breach and raises NoResponse too."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if key:
             headers["Idempotency-Key"] = key
@@ -85,36 +85,38 @@ class Api:
         try:
             async with self.session.request(
                 method, f"{self.base}/api{path}", headers=headers, json=body, allow_redirects=False
-            ) as response:
-                raw = await response.read()
-                status, answered = response.status, response.headers
+            ) as http:
+                raw = await http.read()
+                status, headers_received = http.status, http.headers
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.figures.retries[type(error).__name__] += 1
-            raise NoAnswer(f"{method} {path}: {type(error).__name__} {error}".strip()) from error
+            raise NoResponse(f"{method} {path}: {type(error).__name__} {error}".strip()) from error
         received_at = self._now()
         self.figures.took(call, (received_at - sent_at) * 1_000)
-        answer = Answer(
+        response = ApiResponse(
             status,
-            _document(raw, answered) if status != 304 else {},
+            _document(raw, headers_received) if status != 304 else {},
             sent_at,
             received_at,
-            _seconds(answered.get("Retry-After", "")),
-            answered.get("ETag", ""),
-            _moment(answered.get("Date", "")),
+            _seconds(headers_received.get("Retry-After", "")),
+            headers_received.get("ETag", ""),
+            _moment(headers_received.get("Date", "")),
         )
-        if status < 400 and (answer.document or status == 304):
-            return answer
-        self.figures.refusals[f"{call}: {answer.problem or status}"] += 1
-        if answer.problem in BUSY_TYPES:
-            raise Busy(answer.retry_after_seconds)
-        if status >= 500 or not answer.problem:  # Or an answer that is none of this API's.
-            self.figures.breaches.note("faults", f"{method} {path}: {status} {raw[:200].decode(errors='replace')}")
-            raise NoAnswer(f"{method} {path}: {status}")
-        return answer
+        if status < 400 and (response.document or status == 304):
+            return response
+        self.figures.refusals[f"{call}: {response.problem or status}"] += 1
+        if response.problem in BUSY_TYPES:
+            raise Busy(response.retry_after_seconds)
+        if status >= 500 or not response.problem:  # A server error, or not a response of this API.
+            self.figures.breaches.note(
+                "server errors", f"{method} {path}: {status} {raw[:200].decode(errors='replace')}"
+            )
+            raise NoResponse(f"{method} {path}: {status}")
+        return response
 
 
 def _document(raw: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object an answer of this API is; empty where it is none."""
+    """Return the JSON object in a response of this API; empty if there is none."""
     if headers.get("Content-Type", "").partition(";")[0].strip().lower() not in DOCUMENT_TYPES:
         return {}
     try:
@@ -136,7 +138,7 @@ def _moment(text: str) -> datetime | None:
 
 
 class _LoopbackOnly(ThreadedResolver):
-    """Answers with addresses of this machine only, whatever a name has come to mean since it was checked."""
+    """Resolves to addresses of this machine only, even if a name's address has changed since it was checked."""
 
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> Any:
         found = await super().resolve(host, port, family)
@@ -147,7 +149,7 @@ class _LoopbackOnly(ThreadedResolver):
 
 
 def open_session(connections: int, *, anywhere: bool) -> aiohttp.ClientSession:
-    """A client with so many connections at most, that keeps no cookies and knows no proxy."""
+    """Return a client with this many connections at most, without cookies and proxies."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=connections,
@@ -155,7 +157,7 @@ def open_session(connections: int, *, anywhere: bool) -> aiohttp.ClientSession:
             resolver=None if anywhere else _LoopbackOnly(),
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX, sock_connect=CONNECT_SECONDS_MAX),
+        timeout=aiohttp.ClientTimeout(total=RESPONSE_SECONDS_MAX, sock_connect=CONNECT_SECONDS_MAX),
         trust_env=False,
         headers={"Accept": "application/json", "User-Agent": "fairgate-simulate"},
     )

@@ -1,4 +1,4 @@
-"""What a run is to be: who comes, when, and against which limits it is held."""
+"""The plan of a run: who arrives when, and which limits are checked."""
 
 import ipaddress
 import socket
@@ -15,44 +15,44 @@ OTHER_FILES = 50
 
 
 class PlanRefused(ValueError):
-    """The run cannot be as asked for; the message is one line for a person."""
+    """The plan is invalid; the message is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     event: str
     base: str
-    """Scheme, host and port; every path of the contract follows it."""
+    """Scheme, host and port, without a path."""
     visitors: int
     over_seconds: float
-    """They come spread at random over so long."""
+    """They arrive at random times within this time."""
     buyers: int = 0
-    """So many of the visitors buy; the others look round and leave."""
+    """The number of visitors who buy; the others browse and leave."""
     listeners: int = 0
-    """Beside the visitors: they only follow what is free,"""
+    """Additional clients that only follow availability."""
     listen_by: str = "sse"
-    """over a stream that they open again when it ends, or by asking for the sections."""
+    """A stream that is reopened when it ends (sse, websocket), or polling of the sections."""
     least_seconds: float = 0.0
-    """The listeners stay for so long at least, whatever becomes of the others."""
+    """Listeners stay at least this long, even if all visitors are done."""
     twice: float = 0.05
-    """The share that joins from two tabs at the same moment."""
+    """The share of visitors who join from two tabs at the same time."""
     leavers: float = 0.05
-    """The share that loses patience while waiting."""
+    """The share of visitors who lose patience in line."""
     walk_away: float = 0.0
-    """The shares of the buyers who hold something and go without a word,"""
+    """The share of buyers who hold and then disappear."""
     double: float = 0.0
-    """who click twice on everything and try a second tab,"""
+    """The share of buyers who send every request twice and try to hold from a second tab."""
     change: float = 0.0
-    """who choose others once they hold something,"""
+    """The share of buyers who replace their hold."""
     back: float = 0.0
-    """and who come back once if they have bought nothing."""
+    """The share of buyers who return once if they bought nothing."""
     stay_seconds: float = 5.0
-    """How long somebody who is let in takes, on average, for each thing they do."""
+    """Mean time for each step of an admitted visitor."""
     seconds_max: float = 900.0
     connections: int = 64
     seed: int = 0
     rate_max: float | None = None
-    """Admissions a second that must not be exceeded; None: not held against it."""
+    """Admissions per second that must not be exceeded; None: not checked."""
     active_max: int | None = None
     anywhere: bool = False
 
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def files(self) -> int:
-        """So many the crowd opens at the same time."""
+        """The number of files open at the same time."""
         return self.streams + self.connections + OTHER_FILES
 
     def _within(self, name: str, value: float, least: float, most: float) -> None:
@@ -87,25 +87,25 @@ class Plan:
 
 
 def check_base(text: str, *, anywhere: bool) -> str:
-    """The address without a path. Raises PlanRefused unless it is one, and is this machine's own or `anywhere`."""
+    """Return the URL without a path. Raises PlanRefused unless it is valid and, without `anywhere`, of this machine."""
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise PlanRefused(f"{text!r} is not an address such as http://127.0.0.1:8000") from error
+        raise PlanRefused(f"{text!r} is not a URL such as http://127.0.0.1:8000") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise PlanRefused(f"{text!r} is not an address such as http://127.0.0.1:8000")
+        raise PlanRefused(f"{text!r} is not a URL such as http://127.0.0.1:8000")
     if not anywhere:
         for address in addresses_of(parts.hostname, port or (443 if parts.scheme == "https" else 80)):
             if not is_loopback(address):
                 raise PlanRefused(
-                    f"{parts.hostname} is {address}, another machine's: a crowd is let loose on it with --anywhere only"
+                    f"{parts.hostname} is {address}, another machine; use --anywhere to send simulated visitors to it"
                 )
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def addresses_of(host: str, port: int) -> list[str]:
-    """Every address the name stands for. Raises PlanRefused where there is none."""
+    """Return every address of the host name. Raises PlanRefused if there is none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -114,7 +114,7 @@ def addresses_of(host: str, port: int) -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether this address is the machine itself, also in its IPv6 disguise."""
+    """Return whether the address is of this machine, also as an IPv4-mapped IPv6 address."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(parsed, "ipv4_mapped", None)
     return (mapped or parsed).is_loopback

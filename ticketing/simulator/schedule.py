@@ -1,4 +1,4 @@
-"""Who acts when: one heap for the whole crowd, so that somebody who waits costs an entry in it and no task."""
+"""The schedule of all actors: one heap, so that a waiting actor costs an entry in it and no task."""
 
 import asyncio
 import heapq
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Actor(Protocol):
-    """Somebody in the crowd. `act` does one thing and says in how many seconds the next is due, or None: the end."""
+    """An actor of the run. `act` does one thing and returns in how many seconds the next is due, or None at the end."""
 
     keeps_open: bool
-    """Whether the run waits for this one to come to an end."""
+    """Whether the run waits until this actor is done."""
 
     async def act(self, late_seconds: float) -> float | None: ...
 
 
 class Agenda:
-    """Runs actors when they are due, at most `slots` at the same time, in the order in which they became due."""
+    """Runs actors when they are due, at most `slots` at the same time, in the order of their due times."""
 
     def __init__(self, slots: int) -> None:
         self._slots = asyncio.Semaphore(slots)
@@ -29,28 +29,28 @@ class Agenda:
         self._failure: BaseException | None = None
         self._clock = asyncio.get_running_loop().time
         self.late_seconds_max = 0.0
-        """The furthest the crowd itself was behind its own plan: more than a moment, and it was too slow to tell."""
+        """The longest delay of an actor beyond its due time. If it is long, the simulator was too slow to judge."""
 
     def add(self, in_seconds: float, actor: Actor) -> None:
-        """The actor is due so long from now, for the first time."""
+        """Schedule the actor for the first time, in this many seconds."""
         self._open += actor.keeps_open
         self._push(in_seconds, actor)
 
     def hurry(self) -> None:
-        """Everybody is due now."""
+        """Make all actors due now."""
         now = self._clock()
-        # All at the same moment: the order of the pairs is that of the counts, and sorted is a heap.
+        # With equal times the counts decide the order, and a sorted list is a heap.
         self._heap = sorted((now, count, actor) for _, count, actor in self._heap)
         self._changed.set()
 
     def stop(self) -> None:
-        """Nobody acts any more; what is under way ends."""
+        """Start no more actors; those that run may finish."""
         self._stopped = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Returns once everybody who keeps it open has come to an end, or it was stopped. Raises what an actor did:
-        refusals are theirs to handle, so that is a fault of the crowd's own code."""
+        """Run until every actor that keeps the run open is done, or `stop` is called. Raises the error of an actor:
+        actors handle refusals, so it is a fault of the simulator's own code."""
         try:
             while self._open and not self._stopped:
                 await self._next()
@@ -85,7 +85,7 @@ class Agenda:
             late = max(0.0, self._clock() - due)
             self.late_seconds_max = max(self.late_seconds_max, late)
             again = await actor.act(late)
-        except BaseException as error:  # noqa: BLE001 - it ends the run, which raises it.
+        except BaseException as error:  # noqa: BLE001 - it ends the run, which raises it
             self._failure = self._failure or error
             self.stop()
             return

@@ -1,4 +1,4 @@
-"""The same over WebSockets: a task each, so they cost more than streams of events do."""
+"""Listening over WebSockets. Each takes a task, so it costs more than a stream of server-sent events."""
 
 from typing import cast
 
@@ -17,28 +17,30 @@ class _Message(msgspec.Struct):
 
 
 class Socket:
-    """One socket, read until either side ends it."""
+    """One WebSocket, read until either side closes it."""
 
-    def __init__(self, ear: StreamListener, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]) -> None:
-        self._ear, self._socket, self._known = ear, socket, known
-        self._task = ear.listeners.start(self._read())
+    def __init__(
+        self, listener: StreamListener, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]
+    ) -> None:
+        self._listener, self._socket, self._known = listener, socket, known
+        self._task = listener.group.start(self._read())
 
     def close(self) -> None:
         self._task.cancel()
 
     async def _read(self) -> None:
-        ear = self._ear
+        listener = self._listener
         try:
             async for message in self._socket:
-                ear.last_data_at = ear.listeners.door.now()
+                listener.last_data_at = listener.group.context.now()
                 if message.type == aiohttp.WSMsgType.TEXT:
-                    ear.receive(self._frame(cast("str", message.data)))
+                    listener.receive(self._frame(cast("str", message.data)))
         except (ValueError, msgspec.MsgspecError) as error:
-            ear.report_breach(f"no message of the contract: {error}")
+            listener.report_breach(f"invalid message: {error}")
         except (aiohttp.ClientError, OSError):
             pass
         finally:
-            ear.ended("no answer")
+            listener.ended("no response")
             await self._socket.close()
 
     def _frame(self, text: str) -> Frame:
@@ -53,22 +55,22 @@ class Socket:
 
 
 def open_sockets(session: aiohttp.ClientSession, base: str, event: str) -> StreamOpener:
-    """How a socket to this event is opened. A session without a limit of its own."""
+    """Return a function that opens a WebSocket of this event. The session must have no connection limit."""
     known: dict[str, Frame] = {}
 
-    async def open_one(ear: StreamListener) -> None:
-        since = {"since": ear.last_id} if ear.last_id else {}
+    async def open_one(listener: StreamListener) -> None:
+        since = {"since": listener.last_id} if listener.last_id else {}
         try:
             socket = await session.ws_connect(
                 f"{base}/api/events/{event}/sections/updates", params=since, origin=base, timeout=_CLOSING
             )
         except aiohttp.WSServerHandshakeError as error:
-            # A house that is full says 403 too.
-            ear.refused(503 if error.status == 403 else error.status)
+            # A server at its capacity also responds with 403.
+            listener.refused(503 if error.status == 403 else error.status)
             return
         except aiohttp.ClientError as error:
             raise OSError(str(error)) from error
-        ear.opened()
-        ear.line = Socket(ear, socket, known)
+        listener.opened()
+        listener.stream = Socket(listener, socket, known)
 
     return open_one

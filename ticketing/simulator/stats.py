@@ -1,4 +1,4 @@
-"""What the crowd saw: how long answers took, what was refused, and what must not have happened."""
+"""Measurements of a run: response times, refusals, outcomes and breaches."""
 
 import itertools
 import math
@@ -14,46 +14,46 @@ PERCENTILES = (50, 95, 99, 100)
 
 @dataclass(slots=True)
 class Breaches:
-    """What must not happen, and did: how often, by kind, with the first few told in full."""
+    """Forbidden behavior that was observed: counts by kind, with the first few examples."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, kind: str, example: str) -> None:
         self.counts[kind] += 1
-        told = self.examples.setdefault(kind, [])
-        if len(told) < EXAMPLES_MAX:
-            told.append(example)
+        examples = self.examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(example)
 
 
 @dataclass(slots=True)
 class Figures:
-    """Of one run. Times are the event loop's, in seconds."""
+    """Figures of one run. Times are from the event loop, in seconds."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """What became of visitors: joined, admitted, left, bought …"""
-    answers: int = 0
+    """Outcomes and events of visitors: joined, admitted, left …"""
+    responses: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
-    """By call and type."""
+    """By call and problem type."""
     retries: Counter[str] = field(default_factory=Counter)
-    """Calls made again after no answer came, by what went wrong."""
+    """Retries after a lost response, by error."""
     took_ms: dict[str, "array[float]"] = field(default_factory=dict)
     """By call."""
     waited: "array[float]" = field(default_factory=lambda: array("d"))
-    """Seconds from joining to being let in, of those who had to wait."""
+    """Seconds from join to admission, of visitors who had to wait."""
     held_at: float = 0.0
-    """When the last hold was answered."""
+    """When the response to the last hold arrived."""
     accurate_estimates: int = 0
-    """How many of those waited as long as the interval said that they were shown at joining."""
+    """How many of those waited within the estimate from their join."""
     breaches: Breaches = field(default_factory=Breaches)
 
     def took(self, call: str, milliseconds: float) -> None:
-        self.answers += 1
+        self.responses += 1
         self.took_ms.setdefault(call, array("d")).append(milliseconds)
 
 
 def percentiles(values: Sequence[float]) -> list[float]:
-    """The 50th, 95th, 99th and the largest; zeros where there is nothing."""
+    """Return the 50th, 95th and 99th percentile and the maximum; zeros for no values."""
     ordered = sorted(values)
     if not ordered:
         return [0.0] * len(PERCENTILES)
@@ -61,7 +61,7 @@ def percentiles(values: Sequence[float]) -> list[float]:
 
 
 def most_within(moments: Sequence[float], seconds: float) -> int:
-    """The most of these moments, in rising order, that lie within any so many seconds."""
+    """Return the largest number of moments, given in rising order, within any interval of this length."""
     most = begin = 0
     for end, moment in enumerate(moments):
         while moment - moments[begin] >= seconds:
@@ -71,9 +71,9 @@ def most_within(moments: Sequence[float], seconds: float) -> int:
 
 
 def passes_rate(moments: Sequence[float], since: float, rate: float) -> tuple[int, float] | None:
-    """The first count and moment at which more had come than this rate allows since then; None: never.
+    """Return the first count and time at which more moments had passed than the rate allows since `since`, or None.
 
-    A room may have saved up half a second's worth before anybody came.
+    The room may have saved up half a second's admissions before the first visitor came.
     """
     saved_up = max(1.0, rate / 2)
     for count, moment in enumerate(moments, start=1):
@@ -83,7 +83,7 @@ def passes_rate(moments: Sequence[float], since: float, rate: float) -> tuple[in
 
 
 class HighestSeen:
-    """The highest number known to be let in, as it was known at any moment. Notes come in the order of time."""
+    """The highest admitted number as it was known at any moment. Notes must be in order of time."""
 
     def __init__(self) -> None:
         self._moments: list[float] = []
@@ -95,13 +95,13 @@ class HighestSeen:
             self._numbers.append(number)
 
     def before(self, moment: float) -> int:
-        """0 before anybody was."""
+        """Return the highest number noted before the moment; 0 without one."""
         index = bisect_left(self._moments, moment)
         return self._numbers[index - 1] if index else 0
 
 
 def per_second(moments: Sequence[float]) -> float:
-    """The average from the first to the last; 0 where there are too few to say."""
+    """Return the average rate from the first to the last moment; 0 for fewer than two."""
     span = moments[-1] - moments[0] if len(moments) > 1 else 0.0
     return (len(moments) - 1) / span if span > 0 else 0.0
 

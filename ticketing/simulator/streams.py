@@ -1,4 +1,4 @@
-"""Server-sent events over a plain connection each: no task and no coroutine, so that thousands cost little."""
+"""Server-sent events over one plain connection each, without a task or a coroutine, so that thousands cost little."""
 
 import asyncio
 import ssl
@@ -14,21 +14,21 @@ from ticketing.simulator.stream_listeners import CACHED_FRAMES_MAX, Frame, Strea
 
 HEAD_BYTES_MAX = 32 * 1024
 WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""A house that says so much without coming to an end says nothing that anybody could take for an event."""
+"""An incomplete event may be at most this long."""
 
 
 class NotAnEventStream(ValueError):
-    """What came is no stream of events."""
+    """The response is not a stream of events."""
 
 
 class _FrameCache:
-    """Events that were read already, by their bytes."""
+    """Parsed events by their bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Frame] = {}
 
     def frame(self, event: bytes) -> Frame:
-        """Raises Strange."""
+        """Return the parsed event. Raises NotAnEventStream."""
         known = self._known.get(event)
         if known is None:
             try:
@@ -53,12 +53,22 @@ def _frame(event: bytes) -> Frame:
 
 
 class Stream(asyncio.Protocol):
-    """One connection: a head, and events until either side ends it."""
+    """One connection: a response head, then events until either side closes it."""
 
-    __slots__ = ("_body", "_ear", "_has_ended", "_is_chunked", "_is_open", "_read", "_request", "_rest", "_transport")
+    __slots__ = (
+        "_body",
+        "_has_ended",
+        "_is_chunked",
+        "_is_open",
+        "_listener",
+        "_read",
+        "_request",
+        "_rest",
+        "_transport",
+    )
 
-    def __init__(self, ear: StreamListener, request: bytes, read: _FrameCache) -> None:
-        self._ear, self._request, self._read = ear, request, read
+    def __init__(self, listener: StreamListener, request: bytes, read: _FrameCache) -> None:
+        self._listener, self._request, self._read = listener, request, read
         self._transport: asyncio.Transport | None = None
         self._rest = self._body = b""
         self._is_open = self._is_chunked = self._has_ended = False
@@ -69,32 +79,32 @@ class Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._ear.line = self
+        self._listener.stream = self
         self._transport.write(self._request)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._ear.ended(type(error).__name__ if error is not None else "no answer")
+            self._listener.ended(type(error).__name__ if error is not None else "no response")
 
     def data_received(self, data: bytes) -> None:
         if self._has_ended:
             return
-        self._ear.last_data_at = self._ear.listeners.door.now()
+        self._listener.last_data_at = self._listener.group.context.now()
         rest = self._rest + data if self._rest else data
         try:
             if not self._is_open:
                 head, found, rest = rest.partition(b"\r\n\r\n")
                 if not found:
                     if len(head) > HEAD_BYTES_MAX:
-                        raise NotAnEventStream("a head without an end")
+                        raise NotAnEventStream("the response head is too long")
                     self._rest = head
                     return
                 if not self._read_head(head):
                     return
             self._rest = self._consume_body(rest)
         except NotAnEventStream as error:
-            self._ear.report_breach(f"no stream of events: {error}")
+            self._listener.report_breach(f"not a stream of events: {error}")
             self.close()
 
     def _read_head(self, head: bytes) -> bool:
@@ -106,16 +116,16 @@ class Stream(asyncio.Protocol):
         if status[:3] != "200" or not fields.get("content-type", "").startswith("text/event-stream"):
             self._has_ended = True
             after = fields.get("retry-after", "")
-            self._ear.refused(int(status[:3]), float(after) if after.isdigit() else RETRY_AFTER_SECONDS)
+            self._listener.refused(int(status[:3]), float(after) if after.isdigit() else RETRY_AFTER_SECONDS)
             self.close()
             return False
         self._is_open = True
         self._is_chunked = "chunked" in fields.get("transfer-encoding", "").lower()
-        self._ear.opened()
+        self._listener.opened()
         return True
 
     def _consume_body(self, rest: bytes) -> bytes:
-        """What is left of it, once everything that is whole was heard."""
+        """Consume the complete chunks and return the rest."""
         at = 0
         if self._is_chunked:
             pieces: list[bytes] = []
@@ -134,21 +144,21 @@ class Stream(asyncio.Protocol):
     def _consume_events(self, piece: bytes) -> None:
         *events, self._body = (self._body + piece).split(b"\n\n")
         if len(self._body) > WAITING_BYTES_MAX:
-            raise NotAnEventStream("an event without an end")
+            raise NotAnEventStream("an event is too long")
         for event in events:
-            self._ear.receive(self._read.frame(event))
+            self._listener.receive(self._read.frame(event))
 
 
 def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
-    """Where the whole pieces of a chunked body begin and end; the last one is empty."""
+    """Yield the start and end of each complete chunk of a chunked body; the last one is empty."""
     at = 0
     while (line := rest.find(b"\r\n", at)) >= 0:
         try:
             size = int(rest[at:line].partition(b";")[0], 16)
         except ValueError as error:
-            raise NotAnEventStream(f"{rest[at:line][:40]!r} in the place of a size") from error
+            raise NotAnEventStream(f"{rest[at:line][:40]!r} instead of a chunk size") from error
         if not 0 <= size <= WAITING_BYTES_MAX:
-            raise NotAnEventStream(f"a piece of {size} bytes")
+            raise NotAnEventStream(f"a chunk of {size} bytes")
         begin, end = line + 2, line + 2 + size
         if size and len(rest) < end + 2:
             return
@@ -159,8 +169,8 @@ def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
 
 
 def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
-    """How a stream of this event is opened. The name is resolved once, and only this machine's own addresses are taken
-    unless `anywhere`. Raises PlanRefused."""
+    """Return a function that opens a stream of this event. The host name is resolved once; without `anywhere`, only
+    addresses of this machine are used. Raises PlanRefused."""
     parts = urlsplit(base)
     is_secure = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
@@ -170,21 +180,21 @@ def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
     context = ssl.create_default_context() if is_secure else None
     read = _FrameCache()
 
-    async def open_one(ear: StreamListener) -> None:
+    async def open_one(listener: StreamListener) -> None:
         loop = asyncio.get_running_loop()
         lines = [
             f"GET /api/events/{event}/sections/updates HTTP/1.1",
             f"Host: {parts.netloc}",
             "Accept: text/event-stream",
             "User-Agent: fairgate-simulate",
-            *([f"Last-Event-ID: {ear.last_id}"] if ear.last_id else []),
+            *([f"Last-Event-ID: {listener.last_id}"] if listener.last_id else []),
         ]
         request = "\r\n".join(lines).encode() + b"\r\n\r\n"
         failure: OSError = OSError("no address")
         for address in list(addresses):
             try:
                 await loop.create_connection(
-                    lambda: Stream(ear, request, read),
+                    lambda: Stream(listener, request, read),
                     address,
                     port,
                     ssl=context,
@@ -193,7 +203,7 @@ def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
             except OSError as error:
                 failure = error
             else:
-                # The next one tries first where this one was let in.
+                # The next stream tries this address first.
                 addresses.remove(address)
                 addresses.insert(0, address)
                 return

@@ -30,7 +30,7 @@ from ticketing.devserver.servers import Servers
 
 READY_SECONDS_MAX = 120
 WAIT_SECONDS_MAX = 45
-OPEN = "Ctrl-C ends it."
+OPEN = "Press Ctrl-C to stop."
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,8 @@ def test_the_demo_opens_answers_and_ends_without_leaving_a_process(checkout: Pat
     port = free_port()
     with running(checkout, port) as (demo, said):
         address = f"http://127.0.0.1:{port}"
-        assert f"Fairgate is open: {address}" in said
-        (path,) = [line.partition(address)[2] for line in said if line.startswith("Try as a shopper")]
+        assert f"Fairgate is running: {address}" in said
+        (path,) = [line.partition(address)[2] for line in said if line.startswith("Shop as a visitor")]
         assert get(address + path)[0] == 200
         assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
         assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
@@ -158,7 +158,7 @@ def test_the_demo_opens_answers_and_ends_without_leaving_a_process(checkout: Pat
 
         audit = manage(checkout, "audit")
         assert audit.returncode == 0, audit.stdout + audit.stderr
-        assert f"already runs at {address}" in refused(checkout, PORT=str(free_port()))
+        assert f"already running at {address}" in refused(checkout, PORT=str(free_port()))
 
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(WAIT_SECONDS_MAX) == 0
@@ -213,12 +213,12 @@ def test_what_dies_under_a_running_demo_is_started_again_at_its_address(checkout
         for process in (relay, *servers):
             process.kill()
         wanted = {
-            "relay ended (killed by signal 9); starting it again",
-            "PostgreSQL runs again.",
-            "Valkey runs again.",
+            "relay ended (killed by signal 9); restarting it",
+            "PostgreSQL is running again.",
+            "Valkey is running again.",
         }
         assert until(lambda: all(any(words in line for line in said) for words in wanted)), "\n".join(said)
-        # It says that a server runs again a moment before it has noted the server's new process.
+        # The message is printed a moment before the state file has the server's new process.
         assert until(lambda: read_state(checkout) == before)
         assert until(lambda: readiness(port) == "ok")
         assert until(lambda: any(process.cmdline()[-1:] == ["relay"] for process in left_in(checkout)))
@@ -278,7 +278,9 @@ def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout
 def test_a_taken_port_is_one_sentence_with_a_way_out(checkout: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         port = holder.getsockname()[1]
-        assert refused(checkout, PORT=str(port)).startswith(f"make demo: port {port} is taken; PORT=")
+        assert refused(checkout, PORT=str(port)).startswith(
+            f"make demo: port {port} is in use; choose another, as in PORT="
+        )
 
 
 @pytest.mark.parametrize("port", ["eighty", "0", "65536", "-1"])
@@ -290,7 +292,7 @@ def test_a_port_that_is_none_is_one_sentence(checkout: Path, port: str) -> None:
     ("variable", "value", "said"),
     [
         ("DATABASE_URL", "garbage", "not a URL"),
-        ("DATABASE_URL", "mysql://a:b@127.0.0.1/c", "it is mysql://"),
+        ("DATABASE_URL", "mysql://a:b@127.0.0.1/c", "starts with mysql://"),
         ("REDIS_URL", "nonsense", "not a URL"),
     ],
 )
@@ -326,7 +328,7 @@ def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytes
 
 def test_a_database_that_does_not_answer_is_one_sentence(checkout: Path) -> None:
     away = f"postgres://a:b@127.0.0.1:{free_port()}/c"
-    assert "the database does not answer" in refused(checkout, PORT=str(free_port()), DATABASE_URL=away)
+    assert "the database does not respond" in refused(checkout, PORT=str(free_port()), DATABASE_URL=away)
     assert left_in(checkout) == []
 
 

@@ -33,7 +33,7 @@ def test_while_the_demo_runs_nothing_is_removed(tmp_path: Path) -> None:
     with holder:
         assert holder.stdout
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(DemoFailed, match="already runs"):
+        with pytest.raises(DemoFailed, match="already running"):
             reset(tmp_path)
         assert place.folder.is_dir()
         assert holder.stdin

@@ -63,7 +63,7 @@ def test_a_process_that_is_killed_comes_back_although_its_child_holds_its_pipe(t
 
 def test_a_process_that_cannot_start_ends_the_house_with_its_status(tmp_path: Path) -> None:
     with open_house(tmp_path, "bad: exit 3", "good: exec sleep 1000") as opened:
-        assert "ended (exit status 3) and is not started again" in read_until(opened, "bad ended")
+        assert "ended (exit status 3) and is not restarted" in read_until(opened, "bad ended")
         assert opened.wait(WAIT_SECONDS_MAX) == 3
 
 

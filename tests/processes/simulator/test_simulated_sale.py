@@ -102,7 +102,7 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
     left_to_come: list[int] = []
 
     def flush_half_way(run: population.Run) -> None:
-        let_in = run.figures.counts["let in"]
+        let_in = run.figures.counts["admitted"]
         if not left_to_come and let_in >= FLUSH_AFTER:
             redis_client.flushall()
             left_to_come.append(VISITORS - let_in)

@@ -1,4 +1,4 @@
-"""Mail in the demo's terminal."""
+"""Email in the demo's terminal."""
 
 from io import StringIO
 
@@ -7,7 +7,7 @@ from django.core.mail import EmailMultiAlternatives
 from ticketing.devserver.console_mail import TextBackend
 
 
-def test_a_mail_shows_its_text_and_only_names_its_other_parts() -> None:
+def test_an_email_shows_its_text_and_only_names_its_other_parts() -> None:
     message = EmailMultiAlternatives("Your tickets", "Row A, seat 4", "shop@example.org", ["ada@example.org"])
     message.attach_alternative("<table>markup</table>", "text/html")
     message.attach("tickets.pdf", b"%PDF", "application/pdf")

@@ -1,4 +1,4 @@
-"""The state file: believed only while the processes that it names are the ones that wrote it."""
+"""The state file: valid only while the processes that it names are running."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from ticketing.demo_state import STATE_FILE, clear_state, read_state, write_stat
 VALUES = {"database_url": "postgres://a:b@127.0.0.1:1/c", "web_port": 8000}
 
 
-def test_what_was_written_is_read_as_text_while_its_processes_run(tmp_path: Path) -> None:
+def test_written_values_are_read_as_text_while_the_processes_run(tmp_path: Path) -> None:
     write_state(tmp_path, VALUES, [os.getpid()])
     assert read_state(tmp_path) == {"database_url": VALUES["database_url"], "web_port": "8000"}
 
@@ -23,7 +23,7 @@ def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
     assert (tmp_path / STATE_FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_it_is_not_believed_once_one_of_its_processes_has_ended(tmp_path: Path) -> None:
+def test_the_state_is_invalid_once_one_of_its_processes_has_ended(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         write_state(tmp_path, VALUES, [os.getpid(), process.pid])
         assert read_state(tmp_path) is not None
@@ -31,7 +31,7 @@ def test_it_is_not_believed_once_one_of_its_processes_has_ended(tmp_path: Path) 
     assert read_state(tmp_path) is None
 
 
-def test_a_process_id_that_somebody_else_has_by_now_is_not_believed(tmp_path: Path) -> None:
+def test_a_reused_process_id_makes_the_state_invalid(tmp_path: Path) -> None:
     write_state(tmp_path, VALUES, [os.getpid()])
     path = tmp_path / STATE_FILE
     written = json.loads(path.read_text())
@@ -41,7 +41,7 @@ def test_a_process_id_that_somebody_else_has_by_now_is_not_believed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"processes": []}', '{"database_url": "x"}'])
-def test_half_a_file_is_no_demo(tmp_path: Path, content: str) -> None:
+def test_an_incomplete_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / ".local").mkdir()
     (tmp_path / STATE_FILE).write_text(content)
     assert read_state(tmp_path) is None

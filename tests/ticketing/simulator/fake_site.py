@@ -1,5 +1,5 @@
-"""A house that speaks the queue's part of the contract and can be told to break it, so that the crowd can be seen to
-notice. It keeps everything in memory and knows nothing of the product."""
+"""A fake site that implements the queue's part of the API and can be made to break its rules, so that tests can check
+that the simulator notices. It keeps everything in memory and uses no product code."""
 
 import asyncio
 import base64
@@ -19,11 +19,11 @@ NEXT_POLL_MS = 20
 PROBLEM = "application/problem+json"
 
 
-def token(number: int | None, place: str) -> str:
+def token(number: int | None, subject: str) -> str:
     def part(document: dict[str, Any]) -> str:
         return base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
 
-    return f"{part({'alg': 'none'})}.{part({'sub': place, 'num': number})}.x"
+    return f"{part({'alg': 'none'})}.{part({'sub': subject, 'num': number})}.x"
 
 
 def problem(status: int, kind: str, **more: Any) -> web.Response:
@@ -34,7 +34,7 @@ def problem(status: int, kind: str, **more: Any) -> web.Response:
 
 
 @dataclass(eq=False)
-class Spot:
+class Entry:
     number: int
     visitor: str
     polls: int = 0
@@ -49,74 +49,74 @@ def counts(free: int) -> dict[str, Any]:
 
 
 @dataclass
-class Voice:
-    """One stream, from the house's side."""
+class FakeStream:
+    """One live stream, seen from the site."""
 
-    answer: Any
+    response: Any
     is_socket: bool
 
-    async def say(self, kind: str, document: Any, frame_id: str = "") -> None:
+    async def send(self, kind: str, document: Any, frame_id: str = "") -> None:
         if self.is_socket:
-            await self.answer.send_json({"event": kind, "id": frame_id, "data": document})
+            await self.response.send_json({"event": kind, "id": frame_id, "data": document})
             return
         named = f"id: {frame_id}\n" if frame_id else ""
         await self.raw(f"event: {kind}\n{named}data: {json.dumps(document)}\n\n".encode())
 
     async def raw(self, data: bytes) -> None:
-        await self.answer.write(data)
+        await self.response.write(data)
 
     async def stay(self) -> None:
-        """Until the listener goes, or the house does."""
+        """Wait until either side ends the stream."""
         if self.is_socket:
-            await self.answer.receive()
+            await self.response.receive()
             return
         await self.raw(b": \n\n")
         await asyncio.Event().wait()
 
 
-async def tells_the_truth(voice: Voice, number: int, house: "House") -> None:
-    await voice.say("queue", {"now_serving": 1})
-    await voice.say("sections", counts(house.free), "e-1")
-    await voice.stay()
+async def send_counts(stream: FakeStream, number: int, site: "FakeSite") -> None:
+    await stream.send("queue", {"now_serving": 1})
+    await stream.send("sections", counts(site.free), "e-1")
+    await stream.stay()
 
 
 @dataclass
 class Streams:
-    speaks: Callable[[Voice, int, "House"], Awaitable[None]] = tells_the_truth
-    refuses: Callable[[int], web.Response | None] = lambda number: None
-    came: list[str] = field(default_factory=list)
-    """What each said that it had read."""
+    serve: Callable[[FakeStream, int, "FakeSite"], Awaitable[None]] = send_counts
+    refuse: Callable[[int], web.Response | None] = lambda number: None
+    last_event_ids: list[str] = field(default_factory=list)
+    """The last event id that each connection sent."""
 
 
 @dataclass
-class House:
-    """Lets in whoever has asked `polls_to_wait` times. `breaks` changes what it answers: see the tests."""
+class FakeSite:
+    """Admits a visitor after `polls_to_wait` polls. `breaks` changes its responses: see the tests."""
 
     polls_to_wait: int = 2
     base: str = ""
-    breaks: Callable[[str, Spot, dict[str, Any]], web.Response | None] = lambda call, spot, answer: None
-    spots: dict[str, Spot] = field(default_factory=dict)
+    breaks: Callable[[str, Entry, dict[str, Any]], web.Response | None] = lambda call, entry, document: None
+    entries: dict[str, Entry] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     free: int = 20
-    """Places left in its only section, as it says to who asks."""
+    """Availability of its only section."""
     streams: "Streams" = field(default_factory=Streams)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
-    def place(self, call: str, spot: Spot) -> web.Response:
-        behind = self.polls_to_wait - spot.polls
-        answer: dict[str, Any] = {
+    def status_response(self, call: str, entry: Entry) -> web.Response:
+        behind = self.polls_to_wait - entry.polls
+        document: dict[str, Any] = {
             "status": "waiting" if behind > 0 else "ready",
             "position_in_queue": max(0, behind),
             "estimated_wait_range": [0, 60],
             "next_poll": NEXT_POLL_MS,
         }
         if behind <= 0:
-            answer |= {"admission_token": spot.token, "expires_at": in_minutes(5)}
+            document |= {"admission_token": entry.token, "expires_at": in_minutes(5)}
         if call == "join":
-            answer["queue_token"] = spot.token
-        broken = self.breaks(call, spot, answer)
-        return broken or web.json_response(answer, status=201 if call == "join" else 200)
+            document["queue_token"] = entry.token
+        broken = self.breaks(call, entry, document)
+        return broken or web.json_response(document, status=201 if call == "join" else 200)
 
     async def event(self, request: web.Request) -> web.Response:
         if request.match_info["event"] != "concert":
@@ -124,47 +124,47 @@ class House:
         return web.json_response({"seats_per_reservation": 4, "per_buyer_cap": None})
 
     async def sections(self, request: web.Request) -> web.Response:
-        self.asked.append(("sections", request.headers.get("If-None-Match", "")))
+        self.requests.append(("sections", request.headers.get("If-None-Match", "")))
         if request.headers.get("If-None-Match") == '"1"':
             return web.Response(status=304, headers={"ETag": '"1"'})
         return web.json_response(counts(self.free), headers={"ETag": '"1"'})
 
     async def updates(self, request: web.Request) -> web.StreamResponse:
-        """Each stream is told what `streams.speaks` does."""
+        """Serve a stream as `streams.serve` does."""
         is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
-        answer: Any = web.WebSocketResponse() if is_socket else web.StreamResponse()
+        response: Any = web.WebSocketResponse() if is_socket else web.StreamResponse()
         if not is_socket:
-            answer.content_type = "text/event-stream"
-            answer.enable_chunked_encoding()
-        self.streams.came.append(request.headers.get("Last-Event-ID") or request.query.get("since", ""))
-        refusal = self.streams.refuses(len(self.streams.came))
+            response.content_type = "text/event-stream"
+            response.enable_chunked_encoding()
+        self.streams.last_event_ids.append(request.headers.get("Last-Event-ID") or request.query.get("since", ""))
+        refusal = self.streams.refuse(len(self.streams.last_event_ids))
         if refusal is not None:
             return refusal
-        await answer.prepare(request)
-        with suppress(ConnectionError):  # The listener may go at any moment.
-            await self.streams.speaks(Voice(answer, is_socket), len(self.streams.came), self)
-        return answer  # type: ignore[no-any-return]
+        await response.prepare(request)
+        with suppress(ConnectionError):  # The listener may close the stream at any time.
+            await self.streams.serve(FakeStream(response, is_socket), len(self.streams.last_event_ids), self)
+        return response  # type: ignore[no-any-return]
 
     async def join(self, request: web.Request) -> web.Response:
         visitor = (await request.json())["visitor_id"]
-        if visitor not in self.spots:
-            self.spots[visitor] = Spot(next(self._numbers), visitor)
-        return self.place("join", self.spots[visitor])
+        if visitor not in self.entries:
+            self.entries[visitor] = Entry(next(self._numbers), visitor)
+        return self.status_response("join", self.entries[visitor])
 
     async def status(self, request: web.Request) -> web.Response:
-        spot = self.spot_of(request)
-        spot.polls += 1
-        return self.place("poll", spot)
+        entry = self.entry_of(request)
+        entry.polls += 1
+        return self.status_response("poll", entry)
 
     async def leave(self, request: web.Request) -> web.Response:
-        spot = self.spot_of(request)
-        self.left.append(spot.visitor)
+        entry = self.entry_of(request)
+        self.left.append(entry.visitor)
         return web.json_response({"status": "left", "position_in_queue": 0, "next_poll": 60_000})
 
-    def spot_of(self, request: web.Request) -> Spot:
-        said = request.headers["Authorization"].removeprefix("Bearer ").split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)))
-        return self.spots[claims["sub"]]
+    def entry_of(self, request: web.Request) -> Entry:
+        payload = request.headers["Authorization"].removeprefix("Bearer ").split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return self.entries[claims["sub"]]
 
 
 def in_minutes(minutes: float) -> str:
@@ -172,17 +172,17 @@ def in_minutes(minutes: float) -> str:
 
 
 @asynccontextmanager
-async def open_house(**habits: Any) -> AsyncIterator[House]:
-    house = House(**habits)
+async def open_site(**options: Any) -> AsyncIterator[FakeSite]:
+    fake = FakeSite(**options)
     application = web.Application()
     application.add_routes(
         [
-            web.get("/api/events/{event}", house.event),
-            web.get("/api/events/{event}/sections", house.sections),
-            web.get("/api/events/{event}/sections/updates", house.updates),
-            web.post("/api/events/{event}/queue", house.join),
-            web.delete("/api/events/{event}/queue", house.leave),
-            web.get("/api/events/{event}/queue/status", house.status),
+            web.get("/api/events/{event}", fake.event),
+            web.get("/api/events/{event}/sections", fake.sections),
+            web.get("/api/events/{event}/sections/updates", fake.updates),
+            web.post("/api/events/{event}/queue", fake.join),
+            web.delete("/api/events/{event}/queue", fake.leave),
+            web.get("/api/events/{event}/queue/status", fake.status),
         ]
     )
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
@@ -190,8 +190,8 @@ async def open_house(**habits: Any) -> AsyncIterator[House]:
     site = web.TCPSite(runner, LOOPBACK, 0)
     await site.start()
     (address,) = runner.addresses
-    house.base = f"http://{LOOPBACK}:{address[1]}"
+    fake.base = f"http://{LOOPBACK}:{address[1]}"
     try:
-        yield house
+        yield fake
     finally:
         await runner.cleanup()

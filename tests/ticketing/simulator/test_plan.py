@@ -1,4 +1,4 @@
-"""What may be asked of `manage.py simulate`, and how it says no: in one line."""
+"""The options of `manage.py simulate`: invalid ones are refused in one line."""
 
 import subprocess
 import sys
@@ -12,10 +12,10 @@ from ticketing.simulator.plan import PlanRefused, addresses_of, check_base, is_l
 from ticketing.simulator.queue_rules import ObservedQueue, claims_of, number_of
 from ticketing.simulator.stats import Breaches, most_within, passes_rate, per_second, percentiles
 
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 
 
-def refused(*args: str, event: str = "concert", visitors: str = "5", over: str = "1", url: str = NOBODY) -> str:
+def refused(*args: str, event: str = "concert", visitors: str = "5", over: str = "1", url: str = UNREACHABLE) -> str:
     with pytest.raises(CommandError) as error:
         call_command("simulate", event, "--visitors", visitors, "--over", over, "--url", url, *args)
     assert "\n" not in str(error.value)
@@ -23,9 +23,9 @@ def refused(*args: str, event: str = "concert", visitors: str = "5", over: str =
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
-        (["--buyers", "6"], "6 of 5 visitors"),
+        (["--buyers", "6"], "6 is more than the 5 visitors"),
         (["--buyers", "150%"], "not a share"),
         (["--buyers", "-1"], "not a whole number"),
         (["--listeners", "many"], "not a whole number"),
@@ -41,36 +41,36 @@ def refused(*args: str, event: str = "concert", visitors: str = "5", over: str =
         (["--seed", "1" * 5000], "not a whole number"),
     ],
 )
-def test_a_wrong_option_is_one_line(args: list[str], said: str) -> None:
-    assert said in refused(*args)
+def test_an_invalid_option_is_refused_in_one_line(args: list[str], message: str) -> None:
+    assert message in refused(*args)
 
 
-def test_more_listeners_than_files_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_listeners_than_open_files_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate.resource, "getrlimit", lambda _: (256, 1_024))
     monkeypatch.setattr(simulate.resource, "setrlimit", lambda *_: None)
     assert "2,000 listeners and 64 connections need 2,114 open files" in refused("--listeners", "2000")
     assert "may open 1,024 (ulimit -Hn)" in refused("--listeners", "2000")
-    assert "nobody answers" in refused("--listeners", "2000", "--listen-by", "poll")
-    assert "nobody answers" in refused("--listeners", "500")
+    assert "no response" in refused("--listeners", "2000", "--listen-by", "poll")
+    assert "no response" in refused("--listeners", "500")
 
 
-def test_wrong_values_are_one_line() -> None:
+def test_invalid_values_are_refused_in_one_line() -> None:
     assert "visitors must be between 1 and" in refused(visitors="0")
     assert "'1e9' is not a number" in refused(over="1e9")
-    assert "no event's slug" in refused(event="../admin")
-    assert "nobody answers at http://127.0.0.1:1" in refused()
+    assert "not an event's id" in refused(event="../admin")
+    assert "no response from http://127.0.0.1:1" in refused()
 
 
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://127.0.0.1:8000/api", "http://[::1", "http://127.0.0.1:x", ""]
 )
-def test_an_address_must_look_like_one(url: str) -> None:
-    with pytest.raises(PlanRefused, match="is not an address"):
+def test_an_invalid_url_is_refused(url: str) -> None:
+    with pytest.raises(PlanRefused, match="is not a URL"):
         check_base(url, anywhere=True)
 
 
-def test_other_machines_are_for_those_who_say_so() -> None:
-    assert "192.0.2.1, another machine's" in refused(url="http://192.0.2.1:8000")
+def test_other_machines_need_an_explicit_option() -> None:
+    assert "192.0.2.1, another machine;" in refused(url="http://192.0.2.1:8000")
     assert check_base("https://192.0.2.1/", anywhere=True) == "https://192.0.2.1"
     assert check_base("http://127.0.0.1:8000/", anywhere=False) == "http://127.0.0.1:8000"
     assert check_base("http://[::1]:8000", anywhere=False) == "http://[::1]:8000"
@@ -83,12 +83,12 @@ def test_other_machines_are_for_those_who_say_so() -> None:
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False),
      ("::ffff:192.0.2.1", False), ("10.0.0.1", False), ("fe80::1%eth0", False)],
 )  # fmt: skip
-def test_what_is_this_machine_s_own(address: str, is_own: bool) -> None:
+def test_loopback_addresses_are_recognized(address: str, is_own: bool) -> None:
     assert is_loopback(address) == is_own
 
 
 @pytest.mark.slow
-def test_from_the_shell_it_is_one_line_and_status_1_too() -> None:
+def test_from_a_shell_an_invalid_call_is_one_line_and_status_1() -> None:
     for args in (["concert"], ["concert", "--visitors", "x", "--over", "1"], ["concert", "--nonsense"]):
         done = subprocess.run(
             [sys.executable, "manage.py", "simulate", *args], cwd=CHECKOUT, capture_output=True, text=True, check=False
@@ -99,7 +99,7 @@ def test_from_the_shell_it_is_one_line_and_status_1_too() -> None:
         assert done.stderr.startswith("CommandError: ")
 
 
-def test_figures_are_what_they_say() -> None:
+def test_percentiles_rates_and_maxima() -> None:
     assert percentiles([]) == [0, 0, 0, 0]
     assert percentiles(range(1, 101)) == [50, 95, 99, 100]
     assert most_within([0, 0.5, 0.9, 1.0, 1.4, 3], 1.0) == 4
@@ -108,7 +108,7 @@ def test_figures_are_what_they_say() -> None:
     assert per_second([1]) == 0
 
 
-def test_a_rate_may_have_been_saved_up_for_half_a_second_and_no_more() -> None:
+def test_half_a_second_of_admissions_may_be_saved_up_and_no_more() -> None:
     saved_up = [0.0] * 25
     steady = [number / 50 for number in range(500)]
     assert passes_rate(sorted(saved_up + steady), 0.0, 50) is None
@@ -117,12 +117,12 @@ def test_a_rate_may_have_been_saved_up_for_half_a_second_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b", "a.!!.c", "a.bnVsbA.c", "a.eyJudW0iOiB0cnVlfQ.c"])
-def test_a_token_that_says_nothing_is_no_trouble(token: str) -> None:
+def test_an_undecodable_token_has_no_number(token: str) -> None:
     assert number_of(token) is None
     assert claims_of(token) in ({}, {"num": True})
 
 
-def test_whoever_may_have_ended_is_not_counted_as_inside() -> None:
+def test_a_visitor_whose_admission_may_have_ended_is_not_active() -> None:
     line = ObservedQueue(Breaches(), active_max=2)
     for number, visitor in enumerate("abc", start=1):
         line.admitted(visitor, number, at=10.0, seconds_left=300)
@@ -130,7 +130,7 @@ def test_whoever_may_have_ended_is_not_counted_as_inside() -> None:
             line.may_have_ended("a")
     assert (line.active_most, line.breaches.counts) == (2, {})
     line.admitted("d", 4, at=10.0, seconds_left=300)
-    assert line.breaches.counts["too many inside"] == 1
+    assert line.breaches.counts["cap exceeded"] == 1
     line.holds("d", 10.0, 900)
     line.admitted("e", 5, at=400.0, seconds_left=300)
-    assert line.active == 2, "b and c have lapsed, d holds"
+    assert line.active == 2, "b and c have expired, d has a hold"

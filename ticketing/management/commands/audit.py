@@ -1,4 +1,4 @@
-"""manage.py audit [EVENT]: every invariant checked on the live system; exit 1 on a breach."""
+"""`manage.py audit [EVENT]`: check all invariants on the live system; exit status 1 on a breach."""
 
 import json
 import sys
@@ -16,14 +16,14 @@ from apps.kernel.models import AuditRun
 
 class Command(BaseCommand):
     help = (
-        "Checks the invariants on the live system, one line each. Exit 1 on a breach, or if something could not be "
-        "checked. Of everything the result is kept and shown to staff; of one event it is only printed."
+        "Checks the invariants on the live system and prints one line each. Exits with 1 on a breach, or if a check "
+        "could not run. A complete audit is stored and shown to staff; that of one event is only printed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         report_errors_in_one_line(parser)
         parser.add_argument(
-            "event", nargs="?", default="", metavar="EVENT", help="only this event, by its id in addresses"
+            "event", nargs="?", default="", metavar="EVENT", help="only this event, by its id as in URLs"
         )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             try:
                 events.get_event(slug)
             except events.EventNotFound as error:
-                raise CommandError(f"{slug[:80]}: no published event of this name") from error
+                raise CommandError(f"{slug[:80]}: no published event has this id") from error
         result = auditor.audit(slug) if slug else auditor.run_and_record()
         self.stdout.write(_json(result, slug) if options["json"] else _text(result))
         if not result.is_clean:

@@ -1,4 +1,4 @@
-"""manage.py simulate: a crowd that speaks only the public HTTP API; exit 1 if anything happened that must not."""
+"""`manage.py simulate`: simulated visitors that use only the public HTTP API; exit status 1 on forbidden behavior."""
 
 import asyncio
 import contextlib
@@ -22,46 +22,44 @@ from ticketing.simulator.report import progress, report
 
 INTERRUPTED = 130
 QUIET_SECONDS = 5
-"""Between two lines of progress where nobody watches a terminal."""
+"""Seconds between two progress lines if the output is not a terminal."""
 
 
 class Command(BaseCommand):
     help = (
-        "Lets a crowd loose on an event's waiting room, over its public HTTP API alone: they join, ask again when told "
-        "to, and once let in look round and leave, or buy as guests with the sandbox's card. Tells at the end what the "
-        "crowd saw. Exit 1 if something happened that must not: a fault, a position that rose, somebody overtaken, a "
-        "second place, a lost turn, a limit passed, two holds of one buyer, no answer however often asked. Without "
-        "--anywhere it goes to this machine's own addresses only. Who listens (--listeners) has a stream that "
-        "is opened again when it ends, and must in the end have heard what the house says."
+        "Sends simulated visitors to an event's waiting room, through its public HTTP API only. They join, poll as "
+        "often as the responses allow, and once admitted browse and leave, or buy as guests with the sandbox card. At "
+        "the end prints what they measured. Exits with 1 on forbidden behavior: a server error, a position that rose, "
+        "a visitor overtaken, a second queue entry, a lost admission, an exceeded limit, two holds of one buyer, "
+        "no response after all retries. Without --anywhere, only addresses of this machine are allowed. Listeners "
+        "(--listeners) follow a live stream, reconnect when it ends, and must finally have the current state."
     )
-    requires_system_checks: list[str] = []  # It is a client: nothing of this house need be in order here.
+    requires_system_checks: list[str] = []  # A client: it needs no working database here.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         report_errors_in_one_line(parser)
         add = parser.add_argument
-        add("event", metavar="EVENT", help="the event's slug, as in solstice-fields")
-        add("--visitors", required=True, metavar="N", help="how many come")
-        add("--over", required=True, metavar="S", help="within so many seconds, at random")
-        add("--buyers", default="0", metavar="N|SHARE", help="who of them buys: 500, 30%% or 0.3; default: nobody")
-        add("--listeners", default="0", metavar="N", help="who only follow what is free, beside the visitors")
-        add(
-            "--listen-by", default="sse", metavar="DOOR", help="sse, websocket, or poll: ask now and then; default: sse"
-        )
-        add("--leavers", default="5%", metavar="SHARE", help="who lose patience in line; default: 5%%")
-        add("--twice", default="5%", metavar="SHARE", help="who join from two tabs at once; default: 5%%")
-        add("--walk-away", default="0", metavar="SHARE", help="buyers who hold and go without a word; default: none")
-        add("--double", default="0", metavar="SHARE", help="buyers who click everything twice; default: none")
+        add("event", metavar="EVENT", help="the event's id, as in solstice-fields")
+        add("--visitors", required=True, metavar="N", help="number of visitors")
+        add("--over", required=True, metavar="S", help="seconds over which they arrive, at random times")
+        add("--buyers", default="0", metavar="N|SHARE", help="visitors who buy: 500, 30%% or 0.3; default: none")
+        add("--listeners", default="0", metavar="N", help="additional clients that only follow availability")
+        add("--listen-by", default="sse", metavar="DOOR", help="sse, websocket, or poll; default: sse")
+        add("--leavers", default="5%", metavar="SHARE", help="visitors who leave the line early; default: 5%%")
+        add("--twice", default="5%", metavar="SHARE", help="visitors who join from two tabs at once; default: 5%%")
+        add("--walk-away", default="0", metavar="SHARE", help="buyers who hold and disappear; default: none")
+        add("--double", default="0", metavar="SHARE", help="buyers who send every request twice; default: none")
         add("--change", default="0", metavar="SHARE", help="buyers who replace what they hold; default: none")
-        add("--back", default="0", metavar="SHARE", help="who come back if they bought nothing; default: none")
-        add("--stay", default="5", metavar="S", help="how long, on average, each takes for a thing inside; default: 5")
-        add("--for", default="0", metavar="S", dest="least", help="listeners stay for so long at least")
-        add("--at-most", default="900", metavar="S", help="then whoever still waits leaves; default: 900")
+        add("--back", default="0", metavar="SHARE", help="visitors who return if they bought nothing; default: none")
+        add("--stay", default="5", metavar="S", help="mean seconds for each step inside; default: 5")
+        add("--for", default="0", metavar="S", dest="least", help="least seconds that listeners stay")
+        add("--at-most", default="900", metavar="S", help="seconds after which waiting visitors leave; default: 900")
         add("--url", metavar="BASE", help="as in http://127.0.0.1:8000; default: the running demo")
-        add("--anywhere", action="store_true", help="also at an address that is not this machine's own")
-        add("--connections", default="64", metavar="N", help="open at the same time; default: 64")
-        add("--seed", metavar="N", help="the same crowd again: who comes when and does what")
-        add("--rate", metavar="N", help="hold what was seen against this many admissions a second")
-        add("--active", metavar="N", help="hold it against this many inside at once")
+        add("--anywhere", action="store_true", help="allow addresses of other machines")
+        add("--connections", default="64", metavar="N", help="concurrent connections; default: 64")
+        add("--seed", metavar="N", help="repeat an earlier run's random choices: arrivals and actions")
+        add("--rate", metavar="N", help="check that at most this many are admitted per second")
+        add("--active", metavar="N", help="check that at most this many are inside at the same time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -81,23 +79,23 @@ class Command(BaseCommand):
 
     def _progress(self) -> Callable[[Run], None]:
         is_terminal = self.stdout.isatty()
-        told_at, answers = time.monotonic(), 0
+        printed_at, responses = time.monotonic(), 0
 
         def report_progress(run: Run) -> None:
-            nonlocal told_at, answers
+            nonlocal printed_at, responses
             now = time.monotonic()
-            if not is_terminal and now - told_at < QUIET_SECONDS:
+            if not is_terminal and now - printed_at < QUIET_SECONDS:
                 return
-            line = progress(run, answers, now - told_at)
+            line = progress(run, responses, now - printed_at)
             self.stdout.write(f"\r\x1b[K{line}" if is_terminal else line, ending="" if is_terminal else "\n")
             self.stdout.flush()
-            told_at, answers = now, run.figures.answers
+            printed_at, responses = now, run.figures.responses
 
         return report_progress
 
 
 def _run(plan: Plan, watch: Callable[[Run], None]) -> Run:
-    """Ends politely at the first Ctrl-C, at once at the second."""
+    """Run the plan; the first Ctrl-C ends it in order, the second at once."""
 
     async def main() -> Run:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -147,53 +145,54 @@ def _plan(options: dict[str, Any]) -> Plan:
 
 
 def _raise_file_limit(plan: Plan) -> None:
-    """Each stream is a file: as many as this account may open, not as many as it is given at first."""
-    given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise the limit of open files to its maximum, because each stream is a file. Raises PlanRefused if it is too
+    low."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        given = most
-    if given != resource.RLIM_INFINITY and given < plan.files:
+        limit = most
+    if limit != resource.RLIM_INFINITY and limit < plan.files:
         raise PlanRefused(
-            f"{plan.listeners:,} listeners and {plan.connections:,} connections need {plan.files:,} open files, and "
-            f"this account may open {given:,} (ulimit -Hn): fewer of them, a higher limit, or --listen-by poll"
+            f"{plan.listeners:,} listeners and {plan.connections:,} connections need {plan.files:,} open files, but "
+            f"this account may open {limit:,} (ulimit -Hn): use fewer, raise the limit, or use --listen-by poll"
         )
 
 
 def _slug(text: str) -> str:
     if not (text.isascii() and text.replace("-", "").replace("_", "").isalnum()):
-        raise PlanRefused(f"{text[:80]!r} is no event's slug")
+        raise PlanRefused(f"{text[:80]!r} is not an event's id")
     return text
 
 
 def _whole(text: Any, option: str) -> int:
-    said = str(text).strip().replace("_", "").replace(",", "")
-    if not (said.isascii() and said.isdigit()) or len(said) > 9:
+    digits = str(text).strip().replace("_", "").replace(",", "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
         raise PlanRefused(f"{option} {str(text)[:40]!r} is not a whole number")
-    return int(said)
+    return int(digits)
 
 
 def _number(text: Any, option: str) -> float:
-    said = str(text).strip()
-    if not said.isascii() or not said.replace(".", "", 1).isdigit() or len(said) > 12:
-        raise PlanRefused(f"{option} {said[:40]!r} is not a number")
-    return float(said)
+    digits = str(text).strip()
+    if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or len(digits) > 12:
+        raise PlanRefused(f"{option} {digits[:40]!r} is not a number")
+    return float(digits)
 
 
 def _share(text: Any, option: str) -> float:
-    """30% or 0.3."""
-    said = str(text).strip()
-    share = _number(said[:-1], option) / 100 if said.endswith("%") else _number(said, option)
+    """Parse 30% or 0.3."""
+    digits = str(text).strip()
+    share = _number(digits[:-1], option) / 100 if digits.endswith("%") else _number(digits, option)
     if share > 1:
-        raise PlanRefused(f"{option} {said[:40]!r} is not a share such as 30% or 0.3")
+        raise PlanRefused(f"{option} {digits[:40]!r} is not a share such as 30% or 0.3")
     return share
 
 
-def _parse_count_or_share(all_of_them: int, text: Any, option: str) -> int:
-    """A count, or a share of them."""
-    said = str(text).strip()
-    if said.endswith("%") or "." in said:
-        return round(all_of_them * _share(said, option))
-    count = _whole(said, option)
-    if count > all_of_them:
-        raise PlanRefused(f"{option} {count:,} of {all_of_them:,} visitors cannot be")
+def _parse_count_or_share(total: int, text: Any, option: str) -> int:
+    """Parse a count, or a share of the total."""
+    digits = str(text).strip()
+    if digits.endswith("%") or "." in digits:
+        return round(total * _share(digits, option))
+    count = _whole(digits, option)
+    if count > total:
+        raise PlanRefused(f"{option} {count:,} is more than the {total:,} visitors")
     return count
