@@ -1,4 +1,4 @@
-"""The harness every test runs in: servers of its own, and fixtures that say what they hand out."""
+"""The test harness: servers for each run, and the fixtures of all tests."""
 
 import gc
 import os
@@ -43,31 +43,31 @@ BROWSER_TIMEOUT_MS = 60_000
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Before Django's settings are read for the first time, which pytest-django does last in this same step.
+    # Before Django's settings are first read, which pytest-django does at the end of this hook.
     if config.option.help or config.option.version:
         return
     if "ticketing.settings" in sys.modules:
-        raise pytest.UsageError("the settings were read before the tests' servers ran: unset DJANGO_SETTINGS_MODULE")
+        raise pytest.UsageError("the settings were read before the test servers started: unset DJANGO_SETTINGS_MODULE")
     config.pluginmanager.register(Tiers(workers=len(getattr(config.option, "tx", None) or ())))
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         if is_in_ci() and (programs := absent()):
             raise pytest.UsageError("; ".join(f"{each.tests}: {each.why_absent()}" for each in programs))
-        # A run that is told to end ends in order; xdist's workers follow when their channel closes.
+        # A terminated run ends in order; xdist's workers end when their channel closes.
         signal.signal(signal.SIGTERM, _interrupt)
     distributes = not is_worker and bool(getattr(config.option, "tx", None))
     try:
         config.add_cleanup(start_for_run(distributes=distributes))
     except ServersFailed as error:
-        raise pytest.UsageError(f"the tests' servers did not start: {error}") from error
+        raise pytest.UsageError(f"the test servers did not start: {error}") from error
     if distributes:
-        # This runs before the clean-up of the servers, which was registered earlier.
+        # Clean-ups run in reverse order: this one before that of the servers.
         config.add_cleanup(start_migrating().wait)
         return
-    # Reading a setting reads the module; pytest-django sees that and sets Django up.
+    # Reading a setting imports the module; pytest-django notices that and sets up Django.
     from django.conf import settings
 
-    # The real hasher takes some 0.2 s of processor time for each account and each log-in, by design.
+    # The real hasher takes about 0.2 s of processor time per account and log-in, by design.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     # Otherwise WhiteNoise reads all static files for each test client.
     settings.WHITENOISE_AUTOREFRESH = True
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    # The tests and what they import stay to the end: the garbage collector need not look at them again and again.
+    # Tests and their imports live to the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
 
@@ -100,12 +100,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _empty_redis() -> None:
-    """Every test begins with an empty Redis: what an earlier one left there must not decide anything."""
-    _redis_to_empty().flushall()
+    """Empty Redis before every test, so that no data of an earlier one remains."""
+    _redis_connection().flushall()
 
 
 @cache
-def _redis_to_empty() -> "Redis":
+def _redis_connection() -> "Redis":
     from redis import Redis
 
     return Redis.from_url(os.environ["REDIS_URL"])
@@ -113,7 +113,7 @@ def _redis_to_empty() -> "Redis":
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
-    """A migrated database of this process. At the end, no thread is left with a connection to it."""
+    """A migrated database of this process. At the end, all threads' connections to it are closed."""
     from django.test import TransactionTestCase
 
     from tests.support.databases import close_database, create_database, empty_tables, renew_connection
@@ -145,8 +145,9 @@ def _close_connections_of_threads() -> None:
 
 @pytest.fixture(autouse=True)
 def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group commit and the lane's threads have connections of their own, which see nothing of a transaction that a test
-    is wrapped in: there all is decided in the test's own thread. In a transactional test it goes the real way."""
+    """Group commit and the fast path's threads have their own connections, which cannot see a transaction around a
+    test. In such a test, all requests are decided in the test's own thread; in a transactional test, the real path is
+    used."""
     from apps.kernel.db import transactions
     from apps.kernel.fastpath import thread_pool
     from apps.queue.entries import join
@@ -154,11 +155,11 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.event_loops import outside_event_loop
 
     def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
-        by_group_commit, on_a_loop = batcher.submit_sync, batcher.submit
+        submit_by_group_commit, submit_on_loop = batcher.submit_sync, batcher.submit
 
         def submit_sync(request: Any, timeout_ms: int) -> Any:
             if not transactions._inside_test_transaction():
-                return by_group_commit(request, timeout_ms)
+                return submit_by_group_commit(request, timeout_ms)
             (outcome,) = decide([request])
             return outcome
 
@@ -167,28 +168,28 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
                 if transactions._inside_test_transaction():
                     (outcome,) = decide([request])
                     return outcome
-            return await on_a_loop(request)
+            return await submit_on_loop(request)
 
         monkeypatch.setattr(batcher, "submit_sync", submit_sync)
         monkeypatch.setattr(batcher, "submit", submit)
 
     in_this_thread(join.joins, join.join_many)
     in_this_thread(service.holds, service.hold)
-    beside_the_loop = thread_pool.run_in_thread
+    run_in_thread = thread_pool.run_in_thread
 
-    async def ask(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def run_here_or_in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with outside_event_loop():
             if transactions._inside_test_transaction():
                 return act(*args, **kwargs)
-        return await beside_the_loop(act, *args, **kwargs)
+        return await run_in_thread(act, *args, **kwargs)
 
-    monkeypatch.setattr(thread_pool, "run_in_thread", ask)
+    monkeypatch.setattr(thread_pool, "run_in_thread", run_here_or_in_thread)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
-    (`tests.support.queue.snapshots.keep_caches_fresh`) turn it on again."""
+def _clear_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clear and disable caches, so that a poll shows what is committed. Tests of the caches enable them again with
+    `tests.support.queue.snapshots.keep_caches_fresh`."""
     from apps.events.announcements import async_views as announcements
     from apps.kernel import duty_cycle, rate_limits, redis
     from apps.kernel.outbox import delivery
@@ -201,10 +202,15 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 0.0)
-    for remembered in (async_status.event_cache, event_cache._event_data, async_views.frames, announcements.feeds):
-        remembered.forget()
-        monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
-        monkeypatch.setattr(remembered, "stale_seconds", 0.0)
+    for refreshing_cache in (
+        async_status.event_cache,
+        event_cache._event_data,
+        async_views.frames,
+        announcements.feeds,
+    ):
+        refreshing_cache.forget()
+        monkeypatch.setattr(refreshing_cache, "fresh_seconds", 0.0)
+        monkeypatch.setattr(refreshing_cache, "stale_seconds", 0.0)
     rate_limits.forget_everything()
     status.clear_caches()
     event_cache.clear_cache()
@@ -230,7 +236,7 @@ def redis_client() -> "Iterator[Redis]":
 
 @pytest.fixture
 def own_redis(settings: Any) -> "Iterator[OwnRedis]":
-    """A server for one test that does something to it, which every process of the test speaks to."""
+    """A Redis server for one test that kills or changes it; all processes of the test use it."""
     from tests.support.own_redis import OwnRedis
 
     server = OwnRedis(settings)
@@ -240,7 +246,7 @@ def own_redis(settings: Any) -> "Iterator[OwnRedis]":
 
 @pytest.fixture
 def second_connection(transactional_db: None) -> "Iterator[Any]":
-    """A Django connection beside the default one: it sees only what is committed, like another process."""
+    """A Django connection besides the default one, which sees only committed data, like another process."""
     from tests.support.races import rival_connection
 
     with rival_connection() as connection:
@@ -249,24 +255,24 @@ def second_connection(transactional_db: None) -> "Iterator[Any]":
 
 @pytest.fixture
 def live_site(live_server: Any, settings: Any) -> str:
-    """The address of the site, really served, with committed data. For pages and API; no WebSockets."""
+    """The URL of the served site, with committed data. For pages and the API, without WebSockets."""
     settings.SITE_URL = live_server.url
     return str(live_server.url)
 
 
-@pytest.fixture(params=["lane", pytest.param("site", marks=pytest.mark.slow)])
+@pytest.fixture(params=["fast", pytest.param("site", marks=pytest.mark.slow)])
 def api(request: pytest.FixtureRequest) -> "Api":
     """Calls the API through the fast path, which forwards other calls to the site. A second test, which is slow, calls
     the site directly."""
-    # Imported here and below: this file is read before Django is set up.
+    # Imported here and below, because this file is imported before Django is set up.
     from tests.support.api_client import Api
 
-    return Api(by_lane=request.param == "lane")
+    return Api(by_lane=request.param == "fast")
 
 
 @pytest.fixture
 def concert(db: None) -> "EventView":
-    """On sale: 5 rows of 10 seats in `hall`, and 20 places on the `floor`."""
+    """An event on sale: 5 rows of 10 seats in `hall`, and 20 tickets for the `floor`."""
     from tests.support import factories
 
     return factories.make_event("concert", general_admission=20)
@@ -274,7 +280,7 @@ def concert(db: None) -> "EventView":
 
 @pytest.fixture
 def browser(db: None) -> "Client":
-    """A browser on our own pages, with cookies of its own; Django's test client, without scripts."""
+    """A browser on our pages with its own cookies: Django's test client, without scripts."""
     from django.test import Client
 
     return Client(headers={"sec-fetch-site": "same-origin"})
@@ -282,7 +288,7 @@ def browser(db: None) -> "Client":
 
 @pytest.fixture
 def shopper(browser: "Client", concert: "EventView") -> "Client":
-    """The same browser, admitted to the concert."""
+    """A browser that is admitted to the concert."""
     response = browser.post("/events/concert/join", follow=True)
     assert response.status_code == 200
     return browser
@@ -294,7 +300,7 @@ def chromium() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
     with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
-        # Playwright keeps an event loop in this thread, in which Django would refuse to use its database.
+        # Playwright runs an event loop in this thread, in which Django would refuse to use its database.
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=CHROMIUM.find(), args=CHROMIUM_FLAGS)
         yield browser
@@ -303,7 +309,7 @@ def chromium() -> "Iterator[Browser]":
 
 @dataclass
 class Pages:
-    """Opens pages, each with cookies of its own; `errors` is what their scripts came to grief over, as text."""
+    """Opens pages, each with its own cookies; `errors` collects the errors of their scripts as text."""
 
     browser: "Browser"
     contexts: "list[BrowserContext]" = field(default_factory=list)
@@ -334,7 +340,7 @@ class Pages:
 def browser_page(chromium: "Browser") -> Iterator[Pages]:
     """Opens pages: `browser_page(width, height, dark=False, javascript=True)`.
 
-    A script error on any of them, or a resource that the page's own policy blocked, fails the test at its end.
+    A script error on any page, or a resource blocked by the page's own policy, fails the test at its end.
     """
     pages = Pages(chromium)
     yield pages

@@ -1,4 +1,4 @@
-"""The documentation names only what exists: files, folders, functions, and targets of links."""
+"""All files, folders, functions and link targets named in the documentation exist."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def missing(text: str, folder: Path) -> Iterator[str]:
-    """Yields what the text of a document in `folder` names and the repository does not have."""
+    """Yield what the text of a document in `folder` names but the repository does not have."""
     prose = _prose(text)
     paths = _PATH.findall(prose) + [found for found in _MODULE.findall(prose) if "::" not in found]
     for named in dict.fromkeys(paths):
@@ -41,12 +41,12 @@ def missing(text: str, folder: Path) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """The text without its blocks of code; diagrams stay, because they name modules."""
+    """Return the text without code blocks; diagrams stay, because they name modules."""
     return _FENCED.sub(lambda block: block[2] if block[1] == "mermaid" else "", text)
 
 
 def _exists(named: str) -> bool:
-    """Whether a file, a folder, a pattern with `*` or `file.py::name` exists.
+    """Return whether a file, a folder, a pattern with `*` or `file.py::name` exists.
 
     A part in <> matches any name; a path with braces or an ellipsis is not checked.
     """
@@ -58,7 +58,7 @@ def _exists(named: str) -> bool:
 
 @cache
 def _names(module: Path) -> frozenset[str]:
-    """What a module defines at its top level, and `Class.method` of its classes."""
+    """Return the names that a module defines at its top level, and `Class.method` of its classes."""
     names: set[str] = set()
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -72,24 +72,24 @@ def _names(module: Path) -> frozenset[str]:
 
 
 def _is_linkable(target: str, folder: Path) -> bool:
-    """Whether a relative link leads to a file or folder and, in a document, to one of its headings."""
+    """Return whether a relative link leads to a file or folder and, in a document, to one of its headings."""
     path, _, anchor = target.partition("#")
     file = (folder / path).resolve() if path else None
     if file is not None and not file.exists():
         return False
-    # A link within the document itself is checked with its own text by `test_every_anchor_is_a_heading`.
+    # `test_every_anchor_is_a_heading` checks links within a document.
     return not anchor or file is None or file.suffix != ".md" or anchor in _anchors(file.read_text(encoding="utf-8"))
 
 
 def _anchors(text: str) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Return the anchors of a document's headings, as GitHub generates them."""
     headings = _HEADING.findall(_prose(text))
     plain = (re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(CHECKOUT).as_posix())
-def test_every_path_and_link_leads_somewhere(document: Path) -> None:
+def test_every_path_and_link_exists(document: Path) -> None:
     assert list(missing(document.read_text(encoding="utf-8"), document.parent)) == []
 
 
@@ -114,7 +114,7 @@ def test_every_anchor_is_a_heading(document: Path) -> None:
         '<img alt="A seat map" src="docs/images/no-such-image.webp">',
     ],
 )
-def test_what_does_not_exist_is_found(text: str) -> None:
+def test_a_missing_target_is_reported(text: str) -> None:
     assert list(missing(text, CHECKOUT)) != []
 
 
@@ -129,5 +129,5 @@ def test_what_does_not_exist_is_found(text: str) -> None:
         '<img alt="A seat map" src="docs/images/seat-map.webp" width="220">',
     ],
 )
-def test_what_exists_is_not_reported(text: str) -> None:
+def test_an_existing_target_is_not_reported(text: str) -> None:
     assert list(missing(text, CHECKOUT)) == []

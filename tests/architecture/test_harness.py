@@ -1,4 +1,4 @@
-"""The harness itself: what it hands to tests is what it says."""
+"""The test harness works as described."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ from tests.support.races import in_another_connection, rival_connection, storm, 
 
 
 @pytest.mark.django_db
-def test_tests_run_on_postgresql_18_and_never_on_anybody_elses_database() -> None:
+def test_tests_use_postgresql_18_and_a_test_database() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('server_version_num')::int, current_database()")
         version, database = cursor.fetchone()
@@ -18,7 +18,7 @@ def test_tests_run_on_postgresql_18_and_never_on_anybody_elses_database() -> Non
     assert database.startswith("test_")
 
 
-def test_redis_is_empty_and_answers_as_version_9(redis_client) -> None:
+def test_redis_is_empty_and_has_version_9(redis_client) -> None:
     assert redis_client.dbsize() == 0
     assert redis_client.info("server")["valkey_version"].startswith("9.")
     redis_client.set("left-behind", 1)
@@ -29,11 +29,11 @@ def test_redis_is_empty_again_in_the_next_test(redis_client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_storm_runs_all_its_threads_at_the_same_time_and_returns_their_outcomes_in_order() -> None:
+def test_a_storm_runs_its_threads_at_the_same_time_and_returns_outcomes_in_order() -> None:
     together = threading.Barrier(8)
 
     def act(number: int) -> int:
-        together.wait(timeout=10)  # Only passes if eight threads are in here at once.
+        together.wait(timeout=10)  # Passes only if eight threads are here at the same time.
         if number == 3:
             raise LookupError(number)
         return number * 10
@@ -45,7 +45,7 @@ def test_a_storm_runs_all_its_threads_at_the_same_time_and_returns_their_outcome
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_storm_that_hangs_fails_and_names_who_hangs() -> None:
+def test_a_storm_that_hangs_fails_and_names_the_thread() -> None:
     never, at_the_end = threading.Event(), 5
     try:
         with pytest.raises(AssertionError, match="storm-0"):
@@ -55,7 +55,7 @@ def test_a_storm_that_hangs_fails_and_names_who_hangs() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_rival_works_in_another_connection_and_sees_only_what_is_committed(second_connection) -> None:
+def test_a_rival_uses_another_connection_and_sees_only_committed_data(second_connection) -> None:
     with second_connection.cursor() as cursor, connection.cursor() as mine:
         cursor.execute("SELECT pg_backend_pid()")
         mine.execute("SELECT pg_backend_pid()")
@@ -71,5 +71,5 @@ def test_a_rival_works_in_another_connection_and_sees_only_what_is_committed(sec
         assert len({cursor.fetchone()[0], pid(), in_another_connection(pid)}) == 3
 
 
-def test_every_parallel_worker_has_a_redis_of_its_own(redis_client) -> None:
+def test_every_parallel_worker_has_its_own_redis(redis_client) -> None:
     assert f"/fairgate-test-{os.getpid()}-" in redis_client.config_get("dir")["dir"]

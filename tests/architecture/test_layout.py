@@ -1,4 +1,4 @@
-"""Where files are and what they are called. Layers and import circles are import-linter's (pyproject.toml)."""
+"""Rules for files and their names. Layers and import circles are checked by import-linter (pyproject.toml)."""
 
 import ast
 import importlib
@@ -17,10 +17,10 @@ STATEMENTS = sorted((CHECKOUT / "apps").rglob("*.sql")) + sorted((CHECKOUT / "ti
 SCRIPTS = sorted((CHECKOUT / "apps").rglob("*.lua"))
 
 MODULES_MAX = 15
-"""In one folder, `__init__.py` and `apps.py` not counted."""
+"""Per folder, without `__init__.py` and `apps.py`."""
 LINES_MAX = 600
 NOUNS = frozenset({"during", "formatting", "pending", "pricing", "sharing", "testing", "ticketing", "waiting"})
-"""Words on -ing that are nouns or adjectives of the field, and so may name a module."""
+"""Words ending in -ing that are nouns or adjectives of the field, and so may name a module."""
 
 
 def relative(path: Path) -> str:
@@ -45,7 +45,7 @@ def test_the_kernel_is_an_app() -> None:
 
 
 def test_every_module_can_be_imported() -> None:
-    """Statements and scripts are loaded where they are named, so this loads all that have a caller."""
+    """SQL and Lua files are loaded by the modules that name them, so importing all modules loads every used file."""
     for folder in PRODUCT:
         package = importlib.import_module(folder)
         for module in pkgutil.walk_packages(package.__path__, f"{folder}."):

@@ -1,4 +1,4 @@
-"""The tools that make races: each fails loudly where it would otherwise show nothing."""
+"""The tools for race tests fail loudly if the race they should produce does not happen."""
 
 import pytest
 from django.db import connection, transaction
@@ -16,24 +16,24 @@ def lock() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(1)")
 
 
-def ask_clock() -> None:
+def read_the_clock() -> None:
     with connection.cursor() as cursor:
         read_clock.rows(cursor)
 
 
-def test_an_act_beside_is_seen_to_wait_and_hands_over_its_result() -> None:
+def test_a_blocked_call_is_detected_and_its_result_is_returned() -> None:
     with transaction.atomic():
         lock()
-        rival = ConcurrentCall(lambda: (lock(), "had it")[1]).wait_until_blocked()
-    assert rival.result() == "had it"
+        rival = ConcurrentCall(lambda: (lock(), "locked")[1]).wait_until_blocked()
+    assert rival.result() == "locked"
 
 
-def test_an_act_that_never_waits_fails_the_test_that_says_it_would() -> None:
+def test_a_call_that_never_blocks_fails_the_test() -> None:
     with pytest.raises(AssertionError, match="ended without waiting"):
         ConcurrentCall(lambda: None).wait_until_blocked()
 
 
-def test_an_act_s_exception_is_its_result() -> None:
+def test_an_exception_in_a_call_is_raised_by_result() -> None:
     def fail() -> None:
         raise LookupError("gone")
 
@@ -42,22 +42,22 @@ def test_an_act_s_exception_is_its_result() -> None:
 
 
 @pytest.mark.parametrize("tool", [run_at, rival_at, rival_waiting_at])
-def test_a_moment_that_never_comes_fails_the_test(tool: object) -> None:
-    with pytest.raises(AssertionError, match="never"), tool("no_such_statement", "before", ask_clock):  # type: ignore[operator]
-        ask_clock()
+def test_a_statement_that_never_runs_fails_the_test(tool: object) -> None:
+    with pytest.raises(AssertionError, match="never"), tool("no_such_statement", "before", read_the_clock):  # type: ignore[operator]
+        read_the_clock()
 
 
-def test_a_rival_comes_once_and_may_run_the_same_statement_itself() -> None:
-    with statements() as mine, rival_at("read_clock", "after", ask_clock) as rival:
-        ask_clock()
-        ask_clock()
+def test_a_rival_runs_once_and_may_run_the_same_statement() -> None:
+    with statements() as mine, rival_at("read_clock", "after", read_the_clock) as rival:
+        read_the_clock()
+        read_the_clock()
     assert rival.came
     assert mine == ["read_clock", "read_clock"]
 
 
-def test_a_rival_that_has_to_wait_for_us_goes_on_when_we_let_go() -> None:
+def test_a_rival_that_waits_for_our_lock_continues_when_we_release_it() -> None:
     with transaction.atomic():
         lock()
         with rival_waiting_at("read_clock", "before", lock) as rival:
-            ask_clock()
+            read_the_clock()
     assert rival.result() is None

@@ -1,4 +1,4 @@
-"""What is installed: pinned whole, with hashes, from any index, and each direct dependency explained."""
+"""Requirements are pinned completely, with hashes, independent of an index, and every direct one is explained."""
 
 import re
 import tomllib
@@ -36,7 +36,7 @@ def test_every_dependency_is_pinned_with_its_hashes(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_no_file_names_an_index(folder: str) -> None:
+def test_no_file_names_a_package_index(folder: str) -> None:
     for name in ("requirements.in", "requirements.txt"):
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links", (CHECKOUT / folder / name).read_text())
 
@@ -48,7 +48,7 @@ def test_the_files_agree_on_every_version() -> None:
             assert known.setdefault(name, version) == version, name
 
 
-def test_production_does_not_install_what_only_the_demo_needs() -> None:
+def test_production_does_not_install_packages_of_the_demo() -> None:
     assert not direct("ticketing/devserver") & pins(".").keys()
 
 
@@ -59,7 +59,7 @@ def test_every_direct_dependency_is_explained() -> None:
             assert re.search(rf"(?<![a-z0-9-]){re.escape(name)}(?![a-z0-9])", text), name
 
 
-def test_the_versions_of_python_are_the_same_everywhere() -> None:
+def test_the_supported_python_versions_are_the_same_everywhere() -> None:
     wanted = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["requires-python"]
     assert wanted == ">=3.11,<3.15"
     makefile = (CHECKOUT / "Makefile").read_text()

@@ -1,7 +1,7 @@
-"""The house's rules as a test: each refuses the form that lost seats, or the word that means two things.
+"""Coding rules as tests: each refuses a form that has caused errors, or a word with two meanings.
 
-A rule is a function from a file to what is wrong in it. Every rule is also shown a sample that it must refuse, so
-none of them can quietly stop working.
+A rule is a function from a file to its violations. Every rule has samples that it must refuse, so that it cannot
+silently stop working.
 """
 
 import ast
@@ -54,7 +54,7 @@ class File:
 
     @cached_property
     def texts(self) -> list[ast.Constant]:
-        """Every string of the program that is not a docstring."""
+        """Every string of the module that is not a docstring."""
         docstrings = {
             id(node.body[0].value)
             for node in self.nodes
@@ -74,14 +74,14 @@ Rule = Callable[[File], Found]
 
 
 def _name(node: ast.expr) -> str:
-    """`a.b.c` of an expression, "" for anything else."""
+    """Return `a.b.c` of an expression, "" for anything else."""
     if isinstance(node, ast.Attribute):
         return f"{_name(node.value)}.{node.attr}".lstrip(".")
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _statements(file: File) -> Iterator[tuple[int, str]]:
-    """Every piece of SQL in a file, without its comments, with the line where it begins."""
+    """Yield every SQL text in a file, without comments, with the line where it begins."""
     if file.path.endswith(".sql"):
         yield 1, re.sub(r"--[^\n]*", "", file.text)
     elif file.is_product:
@@ -90,7 +90,7 @@ def _statements(file: File) -> Iterator[tuple[int, str]]:
 
 
 def locks_rows_without_their_key(file: File) -> Found:
-    """Rule 1: plain FOR UPDATE collides with the KEY SHARE of an uncommitted ticket and hides a free seat."""
+    """Rule 1: plain FOR UPDATE conflicts with the KEY SHARE lock of an uncommitted ticket, which hides a free seat."""
     for line, statement in _statements(file) if "update" in file.text.lower() else ():
         if re.search(r"(?<!NO KEY )\bFOR\s+UPDATE\b", " ".join(statement.split()), re.IGNORECASE):
             yield line, "FOR UPDATE without NO KEY"
@@ -104,46 +104,47 @@ def locks_rows_without_their_key(file: File) -> Found:
 
 
 def judges_by_a_frozen_clock(file: File) -> Found:
-    """Rule 4: these clocks stand still from the start of a transaction or statement; only clock_timestamp() moves."""
+    """Rule 4: these clocks stop at the start of a transaction or statement; only clock_timestamp() advances."""
     frozen = r"\b(now|transaction_timestamp|statement_timestamp)\s*\(\s*\)|\b(current_timestamp|localtimestamp)\b"
     if not re.search(rf"{frozen}|\bNow\b", file.text, re.IGNORECASE):
         return
     for line, statement in _statements(file):
         sql_like = file.path.endswith(".sql") or re.search(r"\b(SELECT|UPDATE|INSERT|DELETE)\b", statement)
         if sql_like and re.search(frozen, statement, re.IGNORECASE):
-            yield line, "a clock that stands still inside a transaction; clock_timestamp() moves"
+            yield line, "this clock stops inside a transaction; use clock_timestamp()"
     if file.is_product:
         for node in file.nodes:
             if isinstance(node, ast.ImportFrom) and any(alias.name == "Now" for alias in node.names):
-                yield node.lineno, "Now() stands still inside a statement"
+                yield node.lineno, "Now() stops inside a statement"
 
 
-ASKS_A_CLOCK = ("datetime.now", "datetime.utcnow", "date.today", "timezone.now", "time.time")
-MAY_ASK_A_CLOCK = ("apps/kernel/clock.py", "ticketing/devserver/")
+CLOCKS = ("datetime.now", "datetime.utcnow", "date.today", "timezone.now", "time.time")
+MAY_READ_A_CLOCK = ("apps/kernel/clock.py", "ticketing/devserver/")
 
 
-def asks_another_clock(file: File) -> Found:
-    """One clock: kernel.clock. Two would disagree, and a test could not move either. (Monotonic time is no clock.)"""
-    if file.is_product and not file.path.startswith(MAY_ASK_A_CLOCK):
+def reads_another_clock(file: File) -> Found:
+    """All code reads kernel.clock: two clocks would differ, and tests could change neither. (Monotonic time is
+    exempt.)"""
+    if file.is_product and not file.path.startswith(MAY_READ_A_CLOCK):
         for call in file.calls:
-            if _name(call.func).endswith(ASKS_A_CLOCK):
-                yield call.lineno, f"{_name(call.func)}(): ask apps.kernel.clock"
+            if _name(call.func).endswith(CLOCKS):
+                yield call.lineno, f"{_name(call.func)}(): use apps.kernel.clock"
 
 
 MAY_HOLD_SQL = ("apps/kernel/clock.py", "apps/kernel/db/transactions.py", "ticketing/devserver/")
 
 
 def holds_raw_sql(file: File) -> Found:
-    """Raw SQL is a file with a heading; in Python it hides from review and from whoever looks for locks."""
+    """Raw SQL is a file with a heading; in Python, reviews and searches for locks would miss it."""
     if not file.is_product or file.path.startswith(MAY_HOLD_SQL):
         return
     for call in file.calls:
         method = _name(call.func).rpartition(".")[2]
         literal = bool(call.args) and isinstance(call.args[0], (ast.Constant, ast.JoinedStr, ast.BinOp))
         if method in ("execute", "executemany") and literal:
-            yield call.lineno, "a statement in Python: put it into a file under sql/"
+            yield call.lineno, "SQL in Python: move it to a file under sql/"
         if method in ("raw", "extra", "RawSQL"):
-            yield call.lineno, f"{method}(): put the statement into a file under sql/"
+            yield call.lineno, f"{method}(): move the statement to a file under sql/"
 
 
 def is_more_than_one_statement(file: File) -> Found:
@@ -157,22 +158,22 @@ def is_more_than_one_statement(file: File) -> Found:
 
 
 def is_a_command_without_its_contract(file: File) -> Found:
-    """A file under lua/ says what it is given, what it returns and what is true afterwards; every key comes by KEYS,
-    so that all of them lie under the one hash tag."""
+    """A file under lua/ states its arguments, its result and what is true afterwards. Every key comes from KEYS, so
+    that all keys have the same hash tag."""
     if not file.path.endswith(".lua"):
         return
     heading = "".join(line for line in file.text.splitlines(keepends=True) if line.startswith("--"))
     for word in ("-- KEYS", "-- ARGV", "-- Returns", "-- Afterwards"):
         if not file.text.startswith("-- ") or word not in heading:
-            yield 1, f"the heading says nothing of {word.removeprefix('-- ')}"
+            yield 1, f"the heading lacks {word.removeprefix('-- ')}"
     for number, line in enumerate(file.text.splitlines(), 1):
         keyed = re.search(r"redis\.call\('(?!TIME|INFO)[A-Z]+',\s*['\"]", line)
         if keyed:
-            yield number, "a key that did not come by KEYS"
+            yield number, "a key that is not from KEYS"
 
 
-def enters_an_app_by_a_window(file: File) -> Found:
-    """Apps enter each other through the facade only."""
+def imports_past_a_facade(file: File) -> Found:
+    """Apps import each other's facade only."""
     if not file.is_product or not file.path.startswith("apps/"):
         return
     own = file.path.split("/")[1]
@@ -186,55 +187,55 @@ def enters_an_app_by_a_window(file: File) -> Found:
         for module in entered:
             parts = module.split(".")
             if parts[0] == "apps" and len(parts) > 1 and parts[1] not in (own, "kernel") and parts[2:3] != ["facade"]:
-                yield node.lineno, f"{module}: enter by apps.{parts[1]}.facade"
+                yield node.lineno, f"{module}: import apps.{parts[1]}.facade"
 
 
-def is_a_junk_drawer(file: File) -> Found:
-    """A module is named for the story it tells."""
+def has_a_vague_name(file: File) -> Found:
+    """A module is named after its subject."""
     for part in Path(file.path).with_suffix("").parts:
         if part in ("utils", "util", "helpers", "helper", "common", "misc", "signals"):
-            yield 1, f"{part} is no story"
+            yield 1, f"{part} names no subject"
 
 
 def abbreviates_general_admission(file: File) -> Found:
-    """Admission is the right to shop; general admission is written in full so that the two never meet."""
+    """Admission is the right to shop; general admission is written in full, so that the two are not confused."""
     if file.path.endswith((".py", ".sql", ".html", ".js")) and not file.is_test:
         for number, line in enumerate(file.text.splitlines(), 1):
             for word in re.findall(r"\b(?:\w+_)?ga(?:_\w+)?\b", line):
                 if word not in ("ga_section", "ga_quantity"):
-                    yield number, f"{word}: general_admission in full"
+                    yield number, f"{word}: write general_admission in full"
 
 
 def spells_canceled_twice(file: File) -> Found:
-    """One spelling, or a search finds half. (asyncio's own names have theirs.)"""
+    """One spelling, so that a search finds everything. (asyncio's own names keep theirs.)"""
     for number, line in enumerate(file.text.splitlines(), 1):
         if re.search(r"\bcancelled\b(?!\()|\bcancelling\b(?!\()", line, re.IGNORECASE):
-            yield number, "canceled, with one l"
+            yield number, "write canceled, with one l"
 
 
 def leaves_work_undone(file: File) -> Found:
-    """What is unfinished is an issue, not a remark."""
+    """Unfinished work is filed as an issue, not left as a comment."""
     for number, line in enumerate(file.text.splitlines(), 1):
         if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", line):
             yield number, "finish it, or file it"
 
 
 def names_a_persons_machine(file: File) -> Found:
-    """The repository says nothing about where it was written."""
+    """The repository does not depend on where it was written."""
     for number, line in enumerate(file.text.splitlines(), 1):
         if re.search(r"(?<![\w.<*])/(work|home|root|Users)/\w", line):
-            yield number, "a path on somebody's machine"
+            yield number, "a path on a developer's machine"
 
 
 def sleeps_in_a_test(file: File) -> Found:
-    """A sleep is either too short or too long: wait for the thing itself, with a bound."""
+    """A sleep is either too short or too long: wait for the condition itself, with a limit."""
     if file.is_test and file.is_python and "sleep" in file.text:
         for call in file.calls:
             if _name(call.func) in ("time.sleep", "sleep", "asyncio.sleep"):
                 yield call.lineno, "a sleep"
 
 
-LUA_HEADING = "-- Counts.\n-- KEYS 1 the count\n-- ARGV none\n-- Returns it\n-- Afterwards: all is as it was.\n"
+LUA_HEADING = "-- Counts.\n-- KEYS 1 the count\n-- ARGV none\n-- Returns it\n-- Afterwards: nothing has changed.\n"
 SAMPLES: dict[Rule, list[tuple[str, str]]] = {
     locks_rows_without_their_key: [
         ("apps/events/sql/x.sql", "-- Locks.\nSELECT 1 FROM seat\nFOR\n  UPDATE SKIP LOCKED"),
@@ -247,7 +248,7 @@ SAMPLES: dict[Rule, list[tuple[str, str]]] = {
         ("apps/events/sql/x.sql", "-- Ends.\nDELETE FROM seat WHERE until < CURRENT_TIMESTAMP"),
         ("apps/events/x.py", "from django.db.models.functions import Now"),
     ],
-    asks_another_clock: [
+    reads_another_clock: [
         ("apps/events/x.py", "import datetime\ndatetime.datetime.now()"),
         ("apps/events/x.py", "from django.utils import timezone\ntimezone.now()"),
         ("apps/kernel/x.py", "import time\ntime.time()"),
@@ -266,12 +267,12 @@ SAMPLES: dict[Rule, list[tuple[str, str]]] = {
         ("apps/events/lua/x.lua", "-- Counts.\n-- KEYS 1\n-- ARGV none\n-- Returns 1\nreturn 1"),
         ("apps/events/lua/x.lua", LUA_HEADING + "return redis.call('GET', 'stock')"),
     ],
-    enters_an_app_by_a_window: [
+    imports_past_a_facade: [
         ("apps/orders/x.py", "from apps.events.models import Seat"),
         ("apps/orders/x.py", "from apps.events import models"),
         ("apps/orders/x.py", "import apps.events.models"),
     ],
-    is_a_junk_drawer: [("apps/events/utils.py", ""), ("apps/events/helpers/x.py", "")],
+    has_a_vague_name: [("apps/events/utils.py", ""), ("apps/events/helpers/x.py", "")],
     abbreviates_general_admission: [("apps/events/x.py", "ga_row = 1"), ("templates/x.html", "<p class='ga'>")],
     spells_canceled_twice: [("docs/x.md", "The order was cancelled.")],
     leaves_work_undone: [("apps/events/x.py", "# TO" + "DO: later")],
@@ -308,7 +309,7 @@ def files() -> list[File]:
     assert len(found) > 50
     for file in found:
         if file.is_product:
-            assert file.nodes  # Most rules read them: parsed once, before the first rule.
+            assert file.nodes  # Parsed once here, because most rules use them.
     return found
 
 
@@ -328,30 +329,30 @@ def test_the_rule_refuses_its_sample(rule: Rule, sample: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize("rule", SAMPLES, ids=lambda rule: rule.__name__)
-def test_the_rule_lets_good_form_pass(rule: Rule) -> None:
+def test_the_rule_accepts_good_samples(rule: Rule) -> None:
     assert [found for sample in FINE for found in rule(File(*sample))] == []
 
 
-def test_the_table_of_the_environment_names_what_is_read_and_nothing_else(files: list[File]) -> None:
+def test_the_table_of_the_environment_lists_exactly_the_variables_that_are_read(files: list[File]) -> None:
     by_path = {file.path: file for file in files}
     document = by_path["docs/operations/environment.md"].text
     table = document.partition("\n## Environment\n")[2].partition("\n## ")[0]
     first_columns = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
-    told = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", first_columns))
+    listed = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", first_columns))
     read = set(re.findall(r"\$\{([A-Z_]+):-", by_path["Procfile"].text))
     for file in files:
         if file.is_product or file.path in ("manage.py", "tests/support/programs.py"):
             read |= set(_variables_read(file))
-    assert (read - told, told - read) == (set(), set()), "read and not told of, told of and not read"
+    assert (read - listed, listed - read) == (set(), set()), "read but not listed, listed but not read"
 
 
-# What a shell sets for every program.
+# A shell sets it for every program.
 _EVERY_PROGRAMS = {"PATH"}
 _READERS = re.compile(r"env(\.\w+)?|os\.environ\.get|_seconds|_whole_number|_rate|Program")
 
 
 def _variables_read(file: File) -> Iterator[str]:
-    """Names in calls of whatever reads the environment; a name with a part that differs stands for its beginning."""
+    """Yield names in calls that read the environment; of a name with a variable part, only its beginning."""
     for call in file.calls:
         if not _READERS.fullmatch(ast.unparse(call.func)):
             continue
