@@ -218,7 +218,7 @@ class Contest:
         hall = self._halls[HALL if size == HALL else f"{SMALL}-{key}"]
         if kind == "places":
             return halls.make_hold_request(
-                hall, number, places=source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
+                hall, number, quantity=source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
             )
         return halls.make_hold_request(hall, number, seats=self._seats(hall, size, number))
 
@@ -318,7 +318,7 @@ def hold_before(count: int) -> None:
     earlier = halls.make_seated_event("earlier", sections=1, seats_per_section=2, floor=10 * count)
     halls.admit_buyers(earlier.event, range(count))
     for begin in range(0, count, 100):
-        outcomes = service.hold([halls.make_hold_request(earlier, begin + number, places=2) for number in range(100)])
+        outcomes = service.hold([halls.make_hold_request(earlier, begin + number, quantity=2) for number in range(100)])
         assert all(isinstance(outcome, service.Held) for outcome in outcomes)
 
 

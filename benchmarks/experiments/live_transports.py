@@ -77,10 +77,10 @@ def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str]
     ):
         worker = live_event.worker_of(web)
         few = max(1, options.listeners // 10)
-        crowd.come(few)
+        crowd.connect(few)
         time.sleep(CALM_SECONDS)
         begun_with = worker.memory_info().rss
-        crowd.come(options.listeners - few)
+        crowd.connect(options.listeners - few)
         time.sleep(CALM_SECONDS)
         grown = worker.memory_info().rss - begun_with
         before = live_event.count_held()
@@ -91,7 +91,7 @@ def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str]
         seconds, cpu = time.monotonic() - begun, live_event.cpu_seconds(web) - cpu
         read, sent = crowd.bytes()
         time.sleep(POLLED_SECONDS if kind == "poll" else CALM_SECONDS)
-        heard = crowd.heard(live_event.read_hold_times(before), before, within_seconds=WITHIN_SECONDS)
+        heard = crowd.report(live_event.read_hold_times(before), before, within_seconds=WITHIN_SECONDS)
     each_minute = 60 / seconds / options.listeners / 1_000
     return {
         "kib": grown / max(1, options.listeners - few) / 1024,

@@ -1,11 +1,11 @@
-"""The on-sale rehearsed: a demo of its own, a crowd at its flash sale, Redis flushed half-way, everything checked.
+"""Rehearsal of a flash sale: a separate demo, simulated visitors, Redis flushed half-way, and all results verified.
 
     python -m benchmarks.rehearsals.flash_sale [--visitors 5000] [--over 40] [--buyers 10%] [--keep]
 
-Copies the checkout to a temporary folder, runs `make demo`'s own program there on a free port, lets `manage.py
-simulate` loose on Solstice Fields (50 a second, 500 at once), empties Redis once half of them are in, and ends with
-`verify_queue`, `audit` and the caps by the house's own record. Exit 1 if any of them finds something. `--keep` leaves
-the folder. It goes beside a running demo, and ends only what it started.
+Copies the checkout to a temporary folder, starts its demo on a free port, sends simulated visitors to Solstice Fields
+(50 per second, 500 at once), flushes Redis once half of them are admitted, and then runs `verify_queue`, `audit` and a
+check of the caps against the ledger. Exit status 1 if any of them fails. `--keep` keeps the folder. It can run beside
+another demo, and ends only what it started.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from ticketing.devserver.data_folder import prepare_folder
 from ticketing.devserver.ports import free_port
 
 EVENT, RATE, ACTIVE = "solstice-fields", 50, 500
-OPEN = "Ctrl-C ends it."
+READY_LINE = "Press Ctrl-C to stop."
 END_SECONDS_MAX = 60
-LOOK_SECONDS = 0.5
-_LET_IN = "SELECT count(*) FROM queue_queueentry WHERE ready_at IS NOT NULL"
-# The most let in within any second that begins with a batch, and the fullest that the shop was.
+POLL_SECONDS = 0.5
+_ADMITTED = "SELECT count(*) FROM queue_queueentry WHERE ready_at IS NOT NULL"
+# The most admissions within any second that begins with a batch, and the most active visitors.
 _CAPS = """
 SELECT max((SELECT sum(later.count) FROM queue_admissionbatch AS later
             WHERE later.event_id = batch.event_id AND later.at >= batch.at AND later.at < batch.at + interval '1 s')),
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--buyers", default="10%")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    # Told to end, it ends in order, the demo with it.
+    # End in order on SIGTERM, together with the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix="fairgate-rehearsal-"))
     folder.chmod(0o755)  # The servers may run as another account.
@@ -71,23 +71,23 @@ def main() -> int:
 def rehearse(folder: Path, visitors: int, over: str, buyers: str) -> int:
     state = read_state(folder)
     assert state is not None
-    crowd = manage(
+    simulator = manage(
         folder, "simulate", EVENT, "--visitors", str(visitors), "--over", over, "--buyers", buyers,
         "--rate", str(RATE), "--active", str(ACTIVE),
     )  # fmt: skip
-    with ended(crowd), psycopg.connect(state["database_url"], autocommit=True) as ledger:
-        while crowd.poll() is None:
-            ((let_in,),) = ledger.execute(_LET_IN).fetchall()
-            if let_in >= visitors // 2:
+    with ended(simulator), psycopg.connect(state["database_url"], autocommit=True) as ledger:
+        while simulator.poll() is None:
+            ((admitted,),) = ledger.execute(_ADMITTED).fetchall()
+            if admitted >= visitors // 2:
                 with Redis.from_url(state["redis_url"]) as redis:
                     redis.flushall()
-                print(f"--- Redis is empty, with {let_in:,} let in", flush=True)
+                print(f"--- flushed Redis with {admitted:,} admitted", flush=True)
                 break
-            time.sleep(LOOK_SECONDS)
-        found = {"simulate": crowd.wait()}
+            time.sleep(POLL_SECONDS)
+        found = {"simulate": simulator.wait()}
         ((in_a_second, at_once),) = ledger.execute(_CAPS).fetchall()
-    print(f"--- by the house's own record: at most {in_a_second} let in within a second, {at_once} inside at once")
-    # What half a second's worth saved up allows beside a second's.
+    print(f"--- in the ledger: at most {in_a_second} admitted within a second, {at_once} inside at once")
+    # A second's admissions, plus half a second's that may be saved up.
     found["caps"] = int(at_once > ACTIVE or in_a_second > RATE * 1.5)
     for command in (["verify_queue", EVENT], ["audit"]):
         print(f"--- {command[0]}", flush=True)
@@ -98,7 +98,7 @@ def rehearse(folder: Path, visitors: int, over: str, buyers: str) -> int:
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever happens, the process does not outlive the block."""
+    """End the process after the block, if it is still running."""
     try:
         yield
     finally:
@@ -113,7 +113,7 @@ def manage(folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def open_demo(folder: Path) -> Iterator[None]:
-    """The demo of this folder is open, and ended afterwards."""
+    """Run the demo of this folder until the block ends."""
     demo = subprocess.Popen(
         [sys.executable, "-u", "-m", "ticketing.devserver.demo"],
         cwd=folder,
@@ -124,16 +124,16 @@ def open_demo(folder: Path) -> Iterator[None]:
         text=True,
         start_new_session=True,
     )
-    said: list[str] = []
+    output: list[str] = []
     assert demo.stdout
     try:
         for line in demo.stdout:
-            said.append(line.rstrip())
-            if OPEN in line:
+            output.append(line.rstrip())
+            if READY_LINE in line:
                 break
         else:
-            raise SystemExit("\n".join(said))
-        # Read on, or a full pipe would stop the house; its mails and warnings are kept beside it.
+            raise SystemExit("\n".join(output))
+        # Keep reading, because a full pipe would block the demo; its emails and warnings go to a file.
         with (folder / "demo.log").open("w") as log:
             reader = threading.Thread(target=lambda: log.writelines(demo.stdout or []), daemon=True)
             reader.start()

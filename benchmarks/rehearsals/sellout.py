@@ -1,14 +1,14 @@
-"""A sell-out rehearsed: a demo of its own, 20,000 buyers for 5,000 seats and 10,000 places, and nothing stranded.
+"""Rehearsal of a sell-out: a separate demo, 20,000 buyers for 5,000 seats and 10,000 tickets, and none left stranded.
 
     python -m benchmarks.rehearsals.sellout [--buyers 20000] [--over 2700] [--rate 12] [--active 400] [--keep]
 
-Copies the checkout to a temporary folder, runs `make demo`'s own program there, creates the event through
-`manage.py create_event`, and lets `manage.py simulate` loose on it: everybody buys; some hold and walk away, some click
-everything twice and try a second tab, some change their mind, some come back. When the crowd has gone and the last hold
-has lapsed, every place must be sold or free, no buyer above the cap, `audit` and `reconcile` clean. Exit 1 otherwise.
+Copies the checkout to a temporary folder, starts its demo, creates the event with `manage.py create_event`, and sends
+simulated buyers with `manage.py simulate`: some hold and disappear, some send everything twice and try a second tab,
+some replace their hold, some return. After the run and the expiry of the last hold, every seat must be sold or
+available, no buyer above the cap, and `audit` and `reconcile` clean. Exit status 1 otherwise.
 
-The crowd, the house and its servers share this machine, and every call goes through the framework: as given, the buyers
-come over three quarters of an hour, no faster than two slow cores can serve them.
+The simulator, the demo and its servers share this machine, and every call goes through the framework. So by default the
+buyers arrive over three quarters of an hour, no faster than two slow cores can serve them.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from ticketing.demo_state import read_state
 from ticketing.devserver.data_folder import prepare_folder
 
 EVENT = "great-night"
-SECTIONS, ROWS, SEATS_PER_ROW, PLACES = 5, 25, 40, 10_000
+SECTIONS, ROWS, SEATS_PER_ROW, FLOOR = 5, 25, 40, 10_000
 CAP = 6
 HOLD_MINUTES = 2
 QUIET_SECONDS_MAX = 420
-"""After the crowd: the longest a hold and a payment take to end, and the sweep."""
+"""After the run: the longest time until a hold and a payment end, and the sweep."""
 _STOCK = """
 SELECT (SELECT sum(capacity) FROM events_section WHERE event_id = event.id),
        (SELECT count(*) FROM reservations_seatinventory WHERE event_id = event.id AND status = 2),
@@ -91,14 +91,14 @@ def sell_out(folder: Path, options: argparse.Namespace) -> int:
     state = read_state(folder)
     assert state is not None
     create_event(folder, options.rate, options.active)
-    crowd = manage(
+    simulator = manage(
         folder, "simulate", EVENT, "--visitors", str(options.buyers), "--buyers", str(options.buyers),
         "--over", options.over, "--at-most", options.at_most, "--stay", "3", "--leavers", "2%",
         "--walk-away", "10%", "--double", "15%", "--change", "10%", "--back", "50%",
         "--rate", str(options.rate), "--active", str(options.active),
     )  # fmt: skip
-    with ended(crowd):
-        found = {"simulate": crowd.wait()}
+    with ended(simulator):
+        found = {"simulate": simulator.wait()}
     with psycopg.connect(state["database_url"], autocommit=True) as ledger:
         found["stock"] = int(not everything_is_sold_or_free(ledger))
     for command in ("audit", "reconcile"):
@@ -109,7 +109,7 @@ def sell_out(folder: Path, options: argparse.Namespace) -> int:
 
 
 def create_event(folder: Path, rate: int, active: int) -> None:
-    """A hall of numbered seats and a floor of places, on sale now, behind a room."""
+    """Create an event with seats and a general admission floor, on sale now, with a waiting room."""
     plan = folder / "great-hall.csv"
     rows = ["section,row,seat,x,y,category,accessible"]
     for section in range(SECTIONS):
@@ -125,7 +125,7 @@ def create_event(folder: Path, rate: int, active: int) -> None:
         [
             sys.executable, "manage.py", "create_event", EVENT, "--name", "The Great Night",
             "--venue", "The Great Hall", "--starts", starts_at.isoformat(timespec="seconds"), "--plan", str(plan),
-            "--price", "Seat:6000", "--general-admission", f"Floor:{PLACES}:4000", "--currency", "EUR",
+            "--price", "Seat:6000", "--general-admission", f"Floor:{FLOOR}:4000", "--currency", "EUR",
             "--per-buyer", str(CAP), "--seats-per-reservation", str(CAP), "--hold-minutes", str(HOLD_MINUTES),
             "--waiting-room", f"rate={rate},active={active}",
         ],
@@ -134,10 +134,10 @@ def create_event(folder: Path, rate: int, active: int) -> None:
 
 
 def everything_is_sold_or_free(ledger: psycopg.Connection) -> bool:
-    """Waits until nothing is held any more, and tells what became of every place."""
+    """Wait until nothing is held, print the stock, and return whether every ticket is sold or available."""
     deadline = time.monotonic() + QUIET_SECONDS_MAX
     while True:
-        ((total, seats_sold, seats_free, places_sold, places_free, live, orders),) = ledger.execute(
+        ((total, seats_sold, seats_free, floor_sold, floor_free, live, orders),) = ledger.execute(
             _STOCK, [EVENT]
         ).fetchall()
         if (not live and not orders) or time.monotonic() > deadline:
@@ -145,18 +145,18 @@ def everything_is_sold_or_free(ledger: psycopg.Connection) -> bool:
         time.sleep(1)
     ((most, at_once),) = ledger.execute(_MOST_OF_ONE_BUYER).fetchall()
     print(
-        f"--- of {total:,}: {seats_sold:,} seats and {places_sold:,} places sold, {seats_free:,} and {places_free:,} "
-        f"free; {live} reservations and {orders} orders still open; at most {most} with one buyer (cap {CAP}), "
-        f"{at_once} live at once"
+        f"--- of {total:,}: sold {seats_sold:,} seats and {floor_sold:,} on the floor, available {seats_free:,} and "
+        f"{floor_free:,}; {live} reservations and {orders} orders still open; at most {most} for one buyer "
+        f"(cap {CAP}), {at_once} live at once"
     )
     endings = ledger.execute(_ENDINGS).fetchall()
-    print("--- the ledger: " + ", ".join(f"{status} {count:,}" for status, count in endings))
+    print("--- transitions: " + ", ".join(f"{status} {count:,}" for status, count in endings))
     return (
         not live
         and not orders
         and most <= CAP
         and seats_sold + seats_free == SECTIONS * ROWS * SEATS_PER_ROW
-        and places_sold + places_free == PLACES
+        and floor_sold + floor_free == FLOOR
     )
 
 

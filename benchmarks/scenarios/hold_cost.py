@@ -217,7 +217,7 @@ class Holder:
                 best = BestAvailable(sections[index_of % len(sections)].id, 2)
                 wishes.append(halls.make_hold_request(hall, number, best=best))
             else:
-                wishes.append(halls.make_hold_request(hall, number, places=2))
+                wishes.append(halls.make_hold_request(hall, number, quantity=2))
         return wishes
 
     def cost(self, kind: str, batches: list[int]) -> Cost:

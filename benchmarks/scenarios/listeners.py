@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.support import live_event
 from benchmarks.support.rooms import start_servers
-from benchmarks.support.stream_clients import PLACES, StreamClients, percentile, start_stream_clients
+from benchmarks.support.stream_clients import CAPACITY, StreamClients, percentile, start_stream_clients
 
 BARE = [sys.executable, "-m", "benchmarks.support.bare_broadcaster"]
 BARE_CHANNEL = "bare"
@@ -114,7 +114,7 @@ def round_of(
         few = max(1, options.listeners // 10)
         grown = [worker.memory_info().rss]
         for count in (few, options.listeners - few):
-            crowd.come(count)
+            crowd.connect(count)
             time.sleep(CALM_SECONDS)
             grown.append(worker.memory_info().rss)
         cpu = 0.0
@@ -136,7 +136,7 @@ def round_of(
         if event is not None:
             committed: list[float] = []
             for _ in range(options.frames):
-                words = b'"available_seats":%d,' % (PLACES - next(_held))
+                words = b'"available_seats":%d,' % (CAPACITY - next(_held))
                 heard = after(crowd, words, lambda: hold_one(event), from_the_answer=True)
                 late += options.listeners - len(heard)
                 committed += heard
@@ -153,7 +153,7 @@ def after(crowd: StreamClients, words: bytes, act: Callable[[], None], *, from_t
     act()
     if from_the_answer:
         begun = time.time()
-    return [moment - begun for moment in crowd.hear()]
+    return [moment - begun for moment in crowd.wait_for_expected()]
 
 
 _held = itertools.count(1)

@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
         buyers.start_buyers(port, requests, options.connections) as buying,
     ):
         begun = time.monotonic()
-        crowd.come(options.listeners)
+        crowd.connect(options.listeners)
         print(f"{options.listeners:,} listeners came in {time.monotonic() - begun:.1f} s", flush=True)
         buying.run_closed_loop(1)  # Whatever is made with the first hold is made.
         saturation = buying.run_closed_loop(options.saturation_seconds)
@@ -93,7 +93,7 @@ def round_of(
     time.sleep(CALM_SECONDS)
     committed = live_event.read_hold_times(before)
     assert len(committed) >= bought.held, "the ledger has fewer holds than were answered"
-    return crowd.heard(committed, before, within_seconds=WITHIN_SECONDS), bought
+    return crowd.report(committed, before, within_seconds=WITHIN_SECONDS), bought
 
 
 def show(options: argparse.Namespace, found: list[tuple[DeliveryReport, Any]]) -> int:

@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
         for number in range(options.rounds):
             for size in sizes if number % 2 == 0 else sizes[::-1]:
                 with start_stream_clients(port, live_event.PATH) as crowd:
-                    crowd.come(size)
+                    crowd.connect(size)
                     time.sleep(CALM_SECONDS)
                     for way, per_second in (("the stream alone", 0.0), ("with looks", size / LOOK_SECONDS)):
                         before = figures(environment, 0.0)

@@ -1,6 +1,5 @@
-"""`make bench`: how much of what this machine can do at all the house really does, as ratios taken in one run.
+"""`make bench`: how the system's throughput compares with what this machine can do, as ratios measured in one run.
 
-One module for each row of the table stands under `rows`; what they share stands beside it: the houses they ask
-(`systems`, `fill`), what they compare them with (`baselines`), and who asks
-(`load.wrk` in a closed loop, `load.arrivals` at a rate of its own).
+`rows` has one module for each row of the table. The others are shared: the deployments under test (`systems`, `fill`),
+the comparisons (`baselines`), and the load generators (`load.wrk` for a closed loop, `load.arrivals` for a fixed rate).
 """

@@ -1,5 +1,5 @@
-"""The suite's one error, for whoever cannot measure what is to be measured."""
+"""The suite's error."""
 
 
 class SuiteFailed(Exception):
-    """The run is no result; the message is one line for a person."""
+    """The measurement is invalid; the message is one line for the user."""

@@ -1,11 +1,11 @@
-"""Fills a house before it is asked anything: nothing is ever measured on empty tables.
+"""Fills a deployment before it is measured, because empty tables would not be representative.
 
     python -m benchmarks.suite.fill FOLDER SEATS OLD WAITING EVENTS
 
-Runs in the environment of its house (DATABASE_URL, REDIS_URL, SECRET_KEY). Afterwards there are: an arena of so many
-seats, in sections of up to 50,000, and a floor; as many old reservations in its ledger; a line of so many waiting; a
-show that is sold out; and small events on sale at once. FOLDER has `house.json`, which says what there is, and the
-tokens of the buyers and of those who wait, one a line. Rows are written as the services leave them.
+Runs in the environment of the deployment (DATABASE_URL, REDIS_URL, SECRET_KEY). It creates an arena with this many
+seats, in sections of up to 50,000, and a floor; as many old reservations in its ledger; a queue with this many
+visitors; a sold-out event; and small events that are on sale. FOLDER gets `facts.json`, which describes the data, and
+the tokens of buyers and waiting visitors, one per line. Rows are written as the services would leave them.
 """
 
 import json
@@ -18,11 +18,11 @@ from typing import Any
 FLOOR = 10_000_000
 SECTION_SEATS_MAX = 50_000
 BUYERS = 30_000
-"""Who may hold in the arena, each of them once in a slice of a measurement."""
+"""Visitors who may hold in the arena, each once in a slice."""
 GONE_BUYERS = 5_000
 WAITING_TOKENS = 20_000
-LET_IN_BY_THEN = 5_000
-"""Of those who wait, so many may be let in while it is measured: nobody near the head is asked for."""
+ADMITTED_MAX = 5_000
+"""Upper limit of admissions during a measurement: visitors near the head do not poll."""
 
 _OLD_ENTRIES = """
 INSERT INTO queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at, ready_at,
@@ -52,22 +52,22 @@ FROM generate_series(1, %(count)s) AS n
 CROSS JOIN (VALUES ('', 'pending_payment', interval '105 minutes'),
                    ('pending_payment', 'expired', interval '95 minutes')) AS step (was, became, ago)
 """
-_ALL_IS_HELD = """
+_HOLD_EVERYTHING = """
 WITH held AS (
     INSERT INTO reservations_reservation (id, event_id, entry_id, buyer, email, status, expires_at, seat_count,
                                           total_minor, currency, created_at)
     SELECT gen_random_uuid(), %(event_id)s, %(entry_id)s, 'visitor:visitor-0', '', 'pending_payment',
-           clock_timestamp() + interval '1 day', %(places)s, %(places)s * 2500::bigint, 'USD', clock_timestamp()
+           clock_timestamp() + interval '1 day', %(quantity)s, %(quantity)s * 2500::bigint, 'USD', clock_timestamp()
     RETURNING id
 ), line AS (
     INSERT INTO reservations_reservationline
         (reservation_id, section_id, category_id, seat_id, quantity, price_minor, live)
-    SELECT id, %(section_id)s, %(category_id)s, NULL, %(places)s, 2500, true FROM held
+    SELECT id, %(section_id)s, %(category_id)s, NULL, %(quantity)s, 2500, true FROM held
 ), step AS (
     INSERT INTO reservations_reservationtransition (reservation_id, from_status, to_status, who, why, at)
     SELECT id, '', 'pending_payment', 'visitor', '', clock_timestamp() FROM held
 )
-UPDATE reservations_generaladmissioninventory SET taken = %(places)s WHERE section_id = %(section_id)s
+UPDATE reservations_generaladmissioninventory SET taken = %(quantity)s WHERE section_id = %(section_id)s
 """
 
 
@@ -76,20 +76,20 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     from apps.queue.models import QueueEntry
     from benchmarks.support import halls, rooms
 
-    # Foreign keys are not looked up row by row at the end: what refers and what is referred to is written right here.
-    _run_alone("SET session_replication_role = replica")
+    # Without foreign key triggers: this script writes the referring and the referenced rows correctly.
+    _run_outside_transaction("SET session_replication_role = replica")
 
     def tokens(event: Any, count: int) -> list[str]:
         return [issue_admission_token(halls.entry_of(event, n), event.slug, n + 1) for n in range(count)]
 
-    # First, while what every publication has analyzed is small.
+    # First, while the tables that each publication analyzes are small.
     shows = []
     for number in range(small_events):
-        # The first of them also stands for one event alone, the first ten for ten.
+        # The first event is also measured alone, and the first ten as a group.
         buyers = BUYERS if number == 0 else BUYERS // 10 if number < 10 else BUYERS // small_events
         show = _small_event(f"show-{number:02}", FLOOR)
         halls.admit_buyers(show.event, range(buyers))
-        _move_on(show.event.id, buyers)
+        _set_head(show.event.id, buyers)
         _write(folder / f"{show.event.slug}.tokens", tokens(show.event, buyers))
         shows.append(show.event.slug)
 
@@ -101,25 +101,23 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     _run([_OLD_ENTRIES], event_id=arena.event.id, after=BUYERS, count=old)
     place = {"event_id": arena.event.id, "section_id": arena.floor.id, "category_id": arena.floor.category_id}
     _run([_OLD_RESERVATIONS, _OLD_LINES, _OLD_STEPS], **place, count=old)
-    _move_on(arena.event.id, BUYERS + old)
+    _set_head(arena.event.id, BUYERS + old)
 
     rooms.make_full_room("line", waiting)
 
     gone = _small_event("gone", 500)
     halls.admit_buyers(gone.event, range(GONE_BUYERS))
-    _move_on(gone.event.id, GONE_BUYERS)
+    _set_head(gone.event.id, GONE_BUYERS)
     place = {"event_id": gone.event.id, "section_id": gone.floor.id, "category_id": gone.floor.category_id}
-    _run([_ALL_IS_HELD], **place, entry_id=halls.entry_of(gone.event, 0), places=500)
+    _run([_HOLD_EVERYTHING], **place, entry_id=halls.entry_of(gone.event, 0), quantity=500)
 
     _write(folder / "arena.tokens", tokens(arena.event, BUYERS))
-    # Whoever holds there is known to have held: they do not ask again.
+    # The gate remembers the buyer who holds there, so that buyer sends no requests.
     _write(folder / "gone.tokens", tokens(gone.event, GONE_BUYERS)[1:])
-    waits = QueueEntry.objects.filter(
-        event__slug="line", status="waiting", number__gt=min(LET_IN_BY_THEN, waiting // 2)
-    )
+    waits = QueueEntry.objects.filter(event__slug="line", status="waiting", number__gt=min(ADMITTED_MAX, waiting // 2))
     chosen = waits.order_by("id").values_list("id", "number")[:WAITING_TOKENS]
     _write(folder / "line.tokens", [issue_queue_token(entry, "line", number) for entry, number in chosen])
-    _rest()
+    _vacuum()
     facts = {
         "seats": seats,
         "section_seats": section_seats,
@@ -129,7 +127,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
         "floor": arena.floor.slug,
         "shows": shows,
     }
-    (folder / "house.json").write_text(json.dumps(facts))
+    (folder / "facts.json").write_text(json.dumps(facts))
     return facts
 
 
@@ -160,8 +158,8 @@ def _section_slug(hall: Any) -> str:
     return next(one.slug for one in events.list_sections(hall.event.id) if not one.is_general_admission)
 
 
-def _move_on(event_id: int, head: int) -> None:
-    """The room's row is as it is after so many have been let in."""
+def _set_head(event_id: int, head: int) -> None:
+    """Update the room's row as after this many admissions."""
     from apps.queue.models import WaitingRoom
 
     WaitingRoom.objects.filter(event_id=event_id).update(next_number=head + 1, head=head)
@@ -176,15 +174,15 @@ def _run(statements: list[str], **values: Any) -> None:
             cursor.execute(statement, values)
 
 
-def _run_alone(statement: str) -> None:
+def _run_outside_transaction(statement: str) -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute(statement)
 
 
-def _rest() -> None:
-    """The tables are as after a night's rest: vacuumed, analyzed, written to disk."""
+def _vacuum() -> None:
+    """Vacuum and analyze all tables, and write them to disk."""
     from benchmarks.support import halls
 
     halls.vacuum_tables()

@@ -1,4 +1,4 @@
-"""Where a process spends its time: a flame graph by py-spy, of it and of those it started."""
+"""Flame graphs by py-spy, of a process and its children."""
 
 import signal
 import subprocess
@@ -10,8 +10,8 @@ END_SECONDS_MAX = 20
 
 
 @contextmanager
-def drawn(py_spy: str, pid: int, path: Path) -> Iterator[None]:
-    """The graph of the block's time is at the path afterwards, or a word beside it why not."""
+def recorded(py_spy: str, pid: int, path: Path) -> Iterator[None]:
+    """Write a flame graph of the block to the path, or the reason for its absence beside it."""
     process = subprocess.Popen(
         [
             py_spy, "record", "--pid", str(pid), "--subprocesses", "--rate", "200", "--nonblocking", "--duration",
@@ -24,12 +24,12 @@ def drawn(py_spy: str, pid: int, path: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            _, said = process.communicate(timeout=END_SECONDS_MAX)
+            _, errors = process.communicate(timeout=END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             process.kill()
-            _, said = process.communicate()
+            _, errors = process.communicate()
         if not path.exists():
-            words = said.strip().splitlines()
-            reason = words[-1] if words else f"py-spy ended with {process.returncode}"
+            lines = errors.strip().splitlines()
+            reason = lines[-1] if lines else f"py-spy ended with {process.returncode}"
             path.with_suffix(".txt").write_text(f"No flame graph: {reason}\n")
             print(f"  no flame graph: {reason}", flush=True)

@@ -1,4 +1,4 @@
-"""Bars on one scale for all rows: how far each is from what is acceptable, as an SVG for day and night."""
+"""A bar chart of all rows on one scale, relative to the acceptable ratios, as an SVG for light and dark mode."""
 
 import math
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ svg { font-family: system-ui, sans-serif; font-size: 12px; }
 """
 
 
-_LEGEND = "Times what is acceptable; green: the goal; the thin line: from the lowest to the highest round"
+_LEGEND = "Multiples of the acceptable ratio; green: the goal; thin line: lowest to highest round"
 
 
 def draw(ratios: Sequence[Ratio], title: str) -> str:
-    """Each row's ratio over what is acceptable (below over above where less is better): right of 1 is well."""
+    """Draw each ratio divided by the acceptable one (inverted if lower is better): above 1 is acceptable."""
     shown = [(ratio, _over(ratio, ratio.ratio), ratio.acceptable) for ratio in ratios if ratio.acceptable]
     values = [1.0, *(value for _, value, _ in shown)]
     for ratio, _, _ in shown:

@@ -1,4 +1,4 @@
-"""What the suite needs beside the house's own: wrk and nginx from apt, py-spy from benchmarks/requirements.txt."""
+"""Programs that the suite needs: wrk and nginx from apt, py-spy from benchmarks/requirements.txt."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ class Programs:
 
 
 def ready() -> Programs:
-    """All of them are there; what is missing has been installed where that is allowed. Raises SuiteFailed."""
+    """Return the programs, after installing missing ones where that is allowed. Raises SuiteFailed."""
     missing = [name for name in ("wrk", "nginx") if _find(name) is None]
     if missing:
         _install(missing)
@@ -31,7 +31,7 @@ def ready() -> Programs:
     found = {name: _find(name) for name in ("wrk", "nginx")}
     for name, path in found.items():
         if path is None:
-            raise SuiteFailed(f"{name} was installed and is not to be found")
+            raise SuiteFailed(f"{name} was installed but cannot be found")
     return Programs(str(found["wrk"]), str(found["nginx"]), str(py_spy))
 
 
@@ -44,7 +44,7 @@ def _install(names: list[str]) -> None:
     if os.geteuid() != 0 or _find("apt-get") is None:
         raise SuiteFailed(f"{' and '.join(names)} missing: install them first (Debian: {command})")
     print(f"Installing {' and '.join(names)} …", flush=True)
-    # Without a runlevel no package starts its service: nginx is only wanted as a program.
+    # Without a runlevel no package starts its service: only the program nginx is needed.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for step in (["apt-get", "update", "-q"], ["apt-get", "install", "-q", "-y", "--no-install-recommends", *names]):
         done = subprocess.run(

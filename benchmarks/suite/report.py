@@ -1,4 +1,4 @@
-"""Where the findings go: benchmarks/results/DATE.json, what is told beside it, and the table in docs/performance.md."""
+"""Writes the results: benchmarks/results/DATE.json, its context beside it, and the table in docs/performance.md."""
 
 import json
 import os
@@ -23,8 +23,8 @@ END = "<!-- to here -->"
 
 
 def write(ratios: Sequence[Ratio], facts: Sequence[Fact], rounds: int, seconds: int, minutes: float) -> Path:
-    """The file of ratios, and beside it what they were measured on; the document has the table and the plots. Returns
-    the file."""
+    """Write the ratios, the context of their measurement, the document's table and the plots. Return the file of
+    ratios."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     judged = [ratio for ratio in ratios if ratio.acceptable is not None]
     RESULTS.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def section(ratios: Sequence[Ratio], facts: Sequence[Fact], rounds: int, seconds
 
 
 def between_marks(text: str, lines: Sequence[str]) -> str:
-    """The text with these lines between its marks. Raises ValueError where it has none."""
+    """Replace the text between the marks by these lines. Raises ValueError if the marks are missing."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
@@ -83,7 +83,7 @@ def machine() -> str:
 
 
 def _commit() -> str:
-    told: Any = subprocess.run(
+    result: Any = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
-    return str(told.stdout.strip())
+    return str(result.stdout.strip())

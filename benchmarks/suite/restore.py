@@ -1,7 +1,7 @@
-"""After a slice of holds everything is as if they had never been: the next one meets the same house.
+"""Removes all traces of a slice of holds, so that the next slice starts from the same state.
 
-Not what a house does in earnest, which cancels and keeps: buyers with fifty canceled reservations each would be another
-crowd. The benchmark's own hand, with the ledger's guards off.
+This is not what the system does, which cancels reservations and keeps them: buyers with fifty canceled reservations
+each would be another load. The benchmark deletes the rows itself, with the ledger's triggers disabled.
 """
 
 import time
@@ -9,16 +9,16 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.suite.systems import House
+from benchmarks.suite.systems import Deployment
 
-_SPARED = "interval '12 hours'"
-"""What is held for longer is part of the house (the show that is sold out)."""
+_KEPT = "interval '12 hours'"
+"""Longer holds belong to the prepared data (the sold-out event)."""
 _STATEMENTS = [
     "SET session_replication_role = replica",
     "SET statement_timeout = 0",
     f"""CREATE TEMPORARY TABLE made ON COMMIT PRESERVE ROWS AS
         SELECT id FROM reservations_reservation
-        WHERE status = 'pending_payment' AND expires_at < clock_timestamp() + {_SPARED}""",  # noqa: S608
+        WHERE status = 'pending_payment' AND expires_at < clock_timestamp() + {_KEPT}""",  # noqa: S608
     "ANALYZE made",
     "DELETE FROM reservations_reservationtransition WHERE reservation_id IN (SELECT id FROM made)",
     "DELETE FROM reservations_reservationline WHERE reservation_id IN (SELECT id FROM made)",
@@ -44,9 +44,10 @@ _QUIET_SECONDS = 0.4
 _QUIET_SECONDS_MAX = 10.0
 
 
-def give_back(house: House) -> int:
-    """Nothing of the slice is left, nor of what was under way when it ended; how many reservations there were."""
-    with house.ledger() as on:
+def remove_holds(deployment: Deployment) -> int:
+    """Remove the slice's rows, including those of requests in progress at its end, and return how many reservations
+    there were."""
+    with deployment.ledger() as on:
         wait_until_quiet(on, "reservations_reservationtransition_id_seq")
         count = 0
         for statement in _STATEMENTS:
@@ -57,7 +58,7 @@ def give_back(house: House) -> int:
 
 
 def wait_until_quiet(on: psycopg.Connection[Any], sequence: str) -> None:
-    """Returns once nothing more is written for what the generator left unanswered, by that sequence."""
+    """Wait until requests without a response have finished writing, as seen in that sequence."""
     written = -1
     until = time.monotonic() + _QUIET_SECONDS_MAX
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Ratios and what becomes of them: medians, spreads, the verdict, the file and the table."""
+"""Ratios: medians, spreads, verdicts, the result file and the table."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ ROUNDS_MIN = 5
 
 @dataclass(frozen=True)
 class Ratio:
-    """Two things measured in turn in one run, one divided by the other."""
+    """The ratio of two measurements that alternated in one run."""
 
     row: str
     title: str
@@ -22,11 +22,11 @@ class Ratio:
     high: float
     """The lowest and the highest of the rounds."""
     acceptable: float | None
-    """None: reported, not judged."""
+    """None: reported without a verdict."""
     goal: float | None
     better: Better
     ours: str
-    """What was measured, with its unit, for people: the median of each side."""
+    """The median of each side with its unit."""
     theirs: str
 
     @property
@@ -42,7 +42,7 @@ class Ratio:
         return self.ratio >= self.goal if self.better == "higher" else self.ratio <= self.goal
 
     def entry(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the entry of the result file."""
         return {
             "row": self.row,
             "ratio": round(self.ratio, 3),
@@ -55,7 +55,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Fact:
-    """A figure that is told and not judged."""
+    """A figure that is reported without a verdict."""
 
     title: str
     value: str
@@ -63,7 +63,7 @@ class Fact:
 
 @dataclass
 class Findings:
-    """What one row found."""
+    """The results of one row."""
 
     ratios: list[Ratio] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
@@ -80,9 +80,9 @@ def compare(
     better: Better = "higher",
     unit: str = "/s",
 ) -> Ratio:
-    """The ratio of each round's two figures: their median, with the lowest and the highest."""
+    """Return the median ratio of the rounds, with the lowest and the highest."""
     if not all(value > 0 for value in (*ours, *theirs)):
-        raise SuiteFailed(f"row {row}: a round in which nothing was done")
+        raise SuiteFailed(f"row {row}: a round had no results")
     of_rounds = [one / other for one, other in zip(ours, theirs, strict=True)]
     if not of_rounds:
         raise ValueError(f"row {row} has no round")
@@ -95,12 +95,12 @@ def compare(
         acceptable=acceptable,
         goal=goal,
         better=better,
-        ours=told(statistics.median(ours), unit),
-        theirs=told(statistics.median(theirs), unit),
+        ours=with_unit(statistics.median(ours), unit),
+        theirs=with_unit(statistics.median(theirs), unit),
     )
 
 
-def told(value: float, unit: str) -> str:
+def with_unit(value: float, unit: str) -> str:
     number = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
     return f"{number}{unit if unit.startswith('/') else ' ' + unit}".strip()
 
@@ -108,8 +108,8 @@ def told(value: float, unit: str) -> str:
 def in_turn(
     rounds: int, acts: Mapping[str, Callable[[], float]], say: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[float]]:
-    """Every act once in each round, in order: A B A B …; what each returned. The first round begins with one more
-    that is not counted, whatever comes of it: what is cold then is warm afterwards."""
+    """Run every act once per round, in order (A B A B …), and return the results of each. Before the first round, each
+    runs once to warm up, without being counted even if it fails."""
     found: dict[str, list[float]] = {name: [] for name in acts}
     for name, act in acts.items():
         try:
@@ -124,7 +124,7 @@ def in_turn(
 
 
 def table(ratios: Sequence[Ratio]) -> list[str]:
-    """The lines of the Markdown table."""
+    """Return the lines of the Markdown table."""
     lines = [
         "| row | | ratio | spread | acceptable | goal | ours | compared with |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",

@@ -1,5 +1,5 @@
-"""The houses that are asked: one PostgreSQL and one Valkey for all of them, as `make demo` starts them, a database for
-each, and for each the processes that the Procfile names, started by the Procfile's own commands.
+"""The deployments under test: one PostgreSQL and one Valkey for all of them, as in `make demo`, and for each a database
+and the processes of the Procfile, started with the Procfile's commands.
 """
 
 import json
@@ -31,17 +31,17 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 READY_SECONDS_MAX = 60
 END_SECONDS_MAX = 15
 FILL_SECONDS_MAX = 900
-# What stands in the way of one machine that plays the whole crowd: limits for each address.
-ONE_MACHINE_IS_THE_CROWD = {"RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128"}
+# All load comes from one address, so the limits per address must not apply.
+RATE_LIMIT_SETTINGS = {"RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128"}
 
 
 @dataclass
-class Ground:
-    """Both servers, and the database that the others are copies of: migrated, without an event."""
+class BenchServers:
+    """Both servers, and the template database of the deployments: migrated, without events."""
 
     servers: Servers
     folder: Path
-    """Of this run: logs, tokens, flame graphs."""
+    """The run's folder: logs, tokens, flame graphs."""
     secret_key: str = field(default_factory=new_password)
 
     @property
@@ -58,7 +58,7 @@ class Ground:
         redis = urlsplit(self.servers.valkey.url)._replace(path=f"/{redis_number}").geturl()
         return {
             **environment_without_run(),
-            **ONE_MACHINE_IS_THE_CROWD,
+            **RATE_LIMIT_SETTINGS,
             "DATABASE_URL": self.cluster.url(database),
             "REDIS_URL": redis,
             "SECRET_KEY": f"known-to-every-benchmark-and-good-for-nothing-else-{self.secret_key}",
@@ -70,15 +70,15 @@ class Ground:
 
 
 @contextmanager
-def ground(folder: Path) -> Iterator[Ground]:
+def bench_servers(folder: Path) -> Iterator[BenchServers]:
     place, end = temporary_server_folder()
     try:
-        # Three houses share it, and Django's own ASGI handler has a new connection for each request.
+        # Three deployments share it, and Django's own ASGI handler opens a new connection for each request.
         settings = postgres.DURABLE | {"max_connections": "500"}
         cluster = postgres.start(place, password=new_password(), superuser_password=new_password(), settings=settings)
-        made = Ground(Servers(cluster, valkey.start(place, password=new_password())), folder)
+        made = BenchServers(Servers(cluster, valkey.start(place, password=new_password())), folder)
         with psycopg.connect(cluster.superuser_url(), autocommit=True) as on:
-            # Filling a house may leave its foreign keys unchecked.
+            # `fill` disables foreign key triggers.
             on.execute(f"GRANT SET ON PARAMETER session_replication_role TO {postgres.OWNER}")  # type: ignore[call-overload]
         run(made, "migrate", [sys.executable, "manage.py", "migrate", "-v0"], made.environment(postgres.OWNER, 0))
         yield made
@@ -86,25 +86,25 @@ def ground(folder: Path) -> Iterator[Ground]:
         end()
 
 
-def run(on: Ground, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
-    """The command has run to its end. Raises SuiteFailed with its last line."""
+def run(on: BenchServers, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+    """Run the command to its end. Raises SuiteFailed with its last line of output."""
     log = on.folder / f"{name}.log"
-    with log.open("w") as said:
-        done = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=said, stderr=said, check=False)
+    with log.open("w") as output:
+        done = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=output, stderr=output, check=False)
     if done.returncode != 0:
         raise SuiteFailed(f"{name} failed: {last_line(log)} ({log})")
 
 
 def last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 @dataclass
-class House:
-    """A filled database, and the addresses of the processes that serve it."""
+class Deployment:
+    """A filled database, and the ports of the processes that serve it."""
 
-    ground: Ground
+    servers: BenchServers
     name: str
     database: str
     environment: dict[str, str]
@@ -121,19 +121,20 @@ class House:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / "house.json").read_text()))
+        return dict(json.loads((self.folder / "facts.json").read_text()))
 
     def tokens(self, of: str) -> list[str]:
         return (self.folder / f"{of}.tokens").read_text().split("\n")
 
     def ledger(self) -> psycopg.Connection[Any]:
-        """A connection of the superuser's, in autocommit."""
-        return psycopg.connect(self.ground.cluster.superuser_url(self.database), autocommit=True)
+        """Return a connection of the superuser in autocommit mode."""
+        return psycopg.connect(self.servers.cluster.superuser_url(self.database), autocommit=True)
 
 
-def make_house(on: Ground, name: str, redis_number: int, sizes: Sequence[int]) -> House:
-    """A house filled with so many seats, old reservations, people waiting and small events; nothing of it runs yet."""
-    database = f"house_{name}"
+def make_deployment(on: BenchServers, name: str, redis_number: int, sizes: Sequence[int]) -> Deployment:
+    """Create and fill a deployment with these numbers of seats, old reservations, waiting visitors and small events.
+    Its processes are not started."""
+    database = f"bench_{name}"
     with psycopg.connect(on.cluster.superuser_url(), autocommit=True) as cluster:
         cluster.execute(f"CREATE DATABASE {database} TEMPLATE {postgres.OWNER} OWNER {postgres.OWNER}")  # type: ignore[call-overload]
     folder = on.folder / name
@@ -147,42 +148,45 @@ def make_house(on: Ground, name: str, redis_number: int, sizes: Sequence[int]) -
     }
     command = [sys.executable, "-m", "benchmarks.suite.fill", str(folder), *map(str, sizes)]
     run(on, f"filling-{name}", command, environment)
-    return House(on, name, database, environment, folder)
+    return Deployment(on, name, database, environment, folder)
 
 
 PROCESSES = ("site", "web", "gatekeeper", "relay")
-"""Worker and beat have nothing to do here: nobody pays. The gates are reset by the gatekeeper's maintenance."""
+"""Worker and beat are not needed because there are no payments; the gatekeeper's maintenance resets the gates."""
 
 
 @contextmanager
-def opened(house: House) -> Iterator[House]:
-    """The house answers at its port, until the block ends."""
+def running(deployment: Deployment) -> Iterator[Deployment]:
+    """Run the deployment's processes until the block ends."""
     with ExitStack() as until:
         for name in PROCESSES:
-            house.processes[name] = until.enter_context(
-                started(house.ground, f"{house.name}-{name}", command_of(name), house.environment)
+            deployment.processes[name] = until.enter_context(
+                started(deployment.servers, f"{deployment.name}-{name}", command_of(name), deployment.environment)
             )
-        wait_until_ready(house.web_port, "/readyz", house.processes["web"], f"the web process of {house.name}")
-        yield house
-    house.processes.clear()
+        web = deployment.processes["web"]
+        wait_until_ready(deployment.web_port, "/readyz", web, f"the web process of {deployment.name}")
+        yield deployment
+    deployment.processes.clear()
 
 
 def command_of(name: str, *, application: str = "") -> str:
-    """The Procfile's command of this process; with another application, if one is named, and the same options."""
+    """Return the Procfile's command of this process, optionally with another application and the same options."""
     commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
     command = str(commands[name])
     if not application:
         return command
     usual = {"web": "-m ticketing.server.run", "site": "ticketing.wsgi:application"}[name]
     if usual not in command:
-        raise SuiteFailed(f"the Procfile's {name} has no {usual}, so nothing can be served in its place")
+        raise SuiteFailed(f"the Procfile's {name} has no {usual} that could be replaced")
     served = f"-c \"from ticketing.server import run; raise SystemExit(run.main('{application}'))\""
     return command.replace(usual, served if name == "web" else application)
 
 
 @contextmanager
-def started(on: Ground, name: str, command: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The command runs in a process group of its own, which has ended after the block."""
+def started(
+    on: BenchServers, name: str, command: str, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the command in its own process group, and end that group after the block."""
     with (on.folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -206,30 +210,30 @@ def started(on: Ground, name: str, command: str, environment: dict[str, str]) ->
 
 
 def wait_until_answering(port: int, process: subprocess.Popen[bytes], name: str) -> None:
-    """Returns once anything is answered there. Raises SuiteFailed."""
+    """Wait until the port sends any response. Raises SuiteFailed."""
     wait_until_ready(port, "/", process, name, anything=True)
 
 
 def wait_until_ready(
     port: int, path: str, process: subprocess.Popen[bytes], name: str, *, anything: bool = False
 ) -> None:
-    """Returns once the address answers 200. Raises SuiteFailed."""
+    """Wait until the URL returns 200. Raises SuiteFailed."""
     deadline = time.monotonic() + READY_SECONDS_MAX
-    said = "nothing"
+    last = "no response"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise SuiteFailed(f"{name} ended before it was ready")
         try:
-            with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-                if answer.status == 200:
+            with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                if response.status == 200:
                     return
         except urllib.error.HTTPError as error:
-            said = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
+            last = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
             error.close()
             if anything:
                 return
         except OSError as error:
-            said = str(error)  # Not listening yet.
+            last = str(error)  # Not listening yet.
         time.sleep(0.05)
-    raise SuiteFailed(f"{name} was not ready after {READY_SECONDS_MAX} s; it said: {said}")
+    raise SuiteFailed(f"{name} was not ready after {READY_SECONDS_MAX} s; the last response: {last}")

@@ -1,5 +1,5 @@
-"""The smallest broadcaster that `benchmarks.scenarios.listeners` can be held against: an ASGI application under
-uvicorn, one subscription to Redis, a queue for each connection."""
+"""A minimal broadcaster for comparison with `benchmarks.scenarios.listeners`: an ASGI application under uvicorn, one
+subscription to Redis, and a queue per connection."""
 
 import asyncio
 import os

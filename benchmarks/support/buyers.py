@@ -1,5 +1,5 @@
-"""Those who hold, over HTTP, in a process of their own: as many at once as there are connections (a closed loop), or at
-a pace, whether the earlier ones are answered or not (an open loop). Each wants one place and is another buyer.
+"""Buyers who hold over HTTP, in a separate process: a closed loop with one request per connection at any time, or an
+open loop at a fixed rate. Each request is for one ticket, by another buyer.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from benchmarks.suite.load.arrivals import status_of
 from benchmarks.support.stream_clients import SECTION, percentile
 
 RESPONSE_SECONDS_MAX = 10.0
-"""So long after the last one an answer is waited for."""
+"""Responses are awaited this long after the last request."""
 START_SECONDS_MAX = 60.0
 
 
 @dataclass
 class LoadResult:
-    """What came of it."""
+    """The result of a load."""
 
     seconds: float
-    asked: int = 0
+    sent: int = 0
     held: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
     took: list[float] = field(default_factory=list)
-    """Of each that held, from when it was due."""
+    """Latency of each granted hold, from its due time."""
 
     @property
     def per_second(self) -> float:
@@ -48,22 +48,22 @@ def hold_requests(slug: str, tokens: Sequence[str]) -> list[bytes]:
 
 
 class BuyerProcess:
-    """The crowd, seen from outside."""
+    """The interface to the buyers' process."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def run_closed_loop(self, seconds: float) -> LoadResult:
-        """Every connection asks again as soon as it is answered."""
+        """Send the next request on a connection as soon as the previous response arrives."""
         self._pipe.send((None, seconds))
         return self.end(seconds)
 
     def begin(self, per_second: float, seconds: float) -> None:
-        """So many a second are asked for from now on."""
+        """Start an open loop with this many requests per second."""
         self._pipe.send((per_second, seconds))
 
     def end(self, seconds: float) -> LoadResult:
-        assert self._pipe.poll(seconds + RESPONSE_SECONDS_MAX + START_SECONDS_MAX), "the buyers do not answer"
+        assert self._pipe.poll(seconds + RESPONSE_SECONDS_MAX + START_SECONDS_MAX), "the buyers do not respond"
         found = self._pipe.recv()
         if isinstance(found, BaseException):
             raise found
@@ -73,7 +73,7 @@ class BuyerProcess:
 
 @contextmanager
 def start_buyers(port: int, requests: Sequence[bytes], connections: int) -> Iterator[BuyerProcess]:
-    """Who has these requests, each for once."""
+    """Start a process that sends these requests, each once."""
     here, there = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_run, args=(there, port, requests, connections), daemon=True)
     process.start()
@@ -85,25 +85,25 @@ def start_buyers(port: int, requests: Sequence[bytes], connections: int) -> Iter
 
 
 class _BuyerConnection(asyncio.Protocol):
-    def __init__(self, crowd: "_ConnectionPool") -> None:
-        self.crowd = crowd
+    def __init__(self, pool: "_ConnectionPool") -> None:
+        self.pool = pool
         self.transport: Any = None
-        self.answer = b""
+        self.response = b""
         self.due = 0.0
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
-    def ask(self, request: bytes, due: float) -> None:
+    def send(self, request: bytes, due: float) -> None:
         self.due = due
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.answer += data
-        status = status_of(self.answer)
+        self.response += data
+        status = status_of(self.response)
         if status is not None:
-            self.answer = b""
-            self.crowd.answered(self, status)
+            self.response = b""
+            self.pool.answered(self, status)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -115,7 +115,7 @@ class _ConnectionPool:
         self.requests = deque(requests)
         self.idle: list[_BuyerConnection] = []
         self.due: deque[float] = deque()
-        """When those are due who wait for a connection."""
+        """Due times of requests that wait for a connection."""
         self.under_way = 0
         self.bought = LoadResult(0)
         self.again_until = 0.0
@@ -130,7 +130,7 @@ class _ConnectionPool:
             self.idle.append(made)
 
     def send(self) -> None:
-        """Whoever is due asks, as far as there are connections."""
+        """Send due requests, as far as connections are free."""
         if self.due and not self.requests:
             self.are_too_few = True
         while self.due and self.idle and self.requests:
@@ -140,8 +140,8 @@ class _ConnectionPool:
                 continue
             self.under_way += 1
             self.all_answered.clear()
-            self.bought.asked += 1
-            one.ask(self.requests.popleft(), due)
+            self.bought.sent += 1
+            one.send(self.requests.popleft(), due)
 
     def answered(self, one: _BuyerConnection, status: int) -> None:
         now = time.monotonic()
@@ -169,12 +169,12 @@ class _ConnectionPool:
         return self.bought
 
     async def run_at_rate(self, per_second: float, seconds: float) -> LoadResult:
-        begun, told = time.monotonic(), 0
+        begun, scheduled = time.monotonic(), 0
         self.bought, self.again_until = LoadResult(seconds), 0.0
         while (passed := time.monotonic() - begun) < seconds:
             until = int(passed * per_second)
-            self.due.extend(begun + number / per_second for number in range(told, until))
-            told = until
+            self.due.extend(begun + number / per_second for number in range(scheduled, until))
+            scheduled = until
             self.send()
             await asyncio.sleep(min(0.01, 1 / per_second))
         await self._until_answered(begun + seconds)
@@ -193,14 +193,14 @@ def _run(pipe: Connection, port: int, requests: Sequence[bytes], connections: in
     uvloop.run(_serve(pipe, _ConnectionPool(port, requests), connections))
 
 
-async def _serve(pipe: Connection, crowd: _ConnectionPool, connections: int) -> None:
+async def _serve(pipe: Connection, pool: _ConnectionPool, connections: int) -> None:
     while True:
         per_second, seconds = await asyncio.to_thread(pipe.recv)
         try:
-            await crowd.connect(connections)
+            await pool.connect(connections)
             bought = await (
-                crowd.run_closed_loop(seconds) if per_second is None else crowd.run_at_rate(per_second, seconds)
+                pool.run_closed_loop(seconds) if per_second is None else pool.run_at_rate(per_second, seconds)
             )
-            pipe.send(RuntimeError("more buyers are needed than were let in") if crowd.are_too_few else bought)
-        except Exception as error:  # noqa: BLE001 - Raised where it was asked.
+            pipe.send(RuntimeError("there are not enough admitted buyers") if pool.are_too_few else bought)
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             pipe.send(error)

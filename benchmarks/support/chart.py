@@ -1,6 +1,6 @@
-"""Lines by the number of callers, as an SVG that can be read by day and by night.
+"""Line charts by the number of callers, as an SVG for light and dark mode.
 
-Drawn by hand: two hundred lines are less to keep than a library of plots.
+Written by hand: two hundred lines are less to maintain than a plotting library.
 """
 
 import math
@@ -14,7 +14,7 @@ MARGIN_LEFT, MARGIN_TOP, GAP, PANEL_HEIGHT = 62, 78, 72, 320
 PLOT_WIDTH, LABEL_WIDTH = 250, 205
 LABEL_STEP = 15
 
-# The page behind a picture is anybody's guess: it brings its own, and asks only whether it is night.
+# The SVG has its own background, because that of the page is unknown; it only uses the preferred color scheme.
 _STYLE = """
 svg { font-family: system-ui, sans-serif; font-size: 12px; }
 .page { fill: #ffffff; } .ink { fill: #1f2328; } .quiet { fill: #59636e; } .grid { stroke: #d8dee4; }
@@ -41,7 +41,7 @@ svg { font-family: system-ui, sans-serif; font-size: 12px; }
 class Line:
     title: str
     points: Sequence[tuple[int, float]]
-    """Callers, and the figure; in order."""
+    """Number of callers and value, in order."""
     is_ours: bool
 
 
@@ -52,7 +52,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], title: str) -> str:
-    """The SVG of up to four panels, two in a row. A line of the same title has the same colour in all of them."""
+    """Return an SVG of up to four panels, two per row. Lines with the same title have the same color in all of them."""
     colors = _colors(panels)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">',
@@ -119,21 +119,21 @@ def _panel(panel: Panel, left: float, top: float, colors: dict[str, int]) -> lis
 
 
 def _place_labels(ends: Sequence[tuple[float, Line]]) -> list[tuple[float, float, Line]]:
-    """Where each line ends and where its label stands: as near as may be, none upon another."""
+    """Return where each line ends and where its label is: as close as possible without overlaps."""
     ordered = sorted(ends, key=lambda end: end[0])
-    places = [at for at, _ in ordered]
-    # Those that are too near push one another apart, both ways alike, until all have room.
+    positions = [at for at, _ in ordered]
+    # Labels that are too close move apart, by equal amounts, until all have room.
     for _ in range(200):
-        for index in range(len(places) - 1):
-            missing = LABEL_STEP - (places[index + 1] - places[index])
+        for index in range(len(positions) - 1):
+            missing = LABEL_STEP - (positions[index + 1] - positions[index])
             if missing > 0:
-                places[index] -= missing / 2
-                places[index + 1] += missing / 2
-    return [(at, place, line) for (at, line), place in zip(ordered, places, strict=True)]
+                positions[index] -= missing / 2
+                positions[index + 1] += missing / 2
+    return [(at, position, line) for (at, line), position in zip(ordered, positions, strict=True)]
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 and their tens, from below the lowest to above the highest."""
+    """Return 1, 2, 5 and their multiples of ten, from below the lowest to above the highest value."""
     steps = [factor * 10.0**exponent for exponent in range(-3, 8) for factor in (1, 2, 5)]
     below = max(step for step in steps if step <= low)
     above = min(step for step in steps if step >= high)

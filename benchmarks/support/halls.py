@@ -1,6 +1,7 @@
-"""Large halls and many buyers for benchmarks, written by one statement each, exactly as the services leave them.
+"""Large seated events and many buyers for benchmarks, written with one statement each, as the services would write
+them.
 
-A buyer's entry is known by its number alone, so that whoever holds needs no list of them.
+The id of a buyer's queue entry is derived from the buyer's number, so that callers need no list of entries.
 """
 
 import hashlib
@@ -46,17 +47,17 @@ WHERE event_id = %(event_id)s
 
 @dataclass(frozen=True)
 class SeatedEvent:
-    """An event whose seats have ids one after the other."""
+    """An event whose seats have consecutive ids."""
 
     event: Any
     first_seat: int
     seat_count: int
     floor: Any
-    """Its section of general admission."""
+    """Its general admission section."""
 
 
 def make_seated_event(slug: str, *, sections: int, seats_per_section: int, floor: int) -> SeatedEvent:
-    """A published event on sale with so many free seats, and a section of general admission with `floor` places."""
+    """Create a published event on sale with available seats, and a general admission section of capacity `floor`."""
     from django.db import connection
 
     from apps.events import facade as events
@@ -97,13 +98,13 @@ def find_seated_event(slug: str) -> SeatedEvent:
     with connection.cursor() as cursor:
         cursor.execute("SELECT min(id), max(id), count(*) FROM events_seat WHERE event_id = %s", [event.id])
         ((first, last, count),) = cursor.fetchall()
-    assert last - first + 1 == count, "nobody else made seats meanwhile"
+    assert last - first + 1 == count, "another event's seats were written in between"
     floor = next(section for section in events.list_sections(event.id) if section.is_general_admission)
     return SeatedEvent(event, first, count, floor)
 
 
 def admit_buyers(event: Any, numbers: range) -> None:
-    """So many buyers are in and may start a reservation."""
+    """Admit these buyers, so that they may start a reservation."""
     from django.db import connection, transaction
 
     with transaction.atomic(), connection.cursor() as cursor:
@@ -116,31 +117,31 @@ def entry_of(event: Any, number: int) -> uuid.UUID:
 
 
 def make_hold_request(
-    hall: SeatedEvent, number: int, *, seats: Sequence[int] = (), places: int = 0, best: Any = None
+    hall: SeatedEvent, number: int, *, seats: Sequence[int] = (), quantity: int = 0, best: Any = None
 ) -> Any:
-    """The request of buyer `number`, resolved as the edge resolves it."""
+    """Return the request of buyer `number`, resolved as the API would resolve it."""
     from apps.kernel.http import idempotency
     from apps.reservations.holds.requests import HoldRequest
 
     named = {seat: f"seat-{seat}" for seat in seats}
-    floor = hall.floor if places else None
+    floor = hall.floor if quantity else None
     return HoldRequest(
         reservation_id=uuid.uuid4(),
         event=hall.event,
         entry_id=entry_of(hall.event, number),
         buyer=f"visitor:visitor-{number}",
         idempotency_key=uuid.uuid4().hex,
-        fingerprint=idempotency.fingerprint({"seats": list(named.values()), "ga_quantity": places}),
+        fingerprint=idempotency.fingerprint({"seats": list(named.values()), "ga_quantity": quantity}),
         seats=named,
         general_admission={floor.id: floor} if floor else {},
-        quantities={floor.id: places} if floor else {},
+        quantities={floor.id: quantity} if floor else {},
         categories={floor.id: floor.category_id} if floor else {},
         best=best,
     )
 
 
 def seat_pair(first_seat: int, seat_count: int, number: int) -> list[int]:
-    """The two neighbouring seats that buyer `number` wants: nobody else does, and the next buyer's are far away."""
+    """Return two neighboring seats for buyer `number`: of no other buyer, and far from those of the next."""
     pairs = seat_count // 2
     assert number < pairs, "more buyers than seats"
     spread = 48_271 * number % pairs
@@ -148,7 +149,7 @@ def seat_pair(first_seat: int, seat_count: int, number: int) -> list[int]:
 
 
 def vacuum_tables() -> None:
-    """The tables are as a server keeps them that has had a night's rest: vacuumed, analyzed, written to disk."""
+    """Vacuum and analyze all tables, and write them to disk."""
     from django.db import connection
 
     with connection.cursor() as cursor:

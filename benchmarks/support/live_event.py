@@ -1,4 +1,4 @@
-"""One event that everybody listens to, and the processes that serve it, for benchmarks."""
+"""One event with many listeners, and the processes that serve it, for benchmarks."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 
-from benchmarks.support.stream_clients import PLACES
+from benchmarks.support.stream_clients import CAPACITY
 
 SLUG = "listened"
 PATH = f"/api/events/{SLUG}/sections/updates"
 SECTION_COUNT = 20
 START_SECONDS_MAX = 120.0
 SETTLED_SECONDS = 3.0
-# What stands in the way of one machine that plays the whole crowd.
+# All load comes from one machine, so the limits per address and per process must not apply.
 LOAD_SETTINGS = {
     "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128",
     "LIVE_LISTENERS_MAX": "50000",
@@ -33,7 +33,7 @@ LOAD_SETTINGS = {
 
 
 def make_event(*, room: Any = None) -> Any:
-    """On sale, with twenty sections of a million places each."""
+    """Create an event on sale with twenty sections of a million tickets each."""
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock
@@ -42,7 +42,7 @@ def make_event(*, room: Any = None) -> Any:
         EventSpec(
             slug=SLUG, name="Listened", venue="The Venue", starts_at=clock.now() + timedelta(days=30), currency="USD",
             general_admission=tuple(
-                GeneralAdmission(f"Floor {number}", PLACES, 1_000) for number in range(SECTION_COUNT)
+                GeneralAdmission(f"Floor {number}", CAPACITY, 1_000) for number in range(SECTION_COUNT)
             ),
             opens_at=clock.now() - timedelta(minutes=1), room=room, hold_minutes=120,
         )
@@ -51,7 +51,7 @@ def make_event(*, room: Any = None) -> Any:
 
 
 def admit_buyers(event: Any, count: int) -> list[str]:
-    """So many buyers may hold; what each of them shows."""
+    """Admit this many buyers and return their admission tokens."""
     from apps.queue.identity.caller import issue_admission_token
     from apps.queue.models import WaitingRoom
     from benchmarks.support import halls
@@ -72,7 +72,8 @@ TOKENS_MAX = 10_000
 
 
 def fill_waiting_room(event: Any, count: int, *, after: int) -> list[str]:
-    """The room is open, and so many wait behind the first so many; what some of those show who are last."""
+    """Open the room with `count` visitors waiting behind the first `after`, and return queue tokens of the last
+    ones."""
     from django.db import connection
 
     from apps.queue.identity.caller import issue_queue_token
@@ -88,7 +89,7 @@ def fill_waiting_room(event: Any, count: int, *, after: int) -> list[str]:
 
 
 def count_held() -> int:
-    """So many places are taken."""
+    """Return the number of tickets held or sold."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -98,7 +99,7 @@ def count_held() -> int:
 
 
 def read_hold_times(after: int) -> list[float]:
-    """When the holds were written that came after the first so many: each a moment before its commit."""
+    """Return when the holds after the first `after` were written, each shortly before its commit."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -111,7 +112,7 @@ def read_hold_times(after: int) -> list[float]:
 
 @contextmanager
 def environment(**more: str) -> Iterator[dict[str, str]]:
-    """What the processes of one house are started with."""
+    """Yield the environment of one deployment's processes."""
     folder = tempfile.mkdtemp(prefix="fairgate-figures-")
     try:
         yield {**os.environ, **LOAD_SETTINGS, "METRICS_FOLDER": folder, **more}
@@ -121,7 +122,7 @@ def environment(**more: str) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def run_commands(environment: dict[str, str], commands: Sequence[str]) -> Iterator[None]:
-    """The house's other processes run, by the names of their commands."""
+    """Run the deployment's other processes, named by their management commands."""
     with ExitStack() as until:
         for command in commands:
             until.enter_context(_running([sys.executable, "manage.py", command], environment))
@@ -144,7 +145,7 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def run_server(command: list[str], port: int, environment: dict[str, str]) -> Iterator[psutil.Process]:
-    """It listens at the port, and has come to rest."""
+    """Start the server, and wait until it listens and is idle."""
     process = psutil.Popen(command, env={**environment, "PORT": str(port)}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS_MAX
     try:
@@ -169,10 +170,10 @@ WEB = [sys.executable, "-m", "ticketing.server.run"]
 
 
 def worker_of(process: psutil.Process) -> psutil.Process:
-    """The process that has the connections, of one that has a single worker."""
+    """Return the process that has the connections, for a server with a single worker."""
     return max([process, *process.children(recursive=True)], key=lambda one: one.memory_info().rss)
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Seconds of processor time of it and its children."""
+    """Return the processor seconds of the process and its children."""
     return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])

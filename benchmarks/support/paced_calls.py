@@ -1,7 +1,7 @@
-"""Calls at a steady pace, and how long each took: what a visitor notices while the house is busy with something else.
+"""Calls at a fixed rate, with the latency of each: what visitors notice while the system is busy with something else.
 
-Each call is timed from the moment at which it was due, so that a stall counts for everybody who would have come
-meanwhile, not only for the one who was in it.
+Latency counts from the due time of a call, so that a stall affects all calls that were due meanwhile, not only the one
+in progress.
 """
 
 import threading
@@ -16,21 +16,21 @@ Act = Callable[[], Any]
 
 @dataclass
 class Measurements:
-    """What was measured so far: by name, when a call was due and how many seconds later it had its answer."""
+    """The measurements so far: by name, due times and latencies in seconds."""
 
     taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     errors: list[BaseException] = field(default_factory=list)
 
     def between(self, name: str, spans: Iterable[tuple[float, float]]) -> list[float]:
-        """The durations of the calls that were due within one of these spans."""
+        """Return the latencies of the calls that were due within one of these spans."""
         chosen = list(spans)
         return [took for due, took in self.taken[name] if any(begin <= due < end for begin, end in chosen)]
 
 
 @contextmanager
 def run_at_rate(acts: Mapping[str, Act], per_second: float, *, threads_each: int = 1) -> Iterator[Measurements]:
-    """While the block runs each of these is called so often, in threads of its own. Raises what a call raised."""
-    watch = Measurements({name: [] for name in acts})
+    """Call each of these at this rate during the block, in separate threads. Raises the error of a call."""
+    measurements = Measurements({name: [] for name in acts})
     stopping = threading.Event()
     start = threading.Barrier(len(acts) * threads_each + 1)
     pause = threads_each / per_second
@@ -38,17 +38,17 @@ def run_at_rate(acts: Mapping[str, Act], per_second: float, *, threads_each: int
     def work(name: str, act: Act, shift: float) -> None:
         from django.db import connections
 
-        taken = watch.taken[name]
+        taken = measurements.taken[name]
         try:
-            act()  # Whatever a thread needs at first (a connection) it has before it is timed.
+            act()  # Not timed: sets up what a thread needs, such as a connection.
             start.wait()
             due = time.monotonic() + shift
             while not stopping.wait(max(0.0, due - time.monotonic())):
                 act()
                 taken.append((due, time.monotonic() - due))
                 due += pause
-        except BaseException as error:  # noqa: BLE001 - Raised in the thread that asked.
-            watch.errors.append(error)
+        except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+            measurements.errors.append(error)
             start.abort()
         finally:
             connections.close_all()
@@ -62,19 +62,19 @@ def run_at_rate(acts: Mapping[str, Act], per_second: float, *, threads_each: int
         thread.start()
     try:
         start.wait()
-        yield watch
+        yield measurements
     except threading.BrokenBarrierError:
-        pass  # What broke it is raised below.
+        pass  # The error that broke it is raised below.
     finally:
         stopping.set()
         for thread in threads:
             thread.join()
-    if watch.errors:
-        raise watch.errors[0]
+    if measurements.errors:
+        raise measurements.errors[0]
 
 
 def percentiles_ms(seconds: Sequence[float]) -> str:
-    """The median, the 99th percentile and the worst, as three cells of a table."""
+    """Return the median, the 99th percentile and the maximum, as three cells of a table."""
     if not seconds:
         return "– | – | –"
     ordered = sorted(seconds)

@@ -1,6 +1,6 @@
-"""Servers and lines for benchmarks: a house of its own, and as many people waiting in it as asked for.
+"""Servers and waiting rooms for benchmarks: a separate deployment with any number of waiting visitors.
 
-The rows of a crowd are written by one INSERT … SELECT, each exactly as a join would have left it.
+Queue entries are written by one INSERT … SELECT, as joins would have written them.
 """
 
 import os
@@ -27,8 +27,8 @@ FROM generate_series(1, %(count)s) AS number
 
 @contextmanager
 def start_servers(*, durable: bool = False) -> Iterator[Servers]:
-    """Django is set up over empty servers of its own, which are gone afterwards; `durable`: what the database commits
-    would survive a power cut, as in earnest."""
+    """Start new servers for the block and set up Django for them; `durable`: commits survive a power failure, as in
+    production."""
     place, end = temporary_server_folder()
     try:
         if durable:
@@ -54,7 +54,7 @@ def start_servers(*, durable: bool = False) -> Iterator[Servers]:
 
 
 def make_full_room(slug: str, count: int) -> "EventView":
-    """An event on sale whose open room has so many waiting, nobody let in, with 100 places to sell."""
+    """Create an event on sale for 100 tickets, with an open room of `count` waiting visitors, none admitted."""
     from django.db import connection
 
     from apps.events import facade as events
@@ -84,7 +84,7 @@ def make_full_room(slug: str, count: int) -> "EventView":
 
 
 def vacuum_tables() -> None:
-    """The tables are as a server keeps them that has had a night's rest: vacuumed and analyzed."""
+    """Vacuum and analyze the tables."""
     from django.db import connection
 
     with connection.cursor() as cursor:

@@ -1,8 +1,8 @@
-"""Those who listen, thousands of them, in a process of their own: by server-sent events, over a socket, or by polling.
+"""Thousands of listeners in a separate process: by server-sent events, WebSocket or polling.
 
-They note when they were told what. What is told is the counts of one section (`SECTION`) in which places only ever get
-fewer, so that whoever has been told of `taken` places knows of every hold before: a hold is heard with the first frame
-that says at least as many. Moments are those of the machine's clock, which is the ledger's too.
+They record when they received which counts of one section (`SECTION`). Its availability only falls, so a frame with a
+`taken` count covers all holds up to that number: a hold is delivered by the first frame with at least its number. Times
+are from the machine's clock, which PostgreSQL uses too.
 """
 
 import asyncio
@@ -22,47 +22,47 @@ from typing import Any
 from benchmarks.suite.load.arrivals import status_of
 
 SECTION = "floor-0"
-PLACES = 1_000_000
-"""Of that section, when nobody has held any."""
+CAPACITY = 1_000_000
+"""Of that section."""
 START_SECONDS_MAX = 180.0
 RECEIVE_SECONDS_MAX = 60.0
 CONNECTING_AT_ONCE = 200
 PER_ADDRESS = 5_000
-"""A local address has some 28,000 ports."""
+"""A local address has about 28,000 ports."""
 SAMPLED_CLIENTS = 200
-"""For percentiles so many listeners are enough; what is late or lost is counted for all."""
+"""Enough for percentiles; late and lost deliveries are counted over all listeners."""
 KINDS = {"events": "server-sent events", "socket": "socket", "poll": "short poll"}
 
 _SECTION = b'"section_id":"%b"' % SECTION.encode()
 _FREE = b'"available_seats":'
 _FREE_BEFORE = len(_FREE) + 12
-"""So far before the section's name its count begins at most, where it stands before it."""
+"""If a count comes before the section's name, it begins at most this many bytes before it."""
 _ID = re.compile(rb"\nid: ([^\n]+)\n")
 _ETAG = re.compile(rb"\r\netag: ([^\r]+)\r\n", re.IGNORECASE)
 _NEXT_POLL = re.compile(rb'"next_poll":(\d+)')
 _OVERLAP_BYTES = 96
-"""Of what was read last, so much may be the beginning of what is looked for."""
+"""The end of the previous read that may contain the beginning of a match."""
 
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """What the listeners were told of some holds: each hold once for each listener."""
+    """The deliveries of some holds: each hold once for each listener."""
 
     expected: int
     late: int
-    """Not told within so many seconds, those never told among them."""
+    """Not delivered within the limit, including those never delivered."""
     lost: int
-    """Never told."""
+    """Never delivered."""
     behind: int
-    """Listeners whose last word is not the ledger's."""
+    """Listeners whose last counts are not those of the ledger."""
     p50_ms: float
     p99_ms: float
     worst_ms: float
     frames: int
-    """With news in them, to all listeners together."""
+    """With new counts, over all listeners."""
     expected_by_stayers: int
     late_for_stayers: int
-    """The same of those who never hung up."""
+    """Like `late`, but only of listeners that never disconnected."""
 
     @property
     def on_time(self) -> float:
@@ -74,57 +74,54 @@ class DeliveryReport:
 
 
 class StreamClients:
-    """The listeners, seen from outside."""
+    """The interface to the listeners' process."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def _ask(self, *order: Any, seconds: float = START_SECONDS_MAX) -> Any:
+    def _request(self, *order: Any, seconds: float = START_SECONDS_MAX) -> Any:
         self._pipe.send(order)
-        return self._answer(seconds)
+        assert self._pipe.poll(seconds), "the listeners do not respond"
+        result = self._pipe.recv()
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
-    def _answer(self, seconds: float) -> Any:
-        assert self._pipe.poll(seconds), "the listeners do not answer"
-        answer = self._pipe.recv()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def come(self, count: int) -> None:
-        """So many more listen, and each has been told something."""
-        self._ask("come", count)
+    def connect(self, count: int) -> None:
+        """Connect this many more listeners and wait until each has received something."""
+        self._request("connect", count)
 
     def expect(self, words: bytes) -> None:
-        """The listeners note when they hear these words, the next time."""
-        self._ask("expect", words)
+        """Make the listeners record when they next receive these bytes."""
+        self._request("expect", words)
 
-    def hear(self) -> list[float]:
-        """The moments at which they heard them."""
-        found: list[float] = self._ask("hear", seconds=RECEIVE_SECONDS_MAX + 30)
+    def wait_for_expected(self) -> list[float]:
+        """Return the times at which the listeners received the expected bytes."""
+        found: list[float] = self._request("wait_for_expected", seconds=RECEIVE_SECONDS_MAX + 30)
         return found
 
     def begin(self) -> None:
-        """From now on each notes what it is told, and bytes are counted anew."""
-        self._ask("begin")
+        """Start recording, with all counters of bytes at 0."""
+        self._request("begin")
 
     def reconnect(self, one_in: int) -> None:
-        """Every so-manyth hangs up and is back, as a browser comes back."""
-        self._ask("reconnect", one_in)
+        """Disconnect one in `one_in` listeners and reconnect them, as browsers do."""
+        self._request("reconnect", one_in)
 
-    def heard(self, committed: Sequence[float], before: int, *, within_seconds: float) -> DeliveryReport:
-        """What became of the holds committed at these moments, `before` having been held when the first was."""
-        found: DeliveryReport = self._ask("heard", list(committed), before, within_seconds)
+    def report(self, committed: Sequence[float], before: int, *, within_seconds: float) -> DeliveryReport:
+        """Return the deliveries of the holds committed at these times, after `before` earlier ones."""
+        found: DeliveryReport = self._request("report", list(committed), before, within_seconds)
         return found
 
     def bytes(self) -> tuple[int, int]:
-        """Read and sent since `begin`, without what TCP adds."""
-        found: tuple[int, int] = self._ask("bytes")
+        """Return the bytes read and sent since `begin`, without the overhead of TCP."""
+        found: tuple[int, int] = self._request("bytes")
         return found
 
 
 @contextmanager
 def start_stream_clients(port: int, path: str, kind: str = "events") -> Iterator[StreamClients]:
-    """A process in which nobody listens yet."""
+    """Start a process without listeners."""
     here, there = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_run, args=(there, port, path, kind), daemon=True)
     process.start()
@@ -140,11 +137,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
-# --- one who listens --------------------------------------------------------------------------------------------------
+# --- one listener -----------------------------------------------------------------------------------------------------
 
 
 class ClientLog:
-    """What one listener was told and when, over all of its connections."""
+    """The counts that one listener received and when, over all of its connections."""
 
     __slots__ = ("at", "has_come_back", "last", "taken", "text")
 
@@ -152,84 +149,84 @@ class ClientLog:
         self.at = array("d")
         self.taken = array("l")
         self.last = -1
-        """What it was told last."""
+        """The last `taken` count."""
         self.text = b""
-        """Where it was told so."""
+        """The text of the last frame with counts."""
         self.has_come_back = False
 
 
 class EventStreamClient(asyncio.Protocol):
-    """By server-sent events. Also the beginning of the other two."""
+    """A listener by server-sent events, and the base of the other two."""
 
-    def __init__(self, crowd: "ClientPool", notes: ClientLog, address: tuple[str, int]) -> None:
-        self.crowd, self.notes, self.address = crowd, notes, address
+    def __init__(self, pool: "ClientPool", log: ClientLog, address: tuple[str, int]) -> None:
+        self.pool, self.log, self.address = pool, log, address
         self.is_in = False
         self.rest = b""
         self.transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        read = _ID.search(self.notes.text)
+        read = _ID.search(self.log.text)
         more = b"Last-Event-ID: %b\r\n" % read[1] if read else b""
-        self.send(self.crowd.request(b"Accept: text/event-stream\r\n" + more))
+        self.send(self.pool.request(b"Accept: text/event-stream\r\n" + more))
 
     def send(self, data: bytes) -> None:
-        self.crowd.bytes_sent += len(data)
+        self.pool.bytes_sent += len(data)
         self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
-        self.crowd.bytes_read += len(data)
-        self.look(data)
+        self.pool.bytes_read += len(data)
+        self.process(data)
 
-    def look(self, data: bytes) -> None:
-        crowd = self.crowd
+    def process(self, data: bytes) -> None:
+        pool = self.pool
         if not self.is_in:
             self.is_in = True
-            crowd.entered()
-        text = self.rest + data  # What is looked for may lie across two pieces.
+            pool.entered()
+        text = self.rest + data  # A match may span two reads.
         self.rest = data[-_OVERLAP_BYTES:]
-        if crowd.words and crowd.words in text and self not in crowd.hearing:
-            crowd.note(self)
+        if pool.words and pool.words in text and self not in pool.receiving:
+            pool.record_expected(self)
         free = _free_in(text)
         if free is not None:
-            notes, taken = self.notes, PLACES - free
-            if crowd.takes_notes and taken > notes.last:
-                notes.at.append(time.time())
-                notes.taken.append(taken)
-            notes.last, notes.text = taken, data
+            log, taken = self.log, CAPACITY - free
+            if pool.is_recording and taken > log.last:
+                log.at.append(time.time())
+                log.taken.append(taken)
+            log.last, log.text = taken, data
 
 
 def _free_in(text: bytes) -> int | None:
-    """The newest count of the section in it. Ten times as quick as a regular expression, for what is read so often."""
+    """Return the newest count of the section in the text. Ten times as fast as a regular expression."""
     found = text.rfind(_SECTION)
     if found < 0:
         return None
     begin = text.rfind(_FREE, max(0, found - _FREE_BEFORE), found)
-    if begin >= 0:  # As the relay writes it.
+    if begin >= 0:  # Written by the relay.
         return int(text[begin + len(_FREE) : found - 1])
-    begin = found + len(_SECTION) + 1  # As a process does that counts for itself.
+    begin = found + len(_SECTION) + 1  # Written by a process that counts for itself.
     end = text.find(b"}", begin)
     if end < 0 or not text.startswith(_FREE, begin):
-        return None  # The rest is still to come.
+        return None  # The rest has not arrived yet.
     return int(text[begin + len(_FREE) : end])
 
 
 class WebSocketClient(EventStreamClient):
-    """Over a socket, pings answered."""
+    """A listener over a WebSocket, which responds to pings."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.unread = b""
         self.is_open = False
         self.send(
-            self.crowd.request(
+            self.pool.request(
                 b"Origin: http://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                 b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ZWlnaHRlZW4gb3Igc29tZQ==\r\n"
             )
         )
 
     def data_received(self, data: bytes) -> None:
-        self.crowd.bytes_read += len(data)
+        self.pool.bytes_read += len(data)
         self.unread += data
         if not self.is_open:
             head, end, self.unread = self.unread.partition(b"\r\n\r\n")
@@ -245,11 +242,11 @@ class WebSocketClient(EventStreamClient):
                 masked = bytes(one ^ mask[n % 4] for n, one in enumerate(body))
                 self.send(bytes((0x8A, 0x80 | len(body))) + mask + masked)
             elif operation == 1:
-                self.look(body)
+                self.process(body)
 
 
 def _message(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Its kind, its body and what comes after it."""
+    """Return the first message's opcode and body, and the bytes after it."""
     if len(data) < 2:
         return None
     size, begin = data[1] & 0x7F, 2
@@ -262,40 +259,42 @@ def _message(data: bytes) -> tuple[int, bytes, bytes] | None:
 
 
 class PollingClient(EventStreamClient):
-    """Asks again when it was told to, over the same connection as long as that is open."""
+    """A listener that polls when the response allows, over one connection as long as that is open."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.etag = b""
-        self.answer = b""
+        self.response = b""
         self.pause = 3.5
-        self.ask()
+        self.poll()
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         if self.transport is None:
-            task = asyncio.get_running_loop().create_task(self.crowd.connect(self.notes, self.address))
-            self.crowd.tasks.add(task)
-            task.add_done_callback(self.crowd.tasks.discard)
+            task = asyncio.get_running_loop().create_task(self.pool.open_connection(self.log, self.address))
+            self.pool.tasks.add(task)
+            task.add_done_callback(self.pool.tasks.discard)
             return
-        seen = b"If-None-Match: %b\r\n" % self.etag if self.etag else b""
-        self.send(self.crowd.request(b"Accept: application/json\r\n" + seen))
+        condition = b"If-None-Match: %b\r\n" % self.etag if self.etag else b""
+        self.send(self.pool.request(b"Accept: application/json\r\n" + condition))
 
     def data_received(self, data: bytes) -> None:
-        self.crowd.bytes_read += len(data)
-        self.answer += data
-        status = 304 if self.answer[9:12] == b"304" and self.answer.endswith(b"\r\n\r\n") else status_of(self.answer)
+        self.pool.bytes_read += len(data)
+        self.response += data
+        status = (
+            304 if self.response[9:12] == b"304" and self.response.endswith(b"\r\n\r\n") else status_of(self.response)
+        )
         if status is None:
             return
-        answer, self.answer = self.answer, b""
-        assert status in (200, 304), answer
+        response, self.response = self.response, b""
+        assert status in (200, 304), response
         if status == 200:
-            if named := _ETAG.search(answer):
+            if named := _ETAG.search(response):
                 self.etag = named[1]
-            if told := _NEXT_POLL.search(answer):
-                self.pause = int(told[1]) / 1_000
+            if next_poll := _NEXT_POLL.search(response):
+                self.pause = int(next_poll[1]) / 1_000
         self.rest = b""
-        self.look(answer)
-        asyncio.get_running_loop().call_later(self.pause, self.ask)
+        self.process(response)
+        asyncio.get_running_loop().call_later(self.pause, self.poll)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -305,7 +304,7 @@ CLIENT_CLASSES = {"events": EventStreamClient, "socket": WebSocketClient, "poll"
 
 
 class ClientPool:
-    """All of them, in their process."""
+    """All listeners, in their process."""
 
     def __init__(self, port: int, path: str, kind: str) -> None:
         self.port, self.path, self.kind = port, path, kind
@@ -313,9 +312,9 @@ class ClientPool:
         self.inside = self.expected = 0
         self.all_in = asyncio.Event()
         self.words = b""
-        self.hearing: dict[EventStreamClient, float] = {}
-        self.all_heard = asyncio.Event()
-        self.takes_notes = False
+        self.receiving: dict[EventStreamClient, float] = {}
+        self.all_received = asyncio.Event()
+        self.is_recording = False
         self.bytes_read = self.bytes_sent = 0
         self.tasks: set[asyncio.Task[EventStreamClient]] = set()
 
@@ -327,42 +326,42 @@ class ClientPool:
         if self.inside >= self.expected:
             self.all_in.set()
 
-    def note(self, ear: EventStreamClient) -> None:
-        self.hearing[ear] = time.time()
-        if len(self.hearing) == len(self.listeners):
-            self.all_heard.set()
+    def record_expected(self, client: EventStreamClient) -> None:
+        self.receiving[client] = time.time()
+        if len(self.receiving) == len(self.listeners):
+            self.all_received.set()
 
-    async def connect(self, notes: ClientLog, address: tuple[str, int]) -> EventStreamClient:
-        made = CLIENT_CLASSES[self.kind](self, notes, address)
+    async def open_connection(self, log: ClientLog, address: tuple[str, int]) -> EventStreamClient:
+        made = CLIENT_CLASSES[self.kind](self, log, address)
         await asyncio.get_running_loop().create_connection(lambda: made, "127.0.0.1", self.port, local_addr=address)
         return made
 
-    async def come(self, count: int) -> None:
+    async def connect(self, count: int) -> None:
         self.expected, self.inside = count, 0
         self.all_in.clear()
         for begun in range(0, count, CONNECTING_AT_ONCE):
             some = range(min(CONNECTING_AT_ONCE, count - begun))
             address = (f"127.0.0.{2 + len(self.listeners) // PER_ADDRESS}", 0)
-            self.listeners += await asyncio.gather(*(self.connect(ClientLog(), address) for _ in some))
+            self.listeners += await asyncio.gather(*(self.open_connection(ClientLog(), address) for _ in some))
         await self.all_in.wait()
 
     async def expect(self, words: bytes) -> None:
-        self.hearing, self.words = {}, words
-        self.all_heard.clear()
+        self.receiving, self.words = {}, words
+        self.all_received.clear()
 
-    async def hear(self) -> list[float]:
+    async def wait_for_expected(self) -> list[float]:
         try:
             async with asyncio.timeout(RECEIVE_SECONDS_MAX):
-                await self.all_heard.wait()
+                await self.all_received.wait()
         except TimeoutError:
             pass
         self.words = b""
-        return list(self.hearing.values())
+        return list(self.receiving.values())
 
     async def begin(self) -> None:
         for one in self.listeners:
-            del one.notes.at[:], one.notes.taken[:]
-        self.takes_notes = True
+            del one.log.at[:], one.log.taken[:]
+        self.is_recording = True
         self.bytes_read = self.bytes_sent = 0
 
     async def reconnect(self, one_in: int) -> None:
@@ -371,50 +370,50 @@ class ClientPool:
         self.all_in.clear()
         for number in chosen:
             self.listeners[number].transport.abort()
-            self.listeners[number].notes.has_come_back = True
+            self.listeners[number].log.has_come_back = True
         for begun in range(0, len(chosen), CONNECTING_AT_ONCE):
             some = chosen[begun : begun + CONNECTING_AT_ONCE]
-            back = [self.connect(self.listeners[number].notes, self.listeners[number].address) for number in some]
-            for number, ear in zip(some, await asyncio.gather(*back), strict=True):
-                self.listeners[number] = ear
+            back = [self.open_connection(self.listeners[number].log, self.listeners[number].address) for number in some]
+            for number, client in zip(some, await asyncio.gather(*back), strict=True):
+                self.listeners[number] = client
         await self.all_in.wait()
 
     async def bytes(self) -> tuple[int, int]:
         return self.bytes_read, self.bytes_sent
 
-    async def heard(self, committed: list[float], before: int, within_seconds: float) -> DeliveryReport:
-        self.takes_notes = False
-        everybody = [one.notes for one in self.listeners]
+    async def report(self, committed: list[float], before: int, within_seconds: float) -> DeliveryReport:
+        self.is_recording = False
+        logs = [one.log for one in self.listeners]
         late = lost = late_for_stayers = 0
         worst = 0.0
         took: list[float] = []
-        # Odd, so that it does not meet those who came back, one in ten, and nobody else.
-        step = max(1, len(everybody) // SAMPLED_CLIENTS) | 1
-        for place, notes in enumerate(everybody):
+        # Odd, so that the sample is not exactly the reconnected listeners, which are one in ten.
+        step = max(1, len(logs) // SAMPLED_CLIENTS) | 1
+        for index, log in enumerate(logs):
             known, late_before = 0, late
-            for moment, taken in zip(notes.at, notes.taken, strict=True):
+            for moment, taken in zip(log.at, log.taken, strict=True):
                 now_known = min(taken - before, len(committed))
                 if now_known <= known:
                     continue
                 worst = max(worst, moment - committed[known])
                 overdue = min(bisect_left(committed, moment - within_seconds), now_known)
                 late += max(0, overdue - known)
-                if place % step == 0:
+                if index % step == 0:
                     took += [moment - one for one in committed[known:now_known]]
                 known = now_known
             lost += len(committed) - known
             late += len(committed) - known
-            late_for_stayers += 0 if notes.has_come_back else late - late_before
+            late_for_stayers += 0 if log.has_come_back else late - late_before
         return DeliveryReport(
-            expected=len(committed) * len(everybody),
+            expected=len(committed) * len(logs),
             late=late,
             lost=lost,
-            behind=sum(notes.last != before + len(committed) for notes in everybody),
+            behind=sum(log.last != before + len(committed) for log in logs),
             p50_ms=1_000 * percentile(took, 0.5),
             p99_ms=1_000 * percentile(took, 0.99),
             worst_ms=1_000 * worst,
-            frames=sum(len(notes.at) for notes in everybody),
-            expected_by_stayers=len(committed) * sum(not notes.has_come_back for notes in everybody),
+            frames=sum(len(log.at) for log in logs),
+            expected_by_stayers=len(committed) * sum(not log.has_come_back for log in logs),
             late_for_stayers=late_for_stayers,
         )
 
@@ -427,10 +426,10 @@ def _run(pipe: Connection, port: int, path: str, kind: str) -> None:
     uvloop.run(_serve(pipe, ClientPool(port, path, kind)))
 
 
-async def _serve(pipe: Connection, crowd: ClientPool) -> None:
+async def _serve(pipe: Connection, pool: ClientPool) -> None:
     while True:
         name, *values = await asyncio.to_thread(pipe.recv)
         try:
-            pipe.send(await getattr(crowd, name)(*values))
-        except Exception as error:  # noqa: BLE001 - Raised where it was asked.
+            pipe.send(await getattr(pool, name)(*values))
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             pipe.send(error)

@@ -1,6 +1,6 @@
-"""Callers spread over processes, as buyers are over the web processes of a house: one interpreter would be the limit.
+"""Callers spread over processes, as buyers are over `web` processes: a single interpreter would be the limit.
 
-Each process stays for the whole benchmark and does what it is told: so many callers, so many seconds, these numbers.
+Each process lives for the whole benchmark and runs work orders: a number of callers, a time, and a range of numbers.
 """
 
 import asyncio
@@ -15,18 +15,19 @@ from typing import Any, Protocol
 
 
 class Workloads(Protocol):
-    """What a process of the crew can do, made in it. Numbers are buyers', each used once."""
+    """The workloads of a process, created in it. Numbers identify buyers, each used once."""
 
     def thread(self, way: str) -> AbstractContextManager[Callable[[int], bool]]:
-        """Entered in the thread of each caller: what it does for one number after the other. Whether it held."""
+        """Return a context, entered in the thread of each caller, with the call for one number; it returns whether it
+        held."""
         ...
 
     def task(self, way: str) -> Callable[[int], Awaitable[bool]] | None:
-        """The same for tasks of one event loop; None if the way is one for threads."""
+        """Return the same call for tasks of one event loop; None if the workload uses threads."""
         ...
 
     def note(self, way: str) -> float:
-        """A figure that grows with the work of the way (batches so far), or nothing."""
+        """Return a counter of the workload (such as batches so far), or 0."""
         ...
 
 
@@ -37,7 +38,7 @@ class WorkOrder:
     seconds: float
     numbers: range
     until_refused: bool = False
-    """A caller goes home with its first refusal, and nobody warms up."""
+    """A caller ends with its first refusal, and there is no warm-up."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Report:
     held: int
     refused: int
     warmed: int
-    """Held by each caller's first call, which is not measured: whatever it needs at first it has then."""
+    """Holds by each caller's first call, which is a warm-up and not measured."""
     seconds: float
     latencies: list[float]
     noted: float
@@ -58,7 +59,7 @@ class WorkerPool:
     def carry_out(
         self, way: str, callers: int, seconds: float, begin: int, most: int, *, until_refused: bool = False
     ) -> list[Report]:
-        """What each process saw: so many callers at once, each number from `begin` on given to one of them."""
+        """Run the workload and return each process's report. Every number from `begin` on is used by one caller."""
         busy = self._members[: min(len(self._members), callers)]
         share = most // len(busy)
         for index, (_, pipe) in enumerate(busy):
@@ -81,7 +82,7 @@ class WorkerPool:
 
 @contextmanager
 def start_worker_pool(count: int, make_ways: Callable[..., Workloads], *settings: Any) -> Iterator[WorkerPool]:
-    """`count` processes with Django set up as in this one; `make_ways(*settings)` is called in each."""
+    """Start `count` processes with Django set up as in this one; each calls `make_ways(*settings)`."""
     spawn = multiprocessing.get_context("spawn")
     members = []
     for _ in range(count):
@@ -92,17 +93,17 @@ def start_worker_pool(count: int, make_ways: Callable[..., Workloads], *settings
     whole = WorkerPool(members)
     try:
         for _, pipe in members:
-            assert pipe.recv() == "here"
+            assert pipe.recv() == "started"
         yield whole
     finally:
         whole.end()
 
 
 def _receive_result(pipe: Connection) -> Any:
-    said = pipe.recv()
-    if isinstance(said, BaseException):
-        raise said
-    return said
+    result = pipe.recv()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _serve(pipe: Connection, make_ways: Callable[..., Workloads], settings: Sequence[Any]) -> None:
@@ -110,16 +111,16 @@ def _serve(pipe: Connection, make_ways: Callable[..., Workloads], settings: Sequ
 
     django.setup()
     ways = make_ways(*settings)
-    pipe.send("here")
+    pipe.send("started")
     while (order := pipe.recv()) is not None:
         try:
             pipe.send(_run_order(ways, order, pipe))
-        except BaseException as error:  # noqa: BLE001 - Raised where the crew is led.
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
             pipe.send(error)
 
 
 class _Numbers:
-    """Each number once, to whoever asks next."""
+    """Returns each number once, over all callers."""
 
     def __init__(self, numbers: range) -> None:
         self._numbers = iter(numbers)
@@ -129,7 +130,7 @@ class _Numbers:
         with self._lock:
             number = next(self._numbers, None)
         if number is None:
-            raise RuntimeError("more buyers are needed than were let in")
+            raise RuntimeError("there are not enough admitted buyers")
         return number
 
 
@@ -137,28 +138,28 @@ def _run_order(ways: Workloads, order: WorkOrder, pipe: Connection) -> Report:
     numbers = _Numbers(order.numbers)
     before = ways.note(order.way)
     by_tasks = _by_tasks if ways.task(order.way) is not None else _by_threads
-    seconds, warmed, answers = by_tasks(ways, order, numbers, pipe)
+    seconds, warmed, results = by_tasks(ways, order, numbers, pipe)
     return Report(
-        held=sum(held for held, _ in answers),
-        refused=sum(not held for held, _ in answers),
+        held=sum(held for held, _ in results),
+        refused=sum(not held for held, _ in results),
         warmed=warmed,
         seconds=seconds,
-        latencies=[taken for _, taken in answers],
+        latencies=[taken for _, taken in results],
         noted=ways.note(order.way) - before,
     )
 
 
-Answers = list[tuple[bool, float]]
+Results = list[tuple[bool, float]]
 
 
-def _by_threads(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
+def _by_threads(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Results]:
     start = threading.Barrier(order.callers + 1)
-    answers: list[Answers] = [[] for _ in range(order.callers)]
+    results: list[Results] = [[] for _ in range(order.callers)]
     warmed: list[bool] = []
     errors: list[BaseException] = []
     end = 0.0
 
-    def work(mine: Answers) -> None:
+    def work(mine: Results) -> None:
         try:
             with ways.thread(order.way) as act:
                 if not order.until_refused:
@@ -170,11 +171,11 @@ def _by_threads(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Conn
                     mine.append((held, time.perf_counter() - begun))
                     if order.until_refused and not held:
                         break
-        except BaseException as error:  # noqa: BLE001 - Raised below.
+        except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
             start.abort()
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in answers]
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in results]
     for thread in threads:
         thread.start()
     begun = time.perf_counter()
@@ -186,27 +187,27 @@ def _by_threads(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Conn
         end = begun + order.seconds
         start.wait()
     except threading.BrokenBarrierError:
-        pass  # What broke it is raised below.
+        pass  # The error that broke it is raised below.
     for thread in threads:
         thread.join()
     if errors:
         raise next((error for error in errors if not isinstance(error, threading.BrokenBarrierError)), errors[0])
-    return time.perf_counter() - begun, sum(warmed), [answer for mine in answers for answer in mine]
+    return time.perf_counter() - begun, sum(warmed), [result for mine in results for result in mine]
 
 
-def _by_tasks(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
+def _by_tasks(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Results]:
     act = ways.task(order.way)
     assert act is not None
-    answers: Answers = []
+    results: Results = []
 
     async def caller(end: float) -> None:
         while (begun := time.perf_counter()) < end:
             held = await act(numbers.next())
-            answers.append((held, time.perf_counter() - begun))
+            results.append((held, time.perf_counter() - begun))
             if order.until_refused and not held:
                 break
 
-    async def all_of_them() -> tuple[float, int]:
+    async def run_all() -> tuple[float, int]:
         warmed: list[bool] = []
         if not order.until_refused:
             warmed = await asyncio.gather(*(act(numbers.next()) for _ in range(order.callers)))
@@ -216,5 +217,5 @@ def _by_tasks(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connec
         await asyncio.gather(*(caller(begun + order.seconds) for _ in range(order.callers)))
         return time.perf_counter() - begun, sum(warmed)
 
-    seconds, warmed = asyncio.run(all_of_them())
-    return seconds, warmed, answers
+    seconds, warmed = asyncio.run(run_all())
+    return seconds, warmed, results

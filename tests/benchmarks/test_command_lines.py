@@ -1,5 +1,5 @@
-"""Every benchmark starts: one that nobody ran for months has not rotted unseen. That what they call exists is mypy's to
-see (`make lint`)."""
+"""Every benchmark can be started, so that rarely used ones do not break unnoticed. Mypy checks that what they call
+exists (`make lint`)."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ PROGRAMS = sorted(
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_benchmark_says_how_it_is_run(
+def test_a_benchmark_prints_its_usage(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
@@ -32,5 +32,5 @@ def test_a_benchmark_says_how_it_is_run(
 
 
 @pytest.mark.parametrize("row", suite.ROWS.values())
-def test_every_row_of_the_suite_can_be_run(row: str) -> None:
+def test_every_row_of_the_suite_has_a_run_function(row: str) -> None:
     assert callable(importlib.import_module(f"benchmarks.suite.rows.{row}").run)

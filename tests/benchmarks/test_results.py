@@ -1,4 +1,4 @@
-"""The suite's arithmetic and what it writes: figures that decide are not worked out by something untested."""
+"""The suite's arithmetic and its output files."""
 
 import json
 from pathlib import Path
@@ -11,32 +11,32 @@ from benchmarks.suite.load import arrivals
 from benchmarks.suite.results import Ratio
 
 
-def test_a_ratio_is_the_median_of_its_rounds_and_says_the_lowest_and_the_highest() -> None:
+def test_a_ratio_is_the_median_of_its_rounds_with_the_lowest_and_the_highest() -> None:
     ratio = results.compare("3", "holds", [30, 8, 40], [10, 4, 8], acceptable=3, goal=8)
     assert (ratio.ratio, ratio.low, ratio.high) == (3, 2, 5)
     assert ratio.is_acceptable
     assert not ratio.reaches_goal
 
 
-def test_where_less_is_better_more_is_not_acceptable() -> None:
+def test_if_lower_is_better_a_higher_ratio_is_not_acceptable() -> None:
     ratio = results.compare("7", "p99", [21, 21], [3, 3], acceptable=6, goal=3, better="lower", unit="ms")
     assert not ratio.is_acceptable
     assert results.compare("7", "p99", [9], [3], acceptable=6, goal=3, better="lower").reaches_goal
 
 
-def test_what_is_reported_only_is_always_acceptable() -> None:
+def test_a_ratio_without_limits_is_always_acceptable() -> None:
     assert results.compare("1c", "site", [1], [100], acceptable=None, goal=None).is_acceptable
 
 
-def test_both_sides_are_asked_in_turn_and_the_first_time_does_not_count() -> None:
-    asked: list[str] = []
+def test_both_sides_alternate_and_the_first_round_does_not_count() -> None:
+    calls: list[str] = []
 
     def act(name: str) -> float:
-        asked.append(name)
-        return len(asked)
+        calls.append(name)
+        return len(calls)
 
     found = results.in_turn(2, {"a": lambda: act("a"), "b": lambda: act("b")})
-    assert asked == ["a", "b"] * 3
+    assert calls == ["a", "b"] * 3
     assert found == {"a": [3, 5], "b": [4, 6]}
 
 
@@ -64,7 +64,7 @@ def test_the_file_is_a_list_with_one_entry_for_each_judged_ratio(
     assert "<svg" in (tmp_path / "bench-rows.svg").read_text()
 
 
-def test_an_answer_is_whole_once_its_body_is_there() -> None:
+def test_a_response_is_complete_once_its_body_is() -> None:
     head = b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\n"
     assert arrivals.status_of(head[:-1]) is None
     assert arrivals.status_of(head + b"bod") is None
@@ -74,6 +74,6 @@ def test_an_answer_is_whole_once_its_body_is_there() -> None:
     assert arrivals.status_of(chunked + b"2\r\nno\r\n0\r\n\r\n") == 503
 
 
-def test_a_round_in_which_nothing_was_done_is_no_result() -> None:
+def test_a_round_without_results_is_an_error() -> None:
     with pytest.raises(SuiteFailed):
         results.compare("10-4", "seats", [0, 5], [2, 3], acceptable=1.3, goal=1.3, better="lower")

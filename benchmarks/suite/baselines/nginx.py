@@ -1,4 +1,4 @@
-"""nginx with one static file: what a server can do that only hands out bytes."""
+"""nginx with one static file: the throughput of a server that only sends stored bytes."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.suite import systems
-from benchmarks.suite.systems import Ground
+from benchmarks.suite.systems import BenchServers
 from ticketing.devserver.ports import free_port
 
 PATH = "/sections.json"
@@ -32,14 +32,14 @@ http {{
 
 
 @contextmanager
-def serving(on: Ground, program: str, body: bytes) -> Iterator[int]:
-    """These bytes are at PATH of this port until the block ends."""
+def serving(on: BenchServers, program: str, body: bytes) -> Iterator[int]:
+    """Serve these bytes at PATH of the yielded port until the block ends."""
     port = free_port()
     folder = on.folder / "nginx"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "files").mkdir(parents=True)
     (folder / "files" / PATH.strip("/")).write_bytes(body)
-    # As root its workers change to another account unless told otherwise.
+    # As root, its workers would switch to another account.
     user = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(_CONFIGURATION.format(folder=folder, port=port, user=user))
     command = f"exec {program} -e {folder}/error.log -p {folder} -c {folder}/nginx.conf"

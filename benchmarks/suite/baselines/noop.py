@@ -1,4 +1,4 @@
-"""A bare ASGI application that does nothing: what the server itself can do, and no more."""
+"""A minimal ASGI application: the throughput of the server itself."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
-"""What PostgreSQL does by itself, asked by pgbench: the same hold as one statement, a transaction each, on tables of
-the house's own shape (every column, index and check of them; no foreign keys), in the house's own database.
+"""PostgreSQL alone, driven by pgbench: the same hold as one statement in one transaction, on tables of the same shape
+as ours (every column, index and check, but no foreign keys), in the same database.
 
-Beside them stand lean tables, with nothing in them that a hold does not need: what somebody would lay out who wants
-this one figure as high as it goes.
+In addition there are lean tables with only what a hold needs, as in a layout optimized for this one figure.
 """
 
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.suite.errors import SuiteFailed
 from benchmarks.suite.load.raw_requests import SPREAD
-from benchmarks.suite.systems import House
+from benchmarks.suite.systems import Deployment
 
 CLIENTS = 32
 SEATS = 200_000
@@ -24,7 +23,7 @@ _TABLES = [
     "CREATE TABLE alone_line (LIKE reservations_reservationline INCLUDING ALL)",
     "CREATE TABLE alone_transition (LIKE reservations_reservationtransition INCLUDING ALL)",
     "CREATE TABLE alone_seat (LIKE reservations_seatinventory INCLUDING ALL)",
-    "CREATE TABLE alone_places (LIKE reservations_generaladmissioninventory INCLUDING ALL)",
+    "CREATE TABLE alone_floor (LIKE reservations_generaladmissioninventory INCLUDING ALL)",
     "CREATE TABLE alone_entry (LIKE queue_queueentry INCLUDING ALL)",
     "CREATE TABLE alone_counter (section_id bigint PRIMARY KEY, available bigint NOT NULL)",
     "CREATE SEQUENCE alone_number",
@@ -37,7 +36,7 @@ _TABLES = [
     """INSERT INTO alone_seat (seat_id, event_id, section_id, category_id, row_index, place_index, rank, accessible,
                                companion, status)
        SELECT n, 1, 1, 1, n / 50, n % 50, n, false, false, 0 FROM generate_series(1, 200000) AS n""",
-    """INSERT INTO alone_places (section_id, event_id, capacity, blocked, taken, house)
+    """INSERT INTO alone_floor (section_id, event_id, capacity, blocked, taken, house)
        VALUES (1, 1, 2000000000, 0, 0, 0)""",
     "INSERT INTO alone_entry SELECT * FROM queue_queueentry WHERE status = 'waiting' LIMIT 100000",
     "SELECT setval('alone_number', (SELECT max(number) FROM alone_entry))",
@@ -46,25 +45,25 @@ _TABLES = [
     "CREATE TABLE lean_seat (id bigint PRIMARY KEY, status smallint NOT NULL, reservation_id uuid)",
     "CREATE TABLE lean_line (reservation_id uuid, seat_id bigint, section_id bigint, quantity int)",
     "CREATE TABLE lean_transition (reservation_id uuid, what text, at timestamptz)",
-    "CREATE TABLE lean_places (section_id bigint PRIMARY KEY, remaining bigint NOT NULL CHECK (remaining >= 0))",
+    "CREATE TABLE lean_floor (section_id bigint PRIMARY KEY, remaining bigint NOT NULL CHECK (remaining >= 0))",
     "INSERT INTO lean_reservation SELECT id, buyer, status, expires_at FROM alone_reservation",
     "INSERT INTO lean_seat SELECT n, 0, NULL FROM generate_series(1, 200000) AS n",
     "INSERT INTO lean_line SELECT reservation_id, NULL, section_id, quantity FROM alone_line",
     "INSERT INTO lean_transition SELECT reservation_id, to_status, at FROM alone_transition",
-    "INSERT INTO lean_places VALUES (1, 2000000000)",
+    "INSERT INTO lean_floor VALUES (1, 2000000000)",
 ]
-_AS_BEFORE = [
+_RESTORE = [
     "UPDATE alone_seat SET status = 0, reservation_id = NULL WHERE status = 1",
     "DELETE FROM alone_line WHERE live",
     "DELETE FROM alone_transition WHERE reservation_id IN (SELECT id FROM alone_reservation WHERE status <> 'expired')",
     "DELETE FROM alone_reservation WHERE status <> 'expired'",
-    "UPDATE alone_places SET taken = 0",
+    "UPDATE alone_floor SET taken = 0",
     "UPDATE lean_seat SET status = 0, reservation_id = NULL WHERE status = 1",
     "DELETE FROM lean_line WHERE reservation_id IN (SELECT id FROM lean_reservation WHERE status <> 'expired')",
     "DELETE FROM lean_transition WHERE what = 'hold'",
     "DELETE FROM lean_reservation WHERE status <> 'expired'",
-    """VACUUM alone_seat, alone_line, alone_transition, alone_reservation, alone_places, alone_counter, lean_seat,
-              lean_line, lean_transition, lean_reservation, lean_places""",
+    """VACUUM alone_seat, alone_line, alone_transition, alone_reservation, alone_floor, alone_counter, lean_seat,
+              lean_line, lean_transition, lean_reservation, lean_floor""",
 ]
 _CHOOSE = f"""
 \\set n :n + 1
@@ -72,9 +71,9 @@ _CHOOSE = f"""
 \\set first 2 * :pair + 1
 \\set second 2 * :pair + 2
 """
-_HOLD_PLACES = """
+_HOLD_GENERAL_ADMISSION = """
 WITH taken AS (
-    UPDATE alone_places SET taken = taken + 2 WHERE section_id = 1 AND capacity - blocked - taken >= 2
+    UPDATE alone_floor SET taken = taken + 2 WHERE section_id = 1 AND capacity - blocked - taken >= 2
     RETURNING section_id, event_id
 ), held AS (
     INSERT INTO alone_reservation (id, event_id, entry_id, buyer, email, status, expires_at, seat_count, total_minor,
@@ -118,9 +117,9 @@ _SEATS_END = """
 INSERT INTO alone_transition (reservation_id, from_status, to_status, who, why, at)
 SELECT id, '', 'pending_payment', 'visitor', '', clock_timestamp() FROM new;
 """
-_LEAN_PLACES = """
+_LEAN_GENERAL_ADMISSION = """
 WITH taken AS (
-    UPDATE lean_places SET remaining = remaining - 2 WHERE section_id = 1 AND remaining >= 2 RETURNING section_id
+    UPDATE lean_floor SET remaining = remaining - 2 WHERE section_id = 1 AND remaining >= 2 RETURNING section_id
 ), held AS (
     INSERT INTO lean_reservation
     SELECT gen_random_uuid(), 'visitor-' || :client_id::int, 'pending', clock_timestamp() + interval '10 minutes'
@@ -155,63 +154,63 @@ VALUES (gen_random_uuid(), 1, nextval('alone_number'), false, uuid_send(gen_rand
 
 
 @dataclass(frozen=True)
-class Deed:
-    """Something that pgbench does, and the table that shows how often it was done."""
+class Script:
+    """A pgbench script, and the table whose rows show how often it ran."""
 
-    script: str
-    leaves: str
-
-
-HOLD_PLACES = Deed(_HOLD_PLACES, "alone_reservation")
-HOLD_SEATS = Deed(_CHOOSE + _SEATS_BEGIN + _SEATS_END, "alone_reservation")
-HOLD_SEATS_COUNTED = Deed(_CHOOSE + _SEATS_BEGIN + _SEATS_COUNTED + _SEATS_END, "alone_reservation")
-LEAN_PLACES = Deed(_LEAN_PLACES, "lean_reservation")
-LEAN_SEATS = Deed(_CHOOSE + _LEAN_SEATS, "lean_reservation")
-JOIN = Deed(_JOIN, "alone_entry")
+    text: str
+    table: str
 
 
-def lay_out(house: House) -> None:
-    """The tables are there, with as much in them as the house's own."""
-    with house.ledger() as on:
+HOLD_GENERAL_ADMISSION = Script(_HOLD_GENERAL_ADMISSION, "alone_reservation")
+HOLD_SEATS = Script(_CHOOSE + _SEATS_BEGIN + _SEATS_END, "alone_reservation")
+HOLD_SEATS_COUNTED = Script(_CHOOSE + _SEATS_BEGIN + _SEATS_COUNTED + _SEATS_END, "alone_reservation")
+LEAN_GENERAL_ADMISSION = Script(_LEAN_GENERAL_ADMISSION, "lean_reservation")
+LEAN_SEATS = Script(_CHOOSE + _LEAN_SEATS, "lean_reservation")
+JOIN = Script(_JOIN, "alone_entry")
+
+
+def create_tables(deployment: Deployment) -> None:
+    """Create the tables with as many rows as the system's own."""
+    with deployment.ledger() as on:
         on.execute("SET statement_timeout = 0")
         for statement in _TABLES:
             on.execute(statement)  # type: ignore[call-overload]
         on.execute("VACUUM ANALYZE")
-        # What was filled in is on disk before anything is measured.
+        # Write everything to disk before the first measurement.
         on.execute("CHECKPOINT")
 
 
-def rate(house: House, deed: Deed, seconds: int, clients: int = CLIENTS) -> float:
-    """How many of these a second so many clients did, by what is in the table afterwards; the table is as before."""
-    cluster = house.ground.cluster
-    count = f"SELECT count(*) FROM {deed.leaves}"  # noqa: S608 - a table of ours
-    with house.ledger() as on, tempfile.TemporaryDirectory(prefix="fairgate-pgbench-") as made:
-        script = Path(made) / "deed.sql"
-        script.write_text(deed.script)
+def rate(deployment: Deployment, script: Script, seconds: int, clients: int = CLIENTS) -> float:
+    """Return the number of runs per second, by the rows in the table afterwards, and restore the table."""
+    cluster = deployment.servers.cluster
+    count = f"SELECT count(*) FROM {script.table}"  # noqa: S608 - a table of ours
+    with deployment.ledger() as on, tempfile.TemporaryDirectory(prefix="fairgate-pgbench-") as made:
+        path = Path(made) / "script.sql"
+        path.write_text(script.text)
         ((before,),) = on.execute(count).fetchall()  # type: ignore[call-overload]
         done = subprocess.run(
             [
-                house.ground.pgbench, "-n", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(seconds),
-                "-D", "n=0", "-f", script, "-h", "127.0.0.1", "-p", str(cluster.port), "-U", "postgres",
-                house.database,
+                deployment.servers.pgbench, "-n", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(seconds),
+                "-D", "n=0", "-f", path, "-h", "127.0.0.1", "-p", str(cluster.port), "-U", "postgres",
+                deployment.database,
             ],
             env={**os.environ, "PGPASSWORD": cluster.superuser_password, "LC_ALL": "C"},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        told = re.search(r"tps = ([\d.]+)", done.stdout)
+        per_second = re.search(r"tps = ([\d.]+)", done.stdout)
         ran = re.search(r"number of transactions actually processed: (\d+)", done.stdout)
-        if done.returncode != 0 or told is None or ran is None:
+        if done.returncode != 0 or per_second is None or ran is None:
             raise SuiteFailed(f"pgbench failed: {_first_error(done.stderr or done.stdout)}")
         ((after,),) = on.execute(count).fetchall()  # type: ignore[call-overload]
         share = (after - before) / int(ran[1])
         if not 0.98 < share <= 1:
-            raise SuiteFailed(f"pgbench: {ran[1]} transactions left {after - before} rows in {deed.leaves}")
-        if deed is not JOIN:
-            for statement in _AS_BEFORE:
+            raise SuiteFailed(f"pgbench: {ran[1]} transactions left {after - before} rows in {script.table}")
+        if script is not JOIN:
+            for statement in _RESTORE:
                 on.execute(statement)  # type: ignore[call-overload]
-    return float(told[1]) * share
+    return float(per_second[1]) * share
 
 
-def _first_error(said: str) -> str:
-    lines = said.strip().splitlines()
-    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+def _first_error(output: str) -> str:
+    lines = output.strip().splitlines()
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it printed nothing")

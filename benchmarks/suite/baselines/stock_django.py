@@ -1,4 +1,4 @@
-"""The same house under Django's own ASGI handler, pages and API alike: what it would do without a lane and a site."""
+"""The same site under Django's own ASGI handler, pages and API alike, without the fast path and a separate site."""
 
 import os
 
@@ -9,7 +9,7 @@ _django = get_asgi_application()
 
 
 async def application(scope, receive, send):  # type: ignore[no-untyped-def]
-    # It knows no lifespan, and the server is told to have one.
+    # The handler has no lifespan support, but the server expects it.
     if scope["type"] != "lifespan":
         await _django(scope, receive, send)
         return

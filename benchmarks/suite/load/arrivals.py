@@ -1,10 +1,10 @@
-"""The open loop: requests come when they come, whether the earlier ones are answered or not.
+"""The open loop: requests are sent at their arrival times, whether earlier ones have responses or not.
 
     python -m benchmarks.suite.load.arrivals PORT RATE SECONDS CONNECTIONS REQUESTS
 
-Arrivals are drawn beforehand (independent of one another, so many a second on average). Each is timed from the moment
-it was due: one that found every connection taken has waited since then, so nothing is left out because the house was
-slow. One process, one thread, one line of JSON at the end.
+Arrival times are generated in advance (independent, with this rate on average). Latency counts from the arrival time: a
+request that finds every connection busy has waited since then, so that slowness of the server hides nothing. One
+process, one thread, one line of JSON at the end.
 """
 
 import ctypes
@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_SECONDS = 3.0
-"""So long after the last arrival an answer is waited for."""
+"""Responses are awaited this long after the last arrival."""
 LATE_SECONDS = 1.0
-"""Where the generator itself is so late, it was not the house that was measured."""
+"""If the generator itself is this late, the measurement is invalid."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What came of so many arrivals a second."""
+    """The result of a run at a fixed arrival rate."""
 
     offered: int
     answered: int
-    """In whatever way."""
+    """With any status."""
     good: int
     """2xx."""
     statuses: dict[int, int]
@@ -57,7 +57,7 @@ class Load:
 
 
 def send(port: int, requests: Sequence[bytes], *, rate: float, seconds: float, connections: int) -> Load:
-    """The requests in their order, in a process of its own, at this rate."""
+    """Send the requests in order at this rate, from a separate process."""
     with tempfile.TemporaryDirectory(prefix="fairgate-arrivals-") as made:
         begun = begin(port, requests, rate=rate, seconds=seconds, connections=connections, folder=Path(made))
         return finish(begun)
@@ -78,19 +78,19 @@ def begin(
 
 
 def finish(process: "subprocess.Popen[str]") -> Load:
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     if process.returncode != 0:
-        raise RuntimeError("the generator of arrivals failed")
-    told = json.loads(said)
-    told["statuses"] = {int(status): times for status, times in told["statuses"].items()}
-    return Load(**told)
+        raise RuntimeError("the arrival generator failed")
+    result = json.loads(output)
+    result["statuses"] = {int(status): times for status, times in result["statuses"].items()}
+    return Load(**result)
 
 
 def run(port: int, rate: float, seconds: float, connections: int, requests: Sequence[bytes]) -> dict[str, Any]:
-    drawn = random.Random(5)  # noqa: S311 - the same crowd each time
+    rng = random.Random(5)  # noqa: S311 - the same arrivals each time
     due: list[float] = []
     at = 0.0
-    while (at := at + drawn.expovariate(rate)) < seconds and len(due) < len(requests):
+    while (at := at + rng.expovariate(rate)) < seconds and len(due) < len(requests):
         due.append(at)
     if len(due) == len(requests):
         seconds = due[-1]
@@ -127,25 +127,25 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
                 timer.clear()
                 continue
             try:
-                heard = sockets[connection].recv(65_536)
+                data = sockets[connection].recv(65_536)
             except BlockingIOError:
                 continue
             except OSError:
-                heard = b""
-            if not heard:
-                # Cut by the house: the request, if there was one, has no answer.
+                data = b""
+            if not data:
+                # Closed by the server: a request in progress gets no response.
                 poller.unregister(connection)
                 sockets.pop(connection).close()
                 if under_way.pop(connection, None) is None and connection in idle:
                     idle.remove(connection)
                 continue
-            heard = halves.pop(connection, b"") + heard
-            status = status_of(heard)
+            data = halves.pop(connection, b"") + data
+            status = status_of(data)
             if status is None:
-                halves[connection] = heard
+                halves[connection] = data
                 continue
             took.append((time.monotonic() - under_way.pop(connection), status))
-            if b"\r\nconnection: close" in heard.lower():
+            if b"\r\nconnection: close" in data.lower():
                 poller.unregister(connection)
                 sockets.pop(connection).close()
                 continue
@@ -155,7 +155,7 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
     for _, status in took:
         statuses[status] = statuses.get(status, 0) + 1
     good = sorted(seconds_taken for seconds_taken, status in took if status < 300)
-    # Who has no answer has waited at least as long as anybody was waited for.
+    # A request without a response has waited at least as long as responses were awaited.
     unanswered = [PATIENCE_SECONDS] * (len(due) - len(took))
     everything = sorted(seconds_taken for seconds_taken, _ in took)
     return {
@@ -172,15 +172,15 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
     }
 
 
-def status_of(heard: bytes) -> int | None:
-    """The status of the answer, once all of it is there."""
-    head, end, body = heard.partition(b"\r\n\r\n")
+def status_of(data: bytes) -> int | None:
+    """Return the status of the response, or None while it is incomplete."""
+    head, end, body = data.partition(b"\r\n\r\n")
     if not end:
         return None
     lowered = head.lower()
     at = lowered.find(b"content-length:")
     if at < 0:
-        # In chunks: the last one is empty.
+        # Chunked: the last chunk is empty.
         return int(head[9:12]) if body.endswith(b"0\r\n\r\n") else None
     length = int(lowered[at + 15 :].split(b"\r\n", 1)[0])
     return int(head[9:12]) if len(body) >= length else None
@@ -193,7 +193,7 @@ def _part(ordered: Sequence[float], share: float) -> float:
 
 
 class _Timer:
-    """A timer of the kernel's: epoll by itself wakes to the millisecond only, which is as long as an answer takes."""
+    """A kernel timer: epoll alone wakes with millisecond precision, which is as long as a response takes."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -210,7 +210,7 @@ class _Timer:
         try:
             os.read(self.fileno, 8)
         except BlockingIOError:
-            return  # It was set anew meanwhile.
+            return  # It was set again meanwhile.
 
 
 def main() -> None:

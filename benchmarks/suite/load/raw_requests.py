@@ -1,4 +1,4 @@
-"""What the crowd sends, written out byte by byte."""
+"""Encoded HTTP requests of visitors."""
 
 import json
 import secrets
@@ -28,20 +28,20 @@ def polls(tokens: Iterable[str]) -> list[bytes]:
 
 
 def joins(count: int) -> list[bytes]:
-    """Each a browser that nobody has seen before."""
+    """Return join requests, each of a new visitor."""
     run = secrets.token_hex(6)
     return [post("/api/events/line/queue", f'{{"visitor_id":"{run}-{n:08}"}}') for n in range(count)]
 
 
-def holds_of_places(event: str, floor: str, tokens: Iterable[str]) -> list[bytes]:
+def general_admission_holds(event: str, floor: str, tokens: Iterable[str]) -> list[bytes]:
     run = secrets.token_hex(6)
     body = json.dumps({"ga_section": floor, "ga_quantity": 2}, separators=(",", ":"))
     path = f"/api/events/{event}/reservations"
     return [post(path, body, token, f"{run}-{n}") for n, token in enumerate(tokens)]
 
 
-def holds_of_seats(event: str, section: str, seat_count: int, tokens: Sequence[str]) -> list[bytes]:
-    """Each wants two neighbours; nobody wants the same, and who comes next wants some far away."""
+def seat_holds(event: str, section: str, seat_count: int, tokens: Sequence[str]) -> list[bytes]:
+    """Return requests for two neighboring seats each, without overlap and spread over the section."""
     run = secrets.token_hex(6)
     path = f"/api/events/{event}/reservations"
     requests = []
@@ -58,4 +58,4 @@ def pairs(seat_count: int, most: int) -> list[tuple[int, int]]:
 
 
 SPREAD = 48_271
-"""A prime: times it, every number below a smaller count, or one that it does not divide, comes once."""
+"""A prime: its multiples modulo a count that it does not divide visit every number below the count once."""

@@ -1,7 +1,7 @@
-"""The closed loop: so many connections, each with one request under way at any time, by wrk.
+"""The closed loop: a number of connections with one request in progress each, by wrk.
 
-Requests are written out beforehand, so that every one can be another visitor's; wrk only sends them. A list that is not
-to be repeated may run out before the time is up: then the rate is that of the time until it did.
+Requests are encoded in advance, so that each can be of another visitor; wrk only sends them. A list that is not
+repeated may end before the time is up: the rate is then that of the time until it ended.
 """
 
 import json
@@ -59,9 +59,9 @@ function request()
 end
 
 function done(summary, latency)
-  local told = {}
+  local parts = {}
   for status, times in pairs(only:get("statuses")) do
-    told[#told + 1] = string.format('"%d":%d', status, times)
+    parts[#parts + 1] = string.format('"%d":%d', status, times)
   end
   print(string.format(
     'RESULT {"requests":%d,"seconds":%f,"refused":%d,"broken":%d,"p50_ms":%f,"p99_ms":%f,"first":%f,"ran_out":%f,' ..
@@ -69,30 +69,30 @@ function done(summary, latency)
     summary.requests, summary.duration / 1e6, summary.errors.status,
     summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout,
     latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
-    only:get("first"), only:get("ran_out"), table.concat(told, ",")))
+    only:get("first"), only:get("ran_out"), table.concat(parts, ",")))
 end
 """
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What came of one slice."""
+    """The result of one slice."""
 
-    answers: int
+    responses: int
     """To the requests of the list."""
     refused: int
-    """Of those, 4xx and 5xx."""
+    """Those with 4xx and 5xx."""
     seconds: float
     p50_ms: float
     p99_ms: float
     statuses: dict[int, int]
     generator_share: float
-    """Of one processor, what the generator took."""
+    """The generator's processor time, as a share of one processor."""
 
     @cached_property
     def good_rate(self) -> float:
-        """Answers a second that were no refusal."""
-        return (self.answers - self.refused) / self.seconds
+        """Responses per second that were not refusals."""
+        return (self.responses - self.refused) / self.seconds
 
 
 def send(
@@ -105,8 +105,8 @@ def send(
     again: bool = False,
     statuses: bool = False,
 ) -> Flow:
-    """The requests in their order from so many connections for so long, or until there are no more; `again`: from the
-    beginning then. `statuses`: count each status, which costs the generator a little."""
+    """Send the requests in order for this long, or until the list ends; with `again`, repeat the list. `statuses`:
+    count each status, which costs the generator some time."""
     with tempfile.TemporaryDirectory(prefix="fairgate-wrk-") as made:
         folder = Path(made)
         (folder / "send.lua").write_text(_SCRIPT)
@@ -124,19 +124,19 @@ def send(
     line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
     if done.returncode != 0 or line is None:
         raise SuiteFailed(f"wrk failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
-    told = json.loads(line.removeprefix("RESULT "))
-    if told["broken"] > told["requests"] // 1_000:
-        raise SuiteFailed(f"wrk: {told['broken']} of {told['requests']} requests broke off")
-    answers, elapsed = told["requests"], told["seconds"]
-    if told["ran_out"]:
-        answers, elapsed = len(requests) - connections + 1, told["ran_out"] - told["first"]
+    result = json.loads(line.removeprefix("RESULT "))
+    if result["broken"] > result["requests"] // 1_000:
+        raise SuiteFailed(f"wrk: {result['broken']} of {result['requests']} requests failed")
+    responses, elapsed = result["requests"], result["seconds"]
+    if result["ran_out"]:
+        responses, elapsed = len(requests) - connections + 1, result["ran_out"] - result["first"]
     cpu = after.children_user - before.children_user + after.children_system - before.children_system
     return Flow(
-        answers=answers,
-        refused=told["refused"],
+        responses=responses,
+        refused=result["refused"],
         seconds=elapsed,
-        p50_ms=told["p50_ms"],
-        p99_ms=told["p99_ms"],
-        statuses={int(status): times for status, times in told["statuses"].items()},
-        generator_share=cpu / told["seconds"],
+        p50_ms=result["p50_ms"],
+        p99_ms=result["p99_ms"],
+        statuses={int(status): times for status, times in result["statuses"].items()},
+        generator_share=cpu / result["seconds"],
     )

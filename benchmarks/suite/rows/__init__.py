@@ -1,1 +1,1 @@
-"""The rows of the table, one module each: `run(bench)` measures and says what it found."""
+"""The rows of the table, one module each: `run(bench)` measures the row and returns its findings."""

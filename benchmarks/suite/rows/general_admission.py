@@ -1,4 +1,4 @@
-"""Row 3: general admission on one section over HTTP beside PostgreSQL's own hot row."""
+"""Row 3: general admission holds of one section over HTTP, compared with updates of one row in PostgreSQL."""
 
 from benchmarks.suite.baselines import postgres_alone
 from benchmarks.suite.bench import Bench
@@ -6,19 +6,19 @@ from benchmarks.suite.results import Findings, compare, in_turn
 
 
 def run(bench: Bench) -> Findings:
-    house = bench.house
+    deployment = bench.deployment
     found = in_turn(
         bench.rounds,
         {
-            "house": lambda: bench.places(house),
-            "row": lambda: postgres_alone.rate(house, postgres_alone.HOLD_PLACES, bench.seconds),
-            "lean": lambda: postgres_alone.rate(house, postgres_alone.LEAN_PLACES, bench.seconds),
+            "ours": lambda: bench.general_admission(deployment),
+            "row": lambda: postgres_alone.rate(deployment, postgres_alone.HOLD_GENERAL_ADMISSION, bench.seconds),
+            "lean": lambda: postgres_alone.rate(deployment, postgres_alone.LEAN_GENERAL_ADMISSION, bench.seconds),
         },
         bench.say,
     )
-    with bench.profiled("3", house):
-        bench.places(house)
-    ours = found["house"]
+    with bench.profiled("3", deployment):
+        bench.general_admission(deployment)
+    ours = found["ours"]
     return Findings(
         [
             compare("3", "general admission, one section, 128 buyers ÷ pgbench on that row, 32 clients", ours,

@@ -1,4 +1,4 @@
-"""Row 10: rows 1 to 6 again, with ten and a hundred times the seats, reservations and people waiting."""
+"""Row 10: rows 1 to 6 with ten and a hundred times the seats, reservations and waiting visitors."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -13,25 +13,25 @@ SMALLEST = 1
 
 def run(bench: Bench) -> Findings:
     findings = Findings()
-    asked = {
+    measured = {
         "1": ("status polls", bench.polls),
         "2": ("section availability", bench.sections),
-        "3": ("general admission", bench.places),
+        "3": ("general admission", bench.general_admission),
         "4": ("two named seats", bench.seats),
         "5": ("sold-out refusals", bench.refusals),
         "6": ("joins", bench.joins),
     }
     with ExitStack() as until:
-        for house in bench.others.values():
-            if house is not bench.house:
-                until.enter_context(systems.opened(house))
-        for row, (title, ask) in asked.items():
-            acts = {f"{size}×": partial(ask, house) for size, house in sorted(bench.others.items())}
+        for deployment in bench.others.values():
+            if deployment is not bench.deployment:
+                until.enter_context(systems.running(deployment))
+        for row, (title, measure) in measured.items():
+            acts = {f"{size}×": partial(measure, deployment) for size, deployment in sorted(bench.others.items())}
             found = in_turn(bench.rounds, acts, bench.say)
             for size in sorted(bench.others):
                 if size != SMALLEST:
                     findings.ratios.append(
-                        compare(f"10-{row}-{size}", f"{title}: the smallest house ÷ {size} times as large",
+                        compare(f"10-{row}-{size}", f"{title}: the smallest deployment ÷ {size} times as large",
                                 found[f"{SMALLEST}×"], found[f"{size}×"],
                                 acceptable=WITHIN, goal=WITHIN, better="lower")
                     )  # fmt: skip

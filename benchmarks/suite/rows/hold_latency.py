@@ -1,4 +1,4 @@
-"""Row 7: how long the slowest wait for a hold at a rate that the house can serve."""
+"""Row 7: the tail latency of holds at a rate below saturation."""
 
 import statistics
 
@@ -12,17 +12,17 @@ SHARE = 0.7
 
 
 def run(bench: Bench) -> Findings:
-    house = bench.house
-    facts = house.facts
+    deployment = bench.deployment
+    facts = deployment.facts
     slow, middle, rates = [], [], []
-    # As in every row, the first time is not counted.
+    # As in every row, the first round is not counted.
     for number in range(bench.rounds + 1):
-        rate = SHARE * bench.seats(house)
-        requests = raw_requests.holds_of_seats(
-            "arena", facts["section"], facts["section_seats"] - 2, house.tokens("arena")
+        rate = SHARE * bench.seats(deployment)
+        requests = raw_requests.seat_holds(
+            "arena", facts["section"], facts["section_seats"] - 2, deployment.tokens("arena")
         )
-        load = arrivals.send(house.web_port, requests, rate=rate, seconds=bench.seconds, connections=BUYERS)
-        restore.give_back(house)
+        load = arrivals.send(deployment.web_port, requests, rate=rate, seconds=bench.seconds, connections=BUYERS)
+        restore.remove_holds(deployment)
         if load.good < load.offered * 0.99:
             raise SuiteFailed(f"at {rate:,.0f}/s {load.good} of {load.offered} were held: {load.statuses}")
         if number:
@@ -33,4 +33,4 @@ def run(bench: Bench) -> Findings:
             bench.shares.append(load.generator_share)
     title = "p99 of a hold at 70 % of its saturation ÷ its p50"
     ratio = compare("7", title, slow, middle, acceptable=6, goal=3, better="lower", unit="ms")
-    return Findings([ratio], [Fact("Row 7 was asked for", f"{statistics.median(rates):,.0f} holds/s, as they come")])
+    return Findings([ratio], [Fact("Row 7 load", f"{statistics.median(rates):,.0f} holds/s, random arrivals")])

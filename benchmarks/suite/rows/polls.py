@@ -1,4 +1,4 @@
-"""Row 1: what a status poll costs beside the server doing nothing, and beside the same view in the framework."""
+"""Row 1: status polls, compared with a minimal ASGI application and with the same view in DRF."""
 
 from benchmarks.suite import systems
 from benchmarks.suite.bench import Bench
@@ -8,18 +8,18 @@ from ticketing.devserver.ports import free_port
 
 
 def run(bench: Bench) -> Findings:
-    house = bench.house
+    deployment = bench.deployment
     bare_port, stock_port = free_port(), free_port()
-    polls = raw_requests.polls(house.tokens("line"))
+    polls = raw_requests.polls(deployment.tokens("line"))
     with (
         systems.started(
-            bench.ground, "noop", systems.command_of("web", application="benchmarks.suite.baselines.noop:application"),
-            {**house.environment, "PORT": str(bare_port)},
+            bench.servers, "noop", systems.command_of("web", application="benchmarks.suite.baselines.noop:application"),
+            {**deployment.environment, "PORT": str(bare_port)},
         ) as bare,
         systems.started(
-            bench.ground, "stock",
+            bench.servers, "stock",
             systems.command_of("web", application="benchmarks.suite.baselines.stock_django:application"),
-            {**house.environment, "PORT": str(stock_port)},
+            {**deployment.environment, "PORT": str(stock_port)},
         ) as stock,
     ):  # fmt: skip
         systems.wait_until_answering(bare_port, bare, "the bare server")
@@ -27,22 +27,22 @@ def run(bench: Bench) -> Findings:
         found = in_turn(
             bench.rounds,
             {
-                "lane": lambda: bench.polls(house),
+                "ours": lambda: bench.polls(deployment),
                 "bare": lambda: bench.reads(bare_port, polls),
-                "site": lambda: bench.reads(house.site_port, polls),
+                "site": lambda: bench.reads(deployment.site_port, polls),
                 "stock": lambda: bench.reads(stock_port, polls),
             },
             bench.say,
         )
-    with bench.profiled("1", house):
-        bench.polls(house)
-    lane = found["lane"]
+    with bench.profiled("1", deployment):
+        bench.polls(deployment)
+    ours = found["ours"]
     return Findings(
         [
-            compare("1a", "status poll ÷ bare ASGI, same server", lane, found["bare"], acceptable=0.5, goal=0.75),
-            compare("1b", "status poll ÷ the same view in DRF, same server", lane, found["stock"],
+            compare("1a", "status poll ÷ bare ASGI, same server", ours, found["bare"], acceptable=0.5, goal=0.75),
+            compare("1b", "status poll ÷ the same view in DRF, same server", ours, found["stock"],
                     acceptable=20, goal=40),
-            compare("1c", "the same ÷ DRF under the site's WSGI server", lane, found["site"],
+            compare("1c", "the same ÷ DRF under the site's WSGI server", ours, found["site"],
                     acceptable=None, goal=None),
         ]
     )  # fmt: skip

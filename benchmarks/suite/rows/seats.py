@@ -1,4 +1,5 @@
-"""Row 4: two named seats over HTTP in one hot section beside PostgreSQL alone, and beside Django used idiomatically."""
+"""Row 4: holds of two named seats in one section over HTTP, compared with PostgreSQL alone and with idiomatic
+Django."""
 
 from benchmarks.suite.baselines import postgres_alone
 from benchmarks.suite.baselines.idiomatic import server
@@ -10,30 +11,30 @@ IDIOMATIC_HOLDS = 20_000
 
 
 def run(bench: Bench) -> Findings:
-    house = bench.house
-    with server.opened(house) as port:
+    deployment = bench.deployment
+    with server.running(deployment) as port:
 
         def idiomatic() -> float:
             found = bench.flow(port, server.holds(IDIOMATIC_HOLDS), connections=BUYERS)
             if found.refused:
-                raise SuiteFailed(f"the idiomatic shop refused {found.refused} of {found.answers} holds")
-            server.as_before(house)
+                raise SuiteFailed(f"the idiomatic shop refused {found.refused} of {found.responses} holds")
+            server.restore(deployment)
             return found.good_rate
 
         found = in_turn(
             bench.rounds,
             {
-                "house": lambda: bench.seats(house),
-                "alone": lambda: postgres_alone.rate(house, postgres_alone.HOLD_SEATS, bench.seconds),
-                "counted": lambda: postgres_alone.rate(house, postgres_alone.HOLD_SEATS_COUNTED, bench.seconds),
+                "ours": lambda: bench.seats(deployment),
+                "alone": lambda: postgres_alone.rate(deployment, postgres_alone.HOLD_SEATS, bench.seconds),
+                "counted": lambda: postgres_alone.rate(deployment, postgres_alone.HOLD_SEATS_COUNTED, bench.seconds),
                 "idiomatic": idiomatic,
-                "lean": lambda: postgres_alone.rate(house, postgres_alone.LEAN_SEATS, bench.seconds),
+                "lean": lambda: postgres_alone.rate(deployment, postgres_alone.LEAN_SEATS, bench.seconds),
             },
             bench.say,
         )
-    with bench.profiled("4", house):
-        bench.seats(house)
-    ours = found["house"]
+    with bench.profiled("4", deployment):
+        bench.seats(deployment)
+    ours = found["ours"]
     return Findings(
         [
             compare("4a", "two named seats, one hot section, 128 buyers ÷ pgbench, one statement, 32 clients", ours,

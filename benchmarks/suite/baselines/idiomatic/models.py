@@ -1,4 +1,4 @@
-"""Sections that count what is free, seats, reservations and their seats."""
+"""Sections with a counter of available seats, seats, reservations and their seats."""
 
 import uuid
 

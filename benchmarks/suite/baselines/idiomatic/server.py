@@ -1,4 +1,4 @@
-"""The idiomatic shop, open: its tables filled, its server running."""
+"""The idiomatic shop as a running server with filled tables."""
 
 import json
 import secrets
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from benchmarks.suite import systems
 from benchmarks.suite.load import raw_requests
 from benchmarks.suite.restore import wait_until_quiet
-from benchmarks.suite.systems import House
+from benchmarks.suite.systems import Deployment
 from ticketing.devserver.ports import free_port
 
 SEATS = 100_000
@@ -23,32 +23,32 @@ _FILL = [
        SELECT id, (SELECT min(id) FROM idiomatic_seat) FROM idiomatic_reservation""",
     "VACUUM ANALYZE idiomatic_section, idiomatic_seat, idiomatic_reservation, idiomatic_reservedseat",
 ]
-_AS_BEFORE = [
+_RESTORE = [
     "UPDATE idiomatic_seat SET is_free = true WHERE NOT is_free",
     "VACUUM idiomatic_section, idiomatic_seat",
 ]
 
 
 @contextmanager
-def opened(house: House) -> Iterator[int]:
-    """The shop answers at this port until the block ends."""
+def running(deployment: Deployment) -> Iterator[int]:
+    """Run the shop at the yielded port until the block ends."""
     port = free_port()
     environment = {
-        **house.environment,
+        **deployment.environment,
         "SITE_PORT": str(port),
         "DJANGO_SETTINGS_MODULE": "benchmarks.suite.baselines.idiomatic.settings",
     }
     systems.run(
-        house.ground,
+        deployment.servers,
         "idiomatic-tables",
         [sys.executable, "-m", "django", "migrate", "--run-syncdb", "-v0"],
         environment,
     )
-    with house.ledger() as on:
+    with deployment.ledger() as on:
         for statement in _FILL:
             on.execute(statement)  # type: ignore[call-overload]
     command = systems.command_of("site", application="benchmarks.suite.baselines.idiomatic.wsgi:application")
-    with systems.started(house.ground, "idiomatic", command, environment) as process:
+    with systems.started(deployment.servers, "idiomatic", command, environment) as process:
         systems.wait_until_answering(port, process, "the idiomatic shop")
         yield port
 
@@ -61,8 +61,8 @@ def holds(count: int) -> list[bytes]:
     ]
 
 
-def as_before(house: House) -> None:
-    with house.ledger() as on:
+def restore(deployment: Deployment) -> None:
+    with deployment.ledger() as on:
         wait_until_quiet(on, "idiomatic_reservedseat_id_seq")
-        for statement in _AS_BEFORE:
+        for statement in _RESTORE:
             on.execute(statement)  # type: ignore[call-overload]

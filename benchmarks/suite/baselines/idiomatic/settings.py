@@ -1,4 +1,4 @@
-"""As few settings as Django runs with."""
+"""Minimal Django settings."""
 
 import os
 

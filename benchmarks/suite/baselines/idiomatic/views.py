@@ -1,4 +1,4 @@
-"""POST /reservations: {"buyer", "seats": [id, …]} → 201, or 409 when one of them is gone."""
+"""POST /reservations: {"buyer", "seats": [id, …]} → 201, or 409 if a seat is not available."""
 
 from datetime import timedelta
 
@@ -20,15 +20,15 @@ class HoldSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
 class ReservationsView(APIView):
     def post(self, request: Request) -> Response:
-        asked = HoldSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        wanted = asked.validated_data["seats"]
+        serializer = HoldSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        wanted = serializer.validated_data["seats"]
         with transaction.atomic():
             seats = list(Seat.objects.select_for_update(no_key=True).filter(pk__in=wanted, is_free=True).order_by("pk"))
             if len(seats) < len(wanted):
-                return Response({"detail": "Some of these seats are gone."}, status=409)
+                return Response({"detail": "Some of these seats are not available."}, status=409)
             reservation = Reservation.objects.create(
-                buyer=asked.validated_data["buyer"], expires_at=timezone.now() + timedelta(minutes=10)
+                buyer=serializer.validated_data["buyer"], expires_at=timezone.now() + timedelta(minutes=10)
             )
             ReservedSeat.objects.bulk_create([ReservedSeat(reservation=reservation, seat=seat) for seat in seats])
             Seat.objects.filter(pk__in=wanted).update(is_free=False)
