@@ -126,7 +126,7 @@ def test_a_selection_that_is_too_long_to_confirm_is_refused(
 
 def test_the_remove_action_removes_a_visitor_from_the_queue(staff: Client, concert: events.EventView) -> None:
     entry = factories.join(concert)
-    for message in ("1 visitor taken out", "0 visitors taken out"):
+    for message in ("1 visitor removed", "0 visitors removed"):
         assert message in act(staff, "queue/queueentry", "remove", entry.id).content.decode()
     assert QueueEntry.objects.get(pk=entry.id).status == "left"
 

@@ -53,11 +53,11 @@ class AnnouncementLog:
 
     def read(self, feed: events.AnnouncementFeed) -> list[Frame]:
         """PostgreSQL says this; what of it listeners have not been told."""
-        if feed.standing.latest < self.read_to:
-            self._sent.clear()  # The house has gone back to an older time.
-        self.read_to = feed.standing.latest
+        if feed.current.latest < self.read_to:
+            self._sent.clear()  # PostgreSQL was restored to an earlier state.
+        self.read_to = feed.current.latest
         frames = [
             Frame(Key(events.ANNOUNCEMENT_FRAME, str(one.announcement_id)), one.document())
-            for one in reversed(feed.standing.announcements)
+            for one in reversed(feed.current.announcements)
         ]
         return [frame for frame in frames if self.record_if_new(frame)]
