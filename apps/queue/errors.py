@@ -7,27 +7,27 @@ class NotAdmitted(Problem):
 
 
 class AdmissionExpired(Problem):
-    type, status, title = "admission-expired", 410, "Your time to choose has ended. Join the queue again."
+    type, status, title = "admission-expired", 410, "Your time to choose has ended. Join the line again."
 
 
 class NotOnSale(Problem):
     """Before the opening (with `opens_at`), after the closing, or canceled."""
 
-    type, status, title = "not-on-sale", 409, "This event is not on sale now."
+    type, status, title = "not-on-sale", 409, "This event is not on sale."
 
 
 class EntryNotFound(NotFound):
-    title = "You are not in this queue. Join it first."
+    title = "You are not in this line. Join it first."
 
 
 class StillHolding(Problem):
     """The visitor must not leave with a reservation: it could not be paid for, and joining again could hold twice."""
 
-    type, status, title = "still-holding", 409, "You still hold tickets. Release or pay for them first."
+    type, status, title = "still-holding", 409, "You still hold tickets. Pay for them or release them first."
 
 
 class RoomDrained(Problem):
-    type, status, title = "room-drained", 409, "This queue is closed."
+    type, status, title = "room-drained", 409, "This line is closed."
 
 
 class ActRefused(ValueError):

@@ -34,7 +34,7 @@ def read_choice(sent: QueryDict) -> Choice:
         choice.general_admission = {"section": section, "quantity": quantity}
         choice.payload |= {"ga_section": section, "ga_quantity": _quantity(quantity, choice)}
         if not section:
-            choice.errors.append("Choose where.")
+            choice.errors.append("Choose a section.")
     if sent.get("best_section") or sent.get("best_quantity"):
         section, quantity = sent.get("best_section", ""), sent.get("best_quantity", "")
         choice.best = {
@@ -49,14 +49,14 @@ def read_choice(sent: QueryDict) -> Choice:
             wheelchairs = _quantity(choice.best["wheelchairs"], choice)
             wish |= {"accessible": True, "companions": max(0, people - wheelchairs)}
             if not choice.errors and wheelchairs > people:
-                choice.errors.append("More wheelchair places than people: the first number counts everybody.")
+                choice.errors.append("More wheelchair users than people: the number of people includes everyone.")
         if choice.best["category"]:
             wish["category"] = choice.best["category"]
         choice.payload["best_available"] = wish
         if not section:
-            choice.errors.append("Choose where.")
+            choice.errors.append("Choose a section.")
     if not choice.payload:
-        choice.errors.append("Nothing is chosen yet: choose at least one place, then hold it.")
+        choice.errors.append("Nothing is selected. Select at least one ticket.")
     if sent.get("replace"):
         choice.payload["replace"] = sent["replace"]
     choice.access_code = sent.get("access_code", "").strip()
@@ -69,7 +69,7 @@ def _quantity(text: str, choice: Choice) -> int:
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit() and len(stripped) <= QUANTITY_DIGITS_MAX and int(stripped) >= 1:
         return int(stripped)
-    choice.errors.append("How many? A whole number from 1, please.")
+    choice.errors.append("Enter a whole number of at least 1.")
     return 0
 
 

@@ -120,7 +120,7 @@ def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
         _lock_caps.rows(cursor, event_ids=[reservation.event_id], buyers=[f"email:{email}"])
         standing, lapsed = _count_email(cursor, reservation, email)
     if standing + reservation.seat_count > most:
-        raise PurchaseCapReached(f"One buyer may have {most} for this event.", cap=most)
+        raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
     if standing + lapsed + reservation.seat_count > most:
         raise problems.Busy("An earlier reservation of this e-mail address is about to end; try again in a moment.")
 

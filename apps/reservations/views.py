@@ -77,7 +77,7 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     if held is None:
         return _page(request, event, admitted, form)
     if not _wants_change(request) or held.pay_deadline is not None:
-        messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
+        messages.info(request, "You already hold these tickets. Pay for them or change them.")
         return redirect("reservations:reservation", held.id)
     if "view" not in request.GET:
         form.selected = [seat.seat_id for seat in held.seats]
@@ -112,14 +112,14 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
             # Back in the browser, chosen anew, and sent with the old page's key: a new wish, so a new key.
             answer = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
     except (facade.ReservationExpired, facade.ReservationNotFound):
-        messages.info(request, "The time of what you held is over. It is on sale again: choose anew.")
+        messages.info(request, "Your hold has expired and the tickets are back on sale. Choose again.")
         return _see_other("reservations:choose", event.slug)
     except facade.PaymentInProgress as problem:
         messages.warning(request, problem.detail)
         # As it is written in addresses, however it was sent.
         return _see_other("reservations:reservation", uuid.UUID(choice.payload["replace"]))
     except facade.ReservationExists as problem:
-        messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
+        messages.info(request, "You already hold these tickets. Pay for them or change them.")
         return _see_other("reservations:reservation", problem.extra["reservation"])
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return _not_admitted_response(request, event, entry, problem)
@@ -143,7 +143,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
             response.headers[name] = value
         return response
     if "replace" in choice.payload:
-        messages.success(request, "Changed: these are yours now. The time to pay is the same as before.")
+        messages.success(request, "Your tickets have been changed. The time to pay is the same as before.")
     response = _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
     if choice.access_code:
         cookie.save_code(request, response, event.slug, code_of(choice.access_code) or "")
@@ -390,30 +390,30 @@ def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, problems.Invalid):
         return [f"{_LABELS.get(name, name)}: {_flat(what)}." for name, what in problem.extra["errors"].items()]
     if isinstance(problem, facade.AccessCodeRequired):
-        return [f"{problem.detail} Type yours below."]
+        return [f"{problem.detail} Enter yours below."]
     if isinstance(problem, facade.AccessCodeWrong):
-        return [f"{problem.detail} Look once more how it is spelled."]
+        return [f"{problem.detail} Check the spelling."]
     if isinstance(problem, facade.NotEnoughLeft):
-        return [f"Only {problem.extra['available']} left there now. Choose fewer, or another part of the house."]
+        return [f"Only {problem.extra['available']} left in this section. Choose fewer tickets or another section."]
     if isinstance(problem, facade.SoldOut) and best:
         # Something may be free there and not for this party: the page must not seem to contradict itself.
         if best.get("wheelchairs", "").strip("0 "):
-            return ["No wheelchair place is left there now. Choose another part of the house."]
+            return ["No wheelchair space is left in this section. Choose another section."]
         return [
-            "Nothing that fits is left there now.",
-            "What still shows as free has another price, or is kept for people in wheelchairs and who comes with them.",
+            "No matching seats are left in this section.",
+            "The remaining seats have a different price, or are reserved for wheelchair users and their companions.",
         ]
     return [problem.detail]
 
 
 _LABELS = {
     "seats": "Seats",
-    "ga_section": "Where",
-    "ga_quantity": "How many",
+    "ga_section": "Section",
+    "ga_quantity": "Number of tickets",
     "best_available": "Best seats",
-    "replace": "What you hold",
+    "replace": "Held tickets",
     "access_code": "Access code",
-    "body": "Your choice",
+    "body": "Your selection",
 }
 
 

@@ -1,4 +1,4 @@
-// Enter in the code's own field tries the code; without script it holds what is chosen, with the code.
+// Enter in the access code field checks the code. Without scripts it submits the selection together with the code.
 
 const field = document.getElementById("access_code");
 field?.addEventListener("keydown", (event) => {

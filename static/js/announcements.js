@@ -1,31 +1,31 @@
-// What the organizer says comes in by itself: by the page's stream (live.js) where there is one, and else by asking for what
-// is new every few seconds while somebody looks. Load it before live.js, so that it misses nothing of what that one tells.
+// Shows new announcements as they are published: from the page's stream (live.js) if it has one, else by polling every
+// few seconds while the page is visible. Load it before live.js, so that it misses no event of that module.
 //
-// [data-announcements=URL]      the list, newest first; URL tells what was said since
-//   data-announcements-since    the number of what the page knows; -most, how many it shows; -zone, the venue's
-//   [data-announcement=ID]      one of them, with its data-announcement-version
-// [data-announcements-box]      hidden while there is nothing in it; [data-announcements-more] leads to the older ones
-// [data-announcements-says]     takes the news for those who listen
+// [data-announcements=URL]      the list, newest first; URL returns announcements since a number
+//   data-announcements-since    the latest number on the page; -most, the maximum shown; -zone, the venue's time zone
+//   [data-announcement=ID]      one announcement, with its data-announcement-version
+// [data-announcements-box]      hidden while the list is empty; [data-announcements-more] links to older announcements
+// [data-announcements-says]     the live region for screen readers
 //
-// Heard on the document: live:announcement, whose detail is an announcement as the API has it, and live:connection {way}.
+// Listens on the document for live:announcement, whose detail is an announcement as in the API, and live:connection {way}.
 
-const AGAIN_MS = 5_000;
-const AGAIN_MS_MAX = 60_000;
-const ANSWER_MS_MAX = 10_000;
-const CATCH_UP_MS = 3_000; // Those whose stream came back together do not ask together.
+const POLL_MS = 5_000;
+const POLL_MS_MAX = 60_000;
+const TIMEOUT_MS = 10_000;
+const CATCH_UP_MS = 3_000; // Spreads the requests of clients whose streams reconnect at the same time.
 const list = document.querySelector("[data-announcements]");
 const box = document.querySelector("[data-announcements-box]");
 const more = document.querySelector("[data-announcements-more]");
 const voice = document.querySelector("[data-announcements-says]");
-const known = new Map(); // Versions by announcement, of those that were taken back too.
+const known = new Map(); // Latest version by announcement id, including withdrawn announcements.
 let since = Number(list?.dataset.announcementsSince) || 0;
 let isStreaming = false;
-let asking = false;
-let askedAt = 0;
+let isPolling = false;
+let polledAt = 0;
 let timer = 0;
-let troubles = 0;
+let failures = 0;
 
-function when(moment) {
+function formatTime(moment) {
   const format = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   const zone = list.dataset.announcementsZone;
   const parts = new Intl.DateTimeFormat("en-GB", zone ? { ...format, timeZone: zone } : format).formatToParts(new Date(moment));
@@ -40,8 +40,8 @@ function element(name, className, ...content) {
   return made;
 }
 
-function draw({ announcement_id: id, version, text, posted_at: postedAt, changed_at: changedAt }) {
-  const time = element("time", "", when(postedAt));
+function render({ announcement_id: id, version, text, posted_at: postedAt, changed_at: changedAt }) {
+  const time = element("time", "", formatTime(postedAt));
   time.dateTime = postedAt;
   const head = element("p", "news__when", time);
   if (changedAt) head.append(" ", element("span", "", "corrected"));
@@ -51,30 +51,30 @@ function draw({ announcement_id: id, version, text, posted_at: postedAt, changed
   return item;
 }
 
-function isAnnouncement(said) {
-  return Number.isSafeInteger(said?.announcement_id) && Number.isSafeInteger(said.version) && (said.text === null || typeof said.text === "string");
+function isAnnouncement(value) {
+  return Number.isSafeInteger(value?.announcement_id) && Number.isSafeInteger(value.version) && (value.text === null || typeof value.text === "string");
 }
 
 const items = () => [...list.querySelectorAll("[data-announcement]")];
 
-// The page shows this version, or a newer one. Again, or late, is nothing.
-function take(said) {
-  if (!isAnnouncement(said) || said.version <= (known.get(said.announcement_id) ?? 0)) return;
-  known.set(said.announcement_id, said.version);
-  const stands = items().find((item) => item.dataset.announcement === String(said.announcement_id));
-  if (said.text === null) stands?.remove();
-  else if (stands) {
-    stands.replaceWith(draw(said));
-    voice.textContent = `Corrected: ${said.text}`;
-  } else insert(said);
+// Shows this version unless the page has it, or a newer one, already: duplicates and late deliveries are ignored.
+function apply(announcement) {
+  if (!isAnnouncement(announcement) || announcement.version <= (known.get(announcement.announcement_id) ?? 0)) return;
+  known.set(announcement.announcement_id, announcement.version);
+  const current = items().find((item) => item.dataset.announcement === String(announcement.announcement_id));
+  if (announcement.text === null) current?.remove();
+  else if (current) {
+    current.replaceWith(render(announcement));
+    voice.textContent = `Corrected: ${announcement.text}`;
+  } else insert(announcement);
   box.hidden = items().length === 0 && more.hidden;
 }
 
-function insert(said) {
-  const after = items().find((item) => Number(item.dataset.announcement) < said.announcement_id);
+function insert(announcement) {
+  const after = items().find((item) => Number(item.dataset.announcement) < announcement.announcement_id);
   const most = Number(list.dataset.announcementsMost);
-  if (!after && items().length >= most) return; // Older than all that the page has room for.
-  const item = draw(said);
+  if (!after && items().length >= most) return; // Older than everything the page has room for.
+  const item = render(announcement);
   item.classList.add("news__item--new");
   if (after) after.before(item);
   else list.append(item);
@@ -82,52 +82,52 @@ function insert(said) {
     old.remove();
     more.hidden = false;
   }
-  voice.textContent = said.text;
+  voice.textContent = announcement.text;
 }
 
-async function ask() {
+async function poll() {
   clearTimeout(timer);
-  if (asking || document.hidden) return;
-  asking = true;
-  askedAt = Date.now();
-  let again = AGAIN_MS;
+  if (isPolling || document.hidden) return;
+  isPolling = true;
+  polledAt = Date.now();
+  let delay = POLL_MS;
   try {
     const url = new URL(list.dataset.announcements, location.href);
     url.searchParams.set("since", since);
-    const answer = await fetch(url, { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(ANSWER_MS_MAX) });
-    again = Math.max(again, Number(answer.headers.get("Retry-After")) * 1_000 || 0);
-    if (!answer.ok) throw new Error(String(answer.status));
-    const { announcements, latest, next_poll: next, has_older: hasOlder } = await answer.json();
-    // Oldest first, so that each finds its place.
-    announcements.sort((one, other) => one.announcement_id - other.announcement_id).forEach(take);
+    const response = await fetch(url, { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(TIMEOUT_MS) });
+    delay = Math.max(delay, Number(response.headers.get("Retry-After")) * 1_000 || 0);
+    if (!response.ok) throw new Error(String(response.status));
+    const { announcements, latest, next_poll: next, has_older: hasOlder } = await response.json();
+    // Oldest first, so that each is inserted in order.
+    announcements.sort((one, other) => one.announcement_id - other.announcement_id).forEach(apply);
     if (hasOlder) more.hidden = false;
-    since = latest; // Lower than before where the house has gone back to an older time.
-    again = Math.min(AGAIN_MS_MAX, Number(next) || AGAIN_MS);
-    troubles = 0;
+    since = latest; // May be lower than before, if the database was restored from a backup.
+    delay = Math.min(POLL_MS_MAX, Number(next) || POLL_MS);
+    failures = 0;
   } catch {
-    // Away for a moment: what stands there is the last that was known.
-    troubles += 1;
-    again = Math.max(again, Math.min(AGAIN_MS_MAX, AGAIN_MS * 2 ** Math.min(troubles, 4)));
+    // Keep showing the last known announcements and back off.
+    failures += 1;
+    delay = Math.max(delay, Math.min(POLL_MS_MAX, POLL_MS * 2 ** Math.min(failures, 4)));
   } finally {
-    asking = false;
-    if (!isStreaming) timer = setTimeout(ask, again * (0.9 + 0.2 * Math.random()));
+    isPolling = false;
+    if (!isStreaming) timer = setTimeout(poll, delay * (0.9 + 0.2 * Math.random()));
   }
 }
 
-function askSoon(spreadMs = 0) {
+function pollSoon(spreadMs = 0) {
   clearTimeout(timer);
-  // Going to and fro between tabs asks no more often than looking on does.
-  timer = setTimeout(ask, Math.max(0, askedAt + AGAIN_MS - Date.now()) + Math.random() * spreadMs);
+  // Switching between tabs does not poll more often than a page that stays visible.
+  timer = setTimeout(poll, Math.max(0, polledAt + POLL_MS - Date.now()) + Math.random() * spreadMs);
 }
 
 if (list) {
   for (const item of items()) known.set(Number(item.dataset.announcement), Number(item.dataset.announcementVersion));
-  document.addEventListener("live:announcement", ({ detail }) => take(detail));
+  document.addEventListener("live:announcement", ({ detail }) => apply(detail));
   document.addEventListener("live:connection", ({ detail }) => {
     isStreaming = detail.way === "stream";
-    askSoon(CATCH_UP_MS); // A stream begins with the newest few; whatever else was missed is asked for once.
+    pollSoon(CATCH_UP_MS); // A stream starts with the newest few announcements; one poll fetches any others that were missed.
   });
-  document.addEventListener("visibilitychange", () => document.hidden || askSoon());
-  addEventListener("pageshow", (event) => event.persisted && askSoon());
-  ask();
+  document.addEventListener("visibilitychange", () => document.hidden || pollSoon());
+  addEventListener("pageshow", (event) => event.persisted && pollSoon());
+  poll();
 }

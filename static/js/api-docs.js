@@ -1,10 +1,10 @@
-// Shows the API's description. The bundle before this script brings SwaggerUIBundle.
+// Renders the API reference. The script loaded before this one defines SwaggerUIBundle.
 
-const place = document.querySelector("#swagger-ui");
+const container = document.querySelector("#swagger-ui");
 
 window.SwaggerUIBundle({
-  domNode: place,
-  url: place.dataset.schemaUrl,
+  domNode: container,
+  url: container.dataset.schemaUrl,
   deepLinking: true,
   presets: [window.SwaggerUIBundle.presets.apis],
 });

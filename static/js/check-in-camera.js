@@ -1,10 +1,10 @@
-// The camera as a source of codes: the browser's own detector where it has one for QR codes, else a decoder of ours.
+// Reads QR codes from the camera: with the browser's BarcodeDetector if it supports them, else with the bundled decoder.
 
-const EVERY_MS = 120;
+const SCAN_INTERVAL_MS = 120;
 const SIDE_MAX = 800;
 const GONE_MS = 2500;
 
-async function readerOf() {
+async function createReader() {
   if ("BarcodeDetector" in window && (await BarcodeDetector.getSupportedFormats().catch(() => [])).includes("qr_code")) {
     const detector = new BarcodeDetector({ formats: ["qr_code"] });
     return async (video) => (await detector.detect(video)).map((found) => found.rawValue);
@@ -20,15 +20,15 @@ async function readerOf() {
     try {
       return [decodeQR(context.getImageData(0, 0, canvas.width, canvas.height))];
     } catch {
-      return []; // Nothing readable in this picture; the next one comes at once.
+      return []; // No readable code in this frame; the next one follows at once.
     }
   };
 }
 
-export const reader = readerOf();
+export const reader = createReader();
 
 export class Camera {
-  // `seen(text)` once for each code that comes into view; it counts again when it was out of sight for a while.
+  // Calls `seen(text)` once for each code that comes into view, and again if it returns after GONE_MS out of view.
   constructor(video, { seen, ended }) {
     this.video = video;
     this.seen = seen;
@@ -49,7 +49,7 @@ export class Camera {
     this.track.addEventListener("ended", () => this.ended());
     this.video.srcObject = stream;
     await this.video.play();
-    this.look();
+    this.scan();
   }
 
   get hasLight() {
@@ -60,16 +60,16 @@ export class Camera {
     return this.track.applyConstraints({ advanced: [{ torch: on }] });
   }
 
-  async look() {
+  async scan() {
     const read = await reader;
-    const again = async () => {
+    const scanFrame = async () => {
       if (this.track.readyState === "ended") return;
       if (!document.hidden && this.video.videoWidth) {
         for (const text of await read(this.video).catch(() => [])) this.note(text);
       }
-      setTimeout(again, EVERY_MS);
+      setTimeout(scanFrame, SCAN_INTERVAL_MS);
     };
-    again();
+    scanFrame();
   }
 
   note(text) {

@@ -1,8 +1,7 @@
-// Scans wait here, on the phone, from the moment they are made until the house has answered. Each has a key of its own
-// in local storage, so that two tabs of one phone never write over each other; both may send the same scan, and the
-// house answers it once.
+// Queues scans on the phone until the server has answered them. Each scan has its own key in local storage, so that two
+// tabs of one phone never overwrite each other. Both tabs may send the same scan: the server processes it once.
 
-const PIECE_MAX = 100;
+const BATCH_MAX = 100;
 const TIMEOUT_MS = 8000;
 const WAIT_MS = 1000;
 const WAIT_MS_MAX = 15_000;
@@ -13,10 +12,10 @@ function storage() {
     localStorage.removeItem("check-in:probe");
     return localStorage;
   } catch {
-    // A private window without storage: what waits is lost with the tab. The page says so.
+    // A private window without storage: pending scans are lost with the tab, and the page warns about it.
     const held = new Map();
     return {
-      lasts: false,
+      isPersistent: false,
       get length() { return held.size; },
       key: (index) => [...held.keys()][index] ?? null,
       getItem: (key) => held.get(key) ?? null,
@@ -31,7 +30,8 @@ export const newId = () =>
   crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export class ScanQueue {
-  // `answered(scan, answer, problem)` for each that left; `changed(state)` whenever {waiting, trouble, detail} may have.
+  // Calls `answered(scan, answer, problem)` for each scan that is done, and `changed(state)` whenever
+  // {waiting, trouble, detail} may have changed.
   constructor(event, addresses, { answered, changed }) {
     this.prefix = `check-in:${event}:scan:`;
     this.addresses = addresses;
@@ -72,9 +72,9 @@ export class ScanQueue {
     this.sending = true;
     clearTimeout(this.timer);
     try {
-      for (let piece = this.waiting.slice(0, PIECE_MAX); piece.length; piece = this.waiting.slice(0, PIECE_MAX)) {
+      for (let batch = this.waiting.slice(0, BATCH_MAX); batch.length; batch = this.waiting.slice(0, BATCH_MAX)) {
         this.changed(this.state);
-        if (!(await this.sendPiece(piece))) break;
+        if (!(await this.sendBatch(batch))) break;
       }
     } finally {
       this.sending = false;
@@ -86,39 +86,39 @@ export class ScanQueue {
     return { waiting: this.waiting.length, trouble: this.trouble, detail: this.detail };
   }
 
-  async sendPiece(piece) {
-    const bare = piece.map(({ made, nth, ...sent }) => sent);
-    const single = bare.length === 1;
+  async sendBatch(batch) {
+    const scans = batch.map(({ made, nth, ...sent }) => sent);
+    const single = scans.length === 1;
     let response;
-    let told;
+    let payload;
     try {
       response = await fetch(single ? this.addresses.one : this.addresses.batch, {
         method: "POST",
         headers: { "Content-Type": "application/json", Accept: "application/json" },
-        body: JSON.stringify(single ? bare[0] : { scans: bare }),
+        body: JSON.stringify(single ? scans[0] : { scans }),
         signal: AbortSignal.timeout(TIMEOUT_MS),
         cache: "no-store",
       });
-      told = await response.json();
+      payload = await response.json();
     } catch {
       return this.tryAgain("offline");
     }
     if (response.ok) {
       this.trouble = this.detail = "";
       this.wait = WAIT_MS;
-      const answers = single ? [{ answer: told, problem: null }] : told.answers;
-      piece.forEach((scan, index) => this.leave(scan, answers[index].answer, answers[index].problem));
+      const answers = single ? [{ answer: payload, problem: null }] : payload.answers;
+      batch.forEach((scan, index) => this.finish(scan, answers[index].answer, answers[index].problem));
       return true;
     }
     if (single && response.status === 422) {
-      this.leave(piece[0], null, told);
+      this.finish(batch[0], null, payload);
       return true;
     }
     const closed = [401, 403, 404].includes(response.status);
-    return this.tryAgain(closed ? "closed" : "busy", told.detail ?? "", Number(response.headers.get("Retry-After")) * 1000);
+    return this.tryAgain(closed ? "closed" : "busy", payload.detail ?? "", Number(response.headers.get("Retry-After")) * 1000);
   }
 
-  leave(scan, answer, problem) {
+  finish(scan, answer, problem) {
     store.removeItem(this.prefix + scan.scan_id);
     this.answered(scan, answer, problem);
   }

@@ -1,4 +1,4 @@
-// What a clerk hears and feels: one short rise for good, two long low tones for wrong, three ticks for unsure.
+// Sound and vibration for each result: a short rising tone for good, two long low tones for wrong, three ticks for unsure.
 
 const NOTES = {
   good: [[880, 0, 0.09], [1320, 0.1, 0.14]],
@@ -8,7 +8,7 @@ const NOTES = {
 const BUZZ = { good: [70], wrong: [280, 90, 280], unsure: [50, 80, 50, 80, 50] };
 let audio = null;
 
-// Browsers play nothing before the first touch.
+// Browsers allow sound only after the first touch.
 export function unlockSound() {
   audio ??= "AudioContext" in window ? new AudioContext() : null;
   audio?.resume().catch(() => {});

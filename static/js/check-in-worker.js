@@ -1,21 +1,21 @@
-// Keeps the page at the door and what it is made of, so that a reload without a network still gives a page that scans.
-// The network comes first: what is kept is only shown when it is silent. It keeps no call of the API and no link.
+// Caches the check-in page and its assets, so that it can be reloaded and scan without a network. Network first: the cache
+// is used only if the network does not answer. API requests and login links are never cached.
 
-const SHELF = "check-in-1";
-const PATIENCE_MS = 4000;
+const CACHE = "check-in-1";
+const TIMEOUT_MS = 4000;
 
 addEventListener("install", (event) => event.waitUntil(skipWaiting()));
 addEventListener("activate", (event) => event.waitUntil(clients.claim()));
-addEventListener("message", (event) => event.waitUntil(keepAll(event.data?.addresses ?? [])));
+addEventListener("message", (event) => event.waitUntil(cacheAll(event.data?.addresses ?? [])));
 
-async function keepAll(addresses) {
-  const shelf = await caches.open(SHELF);
+async function cacheAll(addresses) {
+  const cache = await caches.open(CACHE);
   for (const address of addresses) {
     try {
-      const answer = await fetch(address);
-      if (answer.ok && !answer.redirected) await shelf.put(address, answer);
+      const response = await fetch(address);
+      if (response.ok && !response.redirected) await cache.put(address, response);
     } catch {
-      // Not this time; it is kept when it is next asked for.
+      // It is cached when it is next requested.
     }
   }
 }
@@ -23,22 +23,22 @@ async function keepAll(addresses) {
 addEventListener("fetch", (event) => {
   const { request } = event;
   const address = new URL(request.url);
-  const isKept = address.pathname.startsWith("/check-in/") || address.pathname.startsWith("/static/");
-  if (request.method !== "GET" || address.origin !== location.origin || !isKept || address.search) return;
-  event.respondWith(answerTo(request));
+  const isCached = address.pathname.startsWith("/check-in/") || address.pathname.startsWith("/static/");
+  if (request.method !== "GET" || address.origin !== location.origin || !isCached || address.search) return;
+  event.respondWith(respond(request));
 });
 
-async function answerTo(request) {
-  const shelf = await caches.open(SHELF);
+async function respond(request) {
+  const cache = await caches.open(CACHE);
   try {
-    const answer = await fetch(request, { signal: AbortSignal.timeout(PATIENCE_MS) });
-    if (answer.ok) await shelf.put(request, answer.clone());
-    // Logged out, or the door link is not good any more: nor is the page that was kept.
-    else if (answer.type === "opaqueredirect" || answer.status < 500) await shelf.delete(request);
-    return answer;
+    const response = await fetch(request, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    if (response.ok) await cache.put(request, response.clone());
+    // Logged out, or the check-in link is no longer valid: drop the cached page as well.
+    else if (response.type === "opaqueredirect" || response.status < 500) await cache.delete(request);
+    return response;
   } catch (error) {
-    const kept = await shelf.match(request, { ignoreVary: true });
-    if (kept) return kept;
+    const cached = await cache.match(request, { ignoreVary: true });
+    if (cached) return cached;
     throw error;
   }
 }

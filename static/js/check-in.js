@@ -1,5 +1,4 @@
-// The page at the door. A scan is shown at once, waits in the queue until the house has answered, and is never called
-// a welcome before that.
+// The check-in page. A scan is shown at once and queued until the server has answered; only the answer can admit a ticket.
 
 import { Camera, reader } from "./check-in-camera.js";
 import { newId, ScanQueue, store } from "./check-in-queue.js";
@@ -8,7 +7,7 @@ import { signal, unlockSound } from "./check-in-signal.js";
 const COUNT_MS = 5000;
 const UNSURE_AFTER_MS = 1200;
 const LOG_MAX = 30;
-const OWN_MS = 120_000;
+const OWN_SCAN_MS = 120_000;
 const page = document.querySelector("[data-check-in]");
 const part = (name) => page.querySelector(`[data-${name}]`);
 const { event, api, batch, worker, icons, logIn } = page.dataset;
@@ -20,7 +19,7 @@ const box = part("answer");
 let shown = "";
 let log = readLog();
 
-// What is said ---------------------------------------------------------------------------------------------------
+// Messages -------------------------------------------------------------------------------------------------------
 
 function iconOf(name) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -62,51 +61,51 @@ function unsure(scan) {
   if (earlier) {
     return {
       tone: "wrong", icon: "twice", say: "Scanned before",
-      more: `On this phone at ${hour(earlier.made)}. Not confirmed: the house has not been reached since.`,
+      more: `On this phone at ${hour(earlier.made)}. Not confirmed: the server has not been reached since.`,
     };
   }
-  if (queue.trouble === "closed") return { tone: "wrong", icon: "alert", say: "Door closed", more: queue.detail };
-  const why = queue.trouble === "busy" ? "The house is busy" : "The house cannot be reached";
+  if (queue.trouble === "closed") return { tone: "wrong", icon: "alert", say: "Check-in closed", more: queue.detail };
+  const why = queue.trouble === "busy" ? "The server is busy" : "The server cannot be reached";
   return {
     tone: "unsure", icon: "hourglass", say: "Not confirmed yet",
-    more: `${why}, so nobody has checked this ticket. The scan is kept here and sent again by itself.`,
+    more: `${why}, so this ticket has not been checked. The scan is saved on this phone and sent again automatically.`,
   };
 }
 
 // Scans ----------------------------------------------------------------------------------------------------------
 
-const queue = new ScanQueue(event, { one: api, batch }, { answered, changed: tellLine });
+const queue = new ScanQueue(event, { one: api, batch }, { answered, changed: showStatus });
 
 function send(sent) {
   const scan = queue.add({ scan_id: newId(), door: form.elements.door.value.trim(), ...sent });
   shown = scan.scan_id;
   note({ scan_id: scan.scan_id, code: sent.code ?? "", undo: sent.undo ?? "", made: scan.made, state: "waiting" });
-  show({ tone: "", icon: "hourglass", say: "Checking …", more: "Asking the house." });
-  const doubt = () => {
+  show({ tone: "", icon: "hourglass", say: "Checking…", more: "Waiting for the server." });
+  const showUnconfirmed = () => {
     const entry = log.find((each) => each.scan_id === scan.scan_id);
     if (entry?.state !== "waiting" || entry.doubted) return;
     entry.doubted = true;
-    keepLog();
+    saveLog();
     if (shown !== scan.scan_id) return;
     const words = unsure(scan);
     show(words);
     signal(words.tone);
   };
-  if (navigator.onLine === false) doubt();
-  else setTimeout(doubt, UNSURE_AFTER_MS);
+  if (navigator.onLine === false) showUnconfirmed();
+  else setTimeout(showUnconfirmed, UNSURE_AFTER_MS);
 }
 
 function answered(scan, answer, problem) {
   const words = wordsOf(answer, problem);
   const own = answer?.outcome === "already_in" && log.find((each) => each.code === scan.code && each.outcome === "welcome" && !each.undone);
-  if (own && scan.made - own.made < OWN_MS) words.more += ` You let this one in yourself ${Math.max(1, Math.round((scan.made - own.made) / 1000))} s before.`;
+  if (own && scan.made - own.made < OWN_SCAN_MS) words.more += ` You checked it in on this phone ${Math.max(1, Math.round((scan.made - own.made) / 1000))} s earlier.`;
   const entry = log.find((each) => each.scan_id === scan.scan_id) ?? note({ scan_id: scan.scan_id, code: scan.code ?? "", undo: scan.undo ?? "", made: scan.made });
   Object.assign(entry, { state: "answered", tone: words.tone, icon: words.icon, say: words.say, more: words.more, label: words.ticket?.label ?? "", outcome: answer?.outcome ?? "" });
   if (answer?.outcome === "undone") {
     const undone = log.find((each) => each.scan_id === scan.undo);
     if (undone) undone.undone = true;
   }
-  keepLog();
+  saveLog();
   if (shown === scan.scan_id) {
     show(words);
     signal(words.tone);
@@ -117,25 +116,25 @@ function answered(scan, answer, problem) {
   countSoon();
 }
 
-// The line above the camera: what is not well --------------------------------------------------------------------
+// The status line above the camera --------------------------------------------------------------------------------
 
 let warning = "";
 
 function warn(text) {
   warning = text;
-  tellLine(queue.state);
+  showStatus(queue.state);
 }
 
-function tellLine({ waiting, trouble, detail }) {
+function showStatus({ waiting, trouble, detail }) {
   const element = part("line");
-  const many = waiting === 1 ? "1 scan waits" : `${waiting} scans wait`;
-  const said = [];
-  if (warning) said.push(warning);
-  if (trouble === "closed") said.push(`${detail || "This door is closed."} ${waiting ? `${many} on this phone.` : ""}`);
-  else if (trouble && waiting) said.push(`${trouble === "busy" ? "The house is busy" : "No connection"}: ${many} on this phone.`);
-  if (store.lasts === false) said.push("This window keeps nothing: leave private browsing, or scans that wait are lost with it.");
-  element.hidden = !said.length;
-  element.replaceChildren(said.join(" "));
+  const many = waiting === 1 ? "1 scan is waiting" : `${waiting} scans are waiting`;
+  const lines = [];
+  if (warning) lines.push(warning);
+  if (trouble === "closed") lines.push(`${detail || "Check-in is closed."} ${waiting ? `${many} on this phone.` : ""}`);
+  else if (trouble && waiting) lines.push(`${trouble === "busy" ? "The server is busy" : "No connection"}: ${many} on this phone.`);
+  if (store.isPersistent === false) lines.push("This private window cannot save scans: use a regular window, or waiting scans are lost when you close it.");
+  element.hidden = !lines.length;
+  element.replaceChildren(lines.join(" "));
   if (trouble === "closed") {
     const link = document.createElement("a");
     link.href = logIn;
@@ -145,7 +144,7 @@ function tellLine({ waiting, trouble, detail }) {
   page.dataset.waiting = String(waiting);
 }
 
-// The log of this phone ------------------------------------------------------------------------------------------
+// Recent scans on this phone -------------------------------------------------------------------------------------
 
 function readLog() {
   try {
@@ -158,11 +157,11 @@ function readLog() {
 
 function note(entry) {
   log = [entry, ...log].slice(0, LOG_MAX);
-  keepLog();
+  saveLog();
   return log[0];
 }
 
-function keepLog() {
+function saveLog() {
   store.setItem(LOG, JSON.stringify(log));
   drawLog();
 }
@@ -178,18 +177,18 @@ function drawEntry(entry) {
   item.className = `door__entry door__entry--${tone}`;
   const words = document.createElement("span");
   const say = document.createElement("b");
-  say.textContent = entry.state === "waiting" ? "Not confirmed yet" : entry.undone ? `${entry.say}, taken back` : entry.say;
-  const what = entry.label || (entry.undo ? "Taking a check-in back" : `Code …${entry.code.slice(-4)}`);
+  say.textContent = entry.state === "waiting" ? "Not confirmed yet" : entry.undone ? `${entry.say}, undone` : entry.say;
+  const what = entry.label || (entry.undo ? "Undo check-in" : `Code …${entry.code.slice(-4)}`);
   words.append(say, ` ${hour(entry.made)} · ${what}`);
   item.append(iconOf(entry.state === "waiting" ? "hourglass" : entry.icon), words);
   if (entry.outcome === "welcome" && !entry.undone) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "button button--quiet";
-    button.textContent = "Take back";
-    button.setAttribute("aria-label", `Take back the check-in of ${what}`);
+    button.textContent = "Undo";
+    button.setAttribute("aria-label", `Undo the check-in of ${what}`);
     button.addEventListener("click", () => {
-      if (confirm(`Take the check-in of ${what} back? The ticket may then come in again.`)) send({ undo: entry.scan_id });
+      if (confirm(`Undo the check-in of ${what}? The ticket can then be used again.`)) send({ undo: entry.scan_id });
     });
     item.append(button);
   }
@@ -208,7 +207,7 @@ async function count() {
       if (response.ok) drawCounts(await response.json());
     }
   } catch {
-    // The old numbers stay; the line above says that nobody is reached as soon as it matters.
+    // Keep the old numbers; the status line reports a lost connection as soon as it matters.
   }
   counting = setTimeout(count, COUNT_MS + Math.random() * 1000);
 }
@@ -250,7 +249,7 @@ form.addEventListener("submit", (submitted) => {
   const code = typed.value.trim();
   if (!code) return;
   typed.value = "";
-  typed.blur(); // The phone's keyboard would cover the answer.
+  typed.blur(); // The on-screen keyboard would cover the answer.
   scrollTo({ top: 0 });
   send({ code });
 });
@@ -262,10 +261,10 @@ part("plain-undo")?.remove();
 
 // The camera -----------------------------------------------------------------------------------------------------
 
-const camera = new Camera(part("video"), { seen: (text) => send({ code: text.slice(0, 300) }), ended: () => rest("The camera has stopped.") });
+const camera = new Camera(part("video"), { seen: (text) => send({ code: text.slice(0, 300) }), ended: () => stopCamera("The camera has stopped.") });
 const start = part("start");
 
-function rest(words) {
+function stopCamera(words) {
   part("camera").dataset.running = "no";
   start.hidden = false;
   part("light").hidden = true;
@@ -280,7 +279,7 @@ async function startCamera() {
     part("camera").dataset.running = "yes";
     part("light").hidden = !camera.hasLight;
   } catch (error) {
-    rest(error.name === "NotAllowedError" ? "The browser may not use the camera. Allow it in the page’s settings, or type the code." : "No camera can be used. Type the code.");
+    stopCamera(error.name === "NotAllowedError" ? "Camera access is blocked. Allow it in the browser’s site settings, or type the code." : "No camera is available. Type the code.");
   }
 }
 
@@ -298,16 +297,16 @@ if (Camera.isPossible) {
   navigator.permissions?.query({ name: "camera" }).then((permission) => permission.state === "granted" && startCamera(), () => {});
 } else {
   start.hidden = true;
-  part("camera-words").textContent = "The camera works over https only. Type the code.";
+  part("camera-words").textContent = "The camera requires an HTTPS connection. Type the code.";
 }
 addEventListener("pointerdown", unlockSound, { once: true });
 
-// A page that is there without a network -------------------------------------------------------------------------
+// Offline use ----------------------------------------------------------------------------------------------------
 
-async function keepPage() {
+async function cachePage() {
   if (!("serviceWorker" in navigator)) return;
   try {
-    await reader; // The decoder, if this browser needs one, is among what is kept.
+    await reader; // So that the decoder, if this browser needs it, is cached too.
     await navigator.serviceWorker.register(worker, { scope: "/check-in/" });
     const { active } = await navigator.serviceWorker.ready;
     const used = performance.getEntriesByType("resource").map((entry) => entry.name.split("#")[0]);
@@ -315,12 +314,12 @@ async function keepPage() {
     active.postMessage({ addresses: [...new Set([location.pathname, ...ours])] });
     page.dataset.kept = "asked";
   } catch {
-    // Without it a reload needs the network; scanning does not.
+    // Then a reload needs the network; scanning does not.
   }
 }
 
 drawLog();
 queue.send();
 count();
-keepPage();
+cachePage();
 page.dataset.ready = "yes";

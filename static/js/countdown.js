@@ -1,15 +1,15 @@
-// Counts down to a moment, on the server's clock, and says so aloud only when it matters.
+// Counts down to a moment by the server's clock, and announces to screen readers only the last minutes.
 //
 // [data-countdown=ISO]            the moment
-//   data-countdown-now=ISO        the server's time when it wrote the page; without it this device's clock is believed
+//   data-countdown-now=ISO        the server's time when it rendered the page; without it this device's clock is used
 //   data-countdown-style=words    "3 hours 12 minutes" in place of "9:41"
-//   data-countdown-word           what the time is for: "2 minutes left to pay"
-//   data-countdown-over           what to show at the end
-//   data-countdown-reload         load the page again at the end
-//   data-countdown-go=URL         or go there
+//   data-countdown-word           what the time is for, as in "2 minutes left to pay"
+//   data-countdown-over           the text to show at the end
+//   data-countdown-reload         reload the page at the end
+//   data-countdown-go=URL         open this URL at the end
 // Inside: [data-countdown-digits] takes the digits; [data-countdown-live] shows, [data-countdown-static] hides.
 
-const SPOKEN_MINUTES = [5, 2, 1];
+const ANNOUNCED_MINUTES = [5, 2, 1];
 const SHORT_SECONDS = 60;
 
 const voice = document.createElement("p");
@@ -29,26 +29,26 @@ function words(seconds) {
   const first = units.findIndex(([, size]) => seconds >= size);
   if (first < 0) return "now";
   let left = seconds;
-  const said = [];
+  const parts = [];
   for (const [name, size] of units.slice(first, first + 2)) {
     const count = Math.floor(left / size);
     left -= count * size;
-    if (count) said.push(`${count} ${name}${count === 1 ? "" : "s"}`);
+    if (count) parts.push(`${count} ${name}${count === 1 ? "" : "s"}`);
   }
-  return said.join(" ");
+  return parts.join(" ");
 }
 
-function start(element, writtenAt = loadedAt()) {
+function start(element, renderedAt = loadedAt()) {
   const { countdown, countdownNow, countdownStyle, countdownWord, countdownOver, countdownGo } = element.dataset;
   const end = Date.parse(countdown);
-  // How far this device's clock is off; the milliseconds the page was under way make us end a little late, never early.
-  const offset = countdownNow && writtenAt !== null ? Date.parse(countdownNow) - (performance.timeOrigin + writtenAt) : 0;
+  // The offset of this device's clock. The network delay makes the countdown end slightly late, never early.
+  const offset = countdownNow && renderedAt !== null ? Date.parse(countdownNow) - (performance.timeOrigin + renderedAt) : 0;
   const face = element.querySelector("[data-countdown-digits]") ?? element;
   element.querySelectorAll("[data-countdown-live]").forEach((part) => (part.hidden = false));
   element.querySelectorAll("[data-countdown-static]").forEach((part) => (part.hidden = true));
   element.hidden = false;
   face.setAttribute("role", "timer");
-  let spoken = Infinity;
+  let announced = Infinity;
   let ended = false;
   let ticked = false;
 
@@ -62,8 +62,8 @@ function start(element, writtenAt = loadedAt()) {
       face.textContent = countdownOver ?? (countdownStyle === "words" ? "now" : "0:00");
       element.classList.add("is-short");
       voice.textContent = countdownOver ?? "";
-      // What ended is swept within a second or two; ask once that has had time to happen, and more calmly where the
-      // page came back still saying the same.
+      // The server sweeps what expired within a second or two: reload after that, and later if the page was already
+      // expired when it was loaded.
       const pause = (ticked ? 1500 : 6000) * (1 + Math.random());
       if (countdownGo !== undefined) setTimeout(() => location.assign(countdownGo), pause);
       else if ("countdownReload" in element.dataset) setTimeout(() => location.reload(), pause);
@@ -73,11 +73,11 @@ function start(element, writtenAt = loadedAt()) {
     face.textContent = countdownStyle === "words" ? words(left) : digits(left);
     element.classList.toggle("is-short", countdownStyle !== "words" && left <= SHORT_SECONDS);
     if (countdownWord) {
-      const due = SPOKEN_MINUTES.findLast((minutes) => left <= minutes * 60);
-      if (due !== undefined && due < spoken) {
-        // Nothing is said for a mark that had passed before the page was opened.
-        if (spoken !== Infinity || left > due * 60 - 5) voice.textContent = `${due} minute${due === 1 ? "" : "s"} left ${countdownWord}`;
-        spoken = due;
+      const due = ANNOUNCED_MINUTES.findLast((minutes) => left <= minutes * 60);
+      if (due !== undefined && due < announced) {
+        // A mark that had passed before the page was opened is not announced.
+        if (announced !== Infinity || left > due * 60 - 5) voice.textContent = `${due} minute${due === 1 ? "" : "s"} left ${countdownWord}`;
+        announced = due;
       }
     }
   }
@@ -89,22 +89,22 @@ function start(element, writtenAt = loadedAt()) {
 
 function loadedAt() {
   const [page] = performance.getEntriesByType("navigation");
-  // A copy out of the browser's cache was written some other time: then this device's clock is the better guess.
+  // A copy from the browser's cache was rendered at another time: then this device's clock is the better source.
   return page && page.transferSize > 0 ? page.responseStart : null;
 }
 
 document.querySelectorAll("[data-countdown]").forEach((element) => start(element));
-// What follow.js put in was written when it came, not when the page did.
+// Content inserted by follow.js was rendered when it arrived, not when the page was.
 document.addEventListener("follow:news", (event) => {
   event.target.querySelectorAll("[data-countdown]").forEach((element) => start(element, performance.now()));
 });
 
-// A page that comes back from the browser's own memory may show a hold that is long gone.
+// A page restored from the back/forward cache may show a hold that has expired.
 addEventListener("pageshow", (event) => {
   if (event.persisted) location.reload();
 });
 
-// One press is one order: the server would answer the same again, but the wait should look like one.
+// Submit a form only once. The server would return the same order again; this only disables the button meanwhile.
 document.querySelectorAll("form[data-once]").forEach((form) => {
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) event.preventDefault();

@@ -1,5 +1,5 @@
-// Every place of a line recomputed from published data alone, by the same steps as manage.py verify_queue.
-// The format: docs/fairness.md. Nothing here touches the page.
+// Recomputes every position of a line from published data alone, by the same steps as manage.py verify_queue.
+// The format: docs/fairness.md. Independent of the DOM.
 
 const FORMAT = 1;
 const BATCH = 2_000;
@@ -7,8 +7,8 @@ const MARKS = ["vip", "operator"];
 const text = new TextEncoder();
 
 export class Mismatch extends Error {
-  constructor(what, number = null) {
-    super(number === null ? what : `Number ${number.toLocaleString("en-US")}: ${what}`);
+  constructor(message, number = null) {
+    super(number === null ? message : `Number ${number.toLocaleString("en-US")}: ${message}`);
     this.number = number;
   }
 }
@@ -17,7 +17,7 @@ const hexOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(
 
 function bytesOf(hex, what, length = null, number = null) {
   if (typeof hex !== "string" || !/^(?:[0-9a-f]{2})*$/.test(hex) || (length !== null && hex.length !== 2 * length)) {
-    throw new Mismatch(`${what} cannot be read.`, number);
+    throw new Mismatch(`${what} is malformed.`, number);
   }
   return Uint8Array.from({ length: hex.length / 2 }, (_, at) => parseInt(hex.slice(2 * at, 2 * at + 2), 16));
 }
@@ -40,11 +40,11 @@ function compare(one, other) {
 }
 
 function whole(value, what, least = 0) {
-  if (!Number.isSafeInteger(value) || value < least) throw new Mismatch(`${what} cannot be read.`);
+  if (!Number.isSafeInteger(value) || value < least) throw new Mismatch(`${what} is malformed.`);
   return value;
 }
 
-// JSON in the one form that is hashed and signed: keys sorted, no spaces.
+// The canonical JSON that is hashed and signed: keys sorted, no spaces.
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
@@ -66,7 +66,7 @@ async function* items(proof, part, fetchPage, count = Infinity) {
     }
     if (page?.next == null) break;
     const next = await fetchPage(part, page.next);
-    if (next.next != null && !(next.next > page.next)) throw new Mismatch("The pages go in circles.");
+    if (next.next != null && !(next.next > page.next)) throw new Mismatch("The data’s pages form a loop.");
     page = next;
   }
   if (Number.isFinite(count) && given < count) throw new Mismatch(`Only ${given} ${part} of ${count} are published.`);
@@ -89,10 +89,10 @@ async function* leaves(proof, fetchPage, first, last, progress) {
     }
     if (number > last) return;
     if (!page.leaves.length || page.next == null) throw new Mismatch("no leaf is published.", number);
-    const wanted = Math.max(number, first);
-    page = await fetchPage("places", wanted - 1);
-    if (page.from !== wanted || !Array.isArray(page.leaves)) throw new Mismatch("its page cannot be read.", wanted);
-    number = wanted;
+    const from = Math.max(number, first);
+    page = await fetchPage("places", from - 1);
+    if (page.from !== from || !Array.isArray(page.leaves)) throw new Mismatch("its page is malformed.", from);
+    number = from;
   }
 }
 
@@ -100,25 +100,25 @@ async function checkDigest(all, digest) {
   const sorted = [...all].sort(compare);
   const found = hexOf(await sha256(...sorted));
   if (found !== digest) {
-    throw new Mismatch(`The fingerprint over the ${all.length} entrants is not the published one: an entrant was changed, added or dropped after it.`);
+    throw new Mismatch(`The fingerprint of the ${all.length} entrants does not match the published one: an entrant was changed, added or removed after it was published.`);
   }
 }
 
 async function checkSeed(draw, statement) {
   const secret = bytesOf(draw.secret, "The secret", 32);
-  if (hexOf(await sha256(secret)) !== statement.secret_sha256) throw new Mismatch("The secret is not the one that was promised.");
-  const promised = ![undefined, null, "", "none"].includes(statement.beacon?.source);
-  const beacon = bytesOf(draw.beacon_value ?? "", "The beacon’s value");
-  if (draw.is_operator_proof !== beacon.length > 0) throw new Mismatch("What is said of the beacon and what was mixed in differ.");
-  if (beacon.length && !promised) throw new Mismatch("A beacon was mixed in that nobody had promised.");
-  if (promised && !beacon.length && Date.parse(draw.revealed_at) < Date.parse(draw.reveal_by)) {
-    throw new Mismatch("The promised beacon was left out before its deadline.");
+  if (hexOf(await sha256(secret)) !== statement.secret_sha256) throw new Mismatch("The secret does not match the published commitment.");
+  const isBeaconPromised = ![undefined, null, "", "none"].includes(statement.beacon?.source);
+  const beacon = bytesOf(draw.beacon_value ?? "", "The beacon value");
+  if (draw.is_operator_proof !== beacon.length > 0) throw new Mismatch("The published beacon status does not match the beacon value.");
+  if (beacon.length && !isBeaconPromised) throw new Mismatch("A beacon was used that had not been announced.");
+  if (isBeaconPromised && !beacon.length && Date.parse(draw.revealed_at) < Date.parse(draw.reveal_by)) {
+    throw new Mismatch("The announced beacon was left out before its deadline.");
   }
   if (beacon.length && statement.beacon.at && Date.parse(statement.beacon.at) <= Date.parse(draw.digest_at)) {
-    throw new Mismatch("The beacon’s round came out before the entrants were fixed.");
+    throw new Mismatch("The beacon value was published before the entrants were fixed.");
   }
   const seed = await sha256(secret, bytesOf(draw.digest, "The fingerprint", 32), beacon);
-  if (hexOf(seed) !== draw.seed) throw new Mismatch("The seed does not follow from secret, entrants and beacon.");
+  if (hexOf(seed) !== draw.seed) throw new Mismatch("The seed does not match the secret, entrants and beacon.");
   return seed;
 }
 
@@ -134,14 +134,14 @@ async function checkDrawn(proof, fetchPage, seed, count, progress) {
   const inOrder = (one, other) => compare(keys[one], keys[other]) || compare(all[one], all[other]);
   const order = all.map((_, at) => at).sort(inOrder);
   const wrong = order.findIndex((drawn, at) => drawn !== at);
-  if (wrong >= 0) throw new Mismatch("the seed gives it to another entrant.", wrong + 1);
+  if (wrong >= 0) throw new Mismatch("the seed assigns it to another entrant.", wrong + 1);
   return all;
 }
 
-// What must hold of somebody's receipt: its leaf, its signature if this browser can tell, and the chain as it saw it.
+// Verifies a receipt's leaf and, if this browser supports Ed25519, its signature; returns what `verify` needs to check the rest.
 export async function readReceipt(receipt, proof) {
-  if (receipt === null || typeof receipt !== "object" || !receipt.as_of) throw new Mismatch("This file is no receipt.");
-  if (receipt.event !== proof.event) throw new Mismatch("This receipt is of another event.");
+  if (receipt === null || typeof receipt !== "object" || !receipt.as_of) throw new Mismatch("This file is not a receipt.");
+  if (receipt.event !== proof.event) throw new Mismatch("This receipt is for another event.");
   const key = proof.keys.find((known) => known.key_id === receipt.key_id);
   if (!key) throw new Mismatch("This receipt is signed with a key that is not published.");
   const { signature, ...signed } = receipt;
@@ -150,37 +150,37 @@ export async function readReceipt(receipt, proof) {
     const imported = await crypto.subtle.importKey("raw", bytesOf(key.public, "The key", 32), "Ed25519", false, ["verify"]);
     isSigned = await crypto.subtle.verify("Ed25519", imported, bytesOf(signature, "The signature", 64), text.encode(canonical(signed)));
   } catch (error) {
-    if (error instanceof Mismatch) throw error; // Else this browser knows no Ed25519, and we say so.
+    if (error instanceof Mismatch) throw error; // Otherwise this browser does not support Ed25519; the result says so.
   }
-  if (isSigned === false) throw new Mismatch("This receipt’s signature does not hold: it was changed, or never issued.");
+  if (isSigned === false) throw new Mismatch("This receipt’s signature is invalid: the receipt was changed or never issued.");
   const entry = bytesOf(String(receipt.entry).replaceAll("-", ""), "The receipt’s entry", 16);
   if (hexOf(await sha256(entry, bytesOf(receipt.nonce, "The receipt’s nonce"))) !== receipt.leaf) {
-    throw new Mismatch("This receipt’s leaf is not that of its entry.");
+    throw new Mismatch("This receipt’s leaf does not match its entry.");
   }
-  if (receipt.commitment && receipt.commitment !== proof.draw?.commitment) throw new Mismatch("This receipt names another promise.");
+  if (receipt.commitment && receipt.commitment !== proof.draw?.commitment) throw new Mismatch("This receipt names a different commitment.");
   return { leaf: receipt.leaf, number: receipt.number, nextNumber: receipt.as_of.next_number, chain: receipt.as_of.chain_head, isSigned };
 }
 
-// Returns what was verified; throws a Mismatch that names the first thing that does not agree.
+// Returns what was verified; throws a Mismatch for the first item that does not match.
 export async function verify(proof, fetchPage, { progress = async () => {}, watch = null } = {}) {
-  if (proof?.format !== FORMAT) throw new Mismatch("The data is of a form that this page does not know.");
+  if (proof?.format !== FORMAT) throw new Mismatch("This page does not support the data’s format.");
   const room = proof.room ?? {};
   const nextNumber = whole(room.next_number, "The next number", 1);
   const lobby = whole(room.lobby_count, "The lobby");
   const { draw } = proof;
   const seen = { lobby, drawn: 0, firstCome: nextNumber - 1 - lobby, isOperatorProof: null, stage: "none", chain: room.chain_head, watched: null };
   const step = (number) => progress(Math.min(1, number / nextNumber));
-  const look = (number, leaf) => {
+  const compareWatched = (number, leaf) => {
     if (watch && hexOf(leaf) === watch.leaf) seen.watched = number;
   };
-  if (!draw && lobby) throw new Mismatch("There is a lobby, but no draw.");
+  if (!draw && lobby) throw new Mismatch("The line has a lobby but no draw.");
   if (draw) {
-    if (hexOf(await sha256(text.encode(draw.statement))) !== draw.commitment) throw new Mismatch("The promise is not that of the statement.");
+    if (hexOf(await sha256(text.encode(draw.statement))) !== draw.commitment) throw new Mismatch("The commitment does not match the statement.");
     const statement = JSON.parse(draw.statement);
-    if (statement.event !== proof.event) throw new Mismatch("The statement is of another event.");
-    if (Date.parse(statement.reveal_by) !== Date.parse(draw.reveal_by)) throw new Mismatch("The deadline for the reveal is not the promised one.");
+    if (statement.event !== proof.event) throw new Mismatch("The statement is for another event.");
+    if (Date.parse(statement.reveal_by) !== Date.parse(draw.reveal_by)) throw new Mismatch("The reveal deadline does not match the statement.");
     seen.stage = draw.frozen_at ? "closed" : "open";
-    if (draw.frozen_at && draw.entrants_count !== lobby) throw new Mismatch("The draw counts other entrants than the room.");
+    if (draw.frozen_at && draw.entrants_count !== lobby) throw new Mismatch("The draw and the waiting room disagree on the number of entrants.");
     if (draw.digest && !draw.drawn_at) {
       const entrants = [];
       for await (const leaf of items(proof, "entrants", fetchPage, lobby)) entrants.push(bytesOf(leaf, "An entrant", 32));
@@ -193,11 +193,11 @@ export async function verify(proof, fetchPage, { progress = async () => {}, watc
       seen.isOperatorProof = draw.is_operator_proof;
       seen.stage = "revealed";
       if (draw.drawn_at) {
-        (await checkDrawn(proof, fetchPage, seed, lobby, step)).forEach((leaf, at) => look(at + 1, leaf));
+        (await checkDrawn(proof, fetchPage, seed, lobby, step)).forEach((leaf, at) => compareWatched(at + 1, leaf));
         seen.drawn = lobby;
         seen.stage = "drawn";
       }
-    } else if (draw.drawn_at) throw new Mismatch("Numbers were drawn, but the secret is not revealed.");
+    } else if (draw.drawn_at) throw new Mismatch("Numbers were drawn but the secret is not revealed.");
   }
   let chain = null;
   const checkWatched = (number) => {
@@ -208,25 +208,25 @@ export async function verify(proof, fetchPage, { progress = async () => {}, watc
   const size = new DataView(new ArrayBuffer(8));
   checkWatched(lobby + 1);
   for await (const [number, leaf] of leaves(proof, fetchPage, lobby + 1, nextNumber - 1, step)) {
-    look(number, leaf);
+    compareWatched(number, leaf);
     chain ??= await sha256(text.encode(`fairgate queue ${proof.event}`));
     size.setBigUint64(0, BigInt(number));
     chain = await sha256(chain, new Uint8Array(size.buffer), leaf);
     checkWatched(number + 1);
   }
   if ((chain ? hexOf(chain) : "") !== room.chain_head) {
-    throw new Mismatch(`The chain over the numbers ${lobby + 1} to ${nextNumber - 1} does not end where it should: one of them was changed.`);
+    throw new Mismatch(`The chain of numbers ${lobby + 1} to ${nextNumber - 1} does not have the published end: one of them was changed.`);
   }
   seen.marked = 0;
   for await (const item of items(proof, "marked", fetchPage)) {
-    if (!MARKS.includes(item?.by)) throw new Mismatch("marked by nobody who can.", whole(item?.number, "A marked number", 1));
+    if (!MARKS.includes(item?.by)) throw new Mismatch("marked by an unknown authority.", whole(item?.number, "A marked number", 1));
     seen.marked += 1;
   }
   if (watch) {
-    if (watch.nextNumber > nextNumber) throw new Mismatch("The receipt saw more numbers than are published.");
-    if (watch.number !== null && seen.watched !== watch.number) throw new Mismatch("the receipt’s place is not there.", watch.number);
+    if (watch.nextNumber > nextNumber) throw new Mismatch("The receipt covers more numbers than are published.");
+    if (watch.number !== null && seen.watched !== watch.number) throw new Mismatch("the receipt’s entry does not have this number.", watch.number);
     if (watch.number === null && ((seen.stage === "drawn" && seen.watched === null) || seen.isEntrant === false)) {
-      throw new Mismatch("The receipt’s place is not among the lobby’s entrants.");
+      throw new Mismatch("The receipt’s entry is not among the lobby’s entrants.");
     }
   }
   return seen;

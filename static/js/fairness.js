@@ -1,45 +1,45 @@
-// The fairness page checks the line by itself: fetches the public data, recomputes it, and says in words what came out.
+// The fairness page's verifier: fetches the public data, recomputes it and reports the result.
 
 import { Mismatch, readReceipt, verify } from "./fairness-proof.js";
 
 const check = document.querySelector("[data-fair]");
 const part = (name) => check.querySelector(`[data-fair-${name}]`);
 const figure = (number) => number.toLocaleString("en-US");
-let isUnderWay = false;
+let isRunning = false;
 
-async function get(address) {
-  // Asked again each time, and answered by the ETag alone where nothing changed: a check of what was is none of what is.
-  const answer = await fetch(address, { headers: { Accept: "application/json" }, credentials: "omit", cache: "no-cache" });
-  if (!answer.ok) throw new Error(`The data cannot be fetched now (${answer.status}). Try again in a moment.`);
-  return answer.json();
+async function get(url) {
+  // Revalidate with the ETag on every run, so that the check covers the current data.
+  const response = await fetch(url, { headers: { Accept: "application/json" }, credentials: "omit", cache: "no-cache" });
+  if (!response.ok) throw new Error(`The data could not be loaded (error ${response.status}). Try again in a moment.`);
+  return response.json();
 }
 
 const fetchPage = (name, after) => get(`${check.dataset.proofUrl}?part=${name}&after=${after}`);
 
 async function progress(share) {
   part("progress").value = share;
-  await new Promise((next) => setTimeout(next)); // The page stays alive meanwhile.
+  await new Promise((next) => setTimeout(next)); // Keeps the page responsive.
 }
 
-function words(seen, receipt) {
-  const said = [];
-  if (seen.stage === "open") said.push(`The lobby is open with ${figure(seen.lobby)} in it. The promise is that of the published statement.`);
-  if (seen.stage === "closed") said.push(`The lobby has closed with ${figure(seen.lobby)} in it; the fingerprint over them is still to come.`);
-  if (seen.stage === "counted") said.push(`All ${figure(seen.lobby)} entrants are those of the published fingerprint. The secret is still to come.`);
-  if (seen.stage === "revealed") said.push("Secret and seed are as promised. The numbers are still to be drawn.");
-  if (seen.stage === "drawn") said.push(`Numbers 1 to ${figure(seen.drawn)}: each stands exactly where the draw put it.`);
-  if (seen.firstCome) said.push(`Numbers ${figure(seen.lobby + 1)} to ${figure(seen.lobby + seen.firstCome)}: none is missing, and the chain over them ends where it should.`);
-  if (!said.length) said.push("Nobody has a number yet, and the data says so.");
-  if (seen.marked) said.push(seen.marked === 1 ? "One was let through ahead of its turn, and is marked so." : `${figure(seen.marked)} were let through ahead of their turn, and are marked so.`);
+function describe(seen, receipt) {
+  const lines = [];
+  if (seen.stage === "open") lines.push(`The lobby is open with ${figure(seen.lobby)} in it. The commitment matches the published statement.`);
+  if (seen.stage === "closed") lines.push(`The lobby has closed with ${figure(seen.lobby)} in it. Their fingerprint is not published yet.`);
+  if (seen.stage === "counted") lines.push(`All ${figure(seen.lobby)} entrants match the published fingerprint. The secret is not revealed yet.`);
+  if (seen.stage === "revealed") lines.push("The secret and the seed match the commitment. The numbers are not drawn yet.");
+  if (seen.stage === "drawn") lines.push(`Numbers 1 to ${figure(seen.drawn)}: each has exactly the position that was drawn.`);
+  if (seen.firstCome) lines.push(`Numbers ${figure(seen.lobby + 1)} to ${figure(seen.lobby + seen.firstCome)}: none is missing, and their chain matches the published end.`);
+  if (!lines.length) lines.push("No one has a number yet, and the data agrees.");
+  if (seen.marked) lines.push(seen.marked === 1 ? "One number was admitted ahead of its turn and is marked as such." : `${figure(seen.marked)} numbers were admitted ahead of their turn and are marked as such.`);
   if (seen.stage !== "none" || seen.firstCome) {
-    said.push(seen.isOperatorProof ? "An outside beacon was mixed in: compare its value with its publisher’s record." : "This is consistent, not operator-proof.");
+    lines.push(seen.isOperatorProof ? "An outside beacon was used: compare its value with its publisher’s record." : "This is consistent, not operator-proof.");
   }
   if (receipt) {
-    const place = seen.watched === null ? "its place is kept for the draw" : `its place is number ${figure(seen.watched)}`;
-    const signature = receipt.isSigned ? "The signature holds" : "This browser cannot check the signature (the command can); all else holds";
-    said.unshift(`Your receipt: ${place}, and nothing before it was changed since. ${signature}.`);
+    const position = seen.watched === null ? "your entry is in the draw" : `your number is ${figure(seen.watched)}`;
+    const signature = receipt.isSigned ? "The signature is valid" : "This browser cannot verify the signature (the command can); everything else is valid";
+    lines.unshift(`Your receipt: ${position}, and nothing before it has changed since. ${signature}.`);
   }
-  return said;
+  return lines;
 }
 
 function show(kind, title, lines) {
@@ -60,12 +60,12 @@ function show(kind, title, lines) {
 }
 
 async function run(receiptFile = null) {
-  if (isUnderWay) return;
-  isUnderWay = true;
+  if (isRunning) return;
+  isRunning = true;
   part("go").disabled = true;
   part("result").hidden = true;
   part("progress").hidden = false;
-  part("says").textContent = "Checking.";
+  part("says").textContent = "Verifying.";
   try {
     await progress(0);
     const proof = await get(check.dataset.proofUrl);
@@ -75,24 +75,24 @@ async function run(receiptFile = null) {
       try {
         read = JSON.parse(await receiptFile.text());
       } catch {
-        throw new Mismatch("This file is no receipt.");
+        throw new Mismatch("This file is not a receipt.");
       }
       receipt = await readReceipt(read, proof);
     }
     const seen = await verify(proof, fetchPage, { progress, watch: receipt });
-    show("good", "Everything agrees.", words(seen, receipt));
+    show("good", "Everything matches.", describe(seen, receipt));
   } catch (error) {
-    if (error instanceof Mismatch) show("wrong", receiptFile ? "This does not agree with your receipt." : "This does not agree.", [error.message]);
-    else show("unknown", "The check did not come to an end.", [error instanceof TypeError ? "The data cannot be fetched or read now. Try again in a moment." : error.message]);
+    if (error instanceof Mismatch) show("wrong", receiptFile ? "The line does not match your receipt." : "The line does not match its public data.", [error.message]);
+    else show("unknown", "The check could not be completed.", [error instanceof TypeError ? "The data could not be loaded. Try again in a moment." : error.message]);
   } finally {
     part("progress").hidden = true;
     part("go").disabled = false;
-    isUnderWay = false;
+    isRunning = false;
   }
 }
 
 part("live").hidden = false;
-part("static").textContent = "Or by command, on a machine with Fairgate on it, which need not be ours:";
+part("static").textContent = "Or with this command, on any machine with Fairgate installed:";
 if (globalThis.crypto?.subtle) {
   part("go").addEventListener("click", () => run());
   part("receipt").addEventListener("change", (event) => {
@@ -103,5 +103,5 @@ if (globalThis.crypto?.subtle) {
 } else {
   part("go").disabled = true;
   part("receipt").disabled = true;
-  show("unknown", "Not in this browser.", ["Browsers compute fingerprints only on pages that come by https. The command below does the same anywhere."]);
+  show("unknown", "Not available in this browser.", ["Browsers can verify the line only over HTTPS. The command below works anywhere."]);
 }

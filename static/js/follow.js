@@ -1,78 +1,78 @@
-// A page that follows what it shows: it looks again by itself, and puts in what changed.
+// Keeps an order or reservation page up to date: refetches it and replaces the part that changed.
 //
-// [data-follow=WORD]         what it shows, in one word: another word in the fresh page is news
-//   data-follow-open         it is looked at again while this is there
-//   data-follow-ms=N         how often at first; the longer nothing happens, the less often
-//   data-follow-reload       the whole page is loaded again when there is news
-//   data-follow-known=WORDS  how the order or the reservation stands, as the page's stream tells it (live.js): other
-//                            words are a reason to look at once; while they come the page looks by itself but seldom
-// [data-follow-says]         takes the news for those who listen
-// [data-follow-trouble]      shown while the network is away: nothing is lost by that
+// [data-follow=WORD]         the state shown; a refetched page with another word has changed
+//   data-follow-open         refetch while this attribute is present
+//   data-follow-ms=N         the first interval; it grows while nothing changes
+//   data-follow-reload       reload the whole page when it has changed
+//   data-follow-known=WORDS  the order's or reservation's state in the format of the stream's events (live.js): an event
+//                            with another state triggers a refetch; while the stream is connected, polling is rare
+// [data-follow-says]         the live region for screen readers
+// [data-follow-trouble]      shown while the network is down
 
-import { heardElsewhere, isHeard, on, stopListening } from "./live.js";
+import { disconnect, isConnected, markFresh, on } from "./live.js";
 
 const FIRST_MS = 1500;
 const SLOWEST_MS = 6000;
-const TROUBLED_MS = 15_000;
+const FAILED_MS_MAX = 15_000;
 const HIDDEN_MS = 20_000;
-const ANSWER_MS = 8000;
-const QUIET_MS = 25_000;
-const TROUBLES_SHOWN_FROM = 2;
+const TIMEOUT_MS = 8000;
+const STREAMING_MS = 25_000;
+const FAILURES_SHOWN_FROM = 2;
 const voice = document.querySelector("[data-follow-says]");
 const trouble = document.querySelector("[data-follow-trouble]");
 let wait = FIRST_MS;
-let troubles = 0;
+let failures = 0;
 let timer;
-let looking = false;
-let lookAgain = false;
+let isFetching = false;
+let fetchAgain = false;
 
-async function look() {
+async function refetch() {
   const shown = document.querySelector("[data-follow]");
-  if (!shown || !("followOpen" in shown.dataset) || looking) return;
-  looking = true;
-  let asked = 0;
+  if (!shown || !("followOpen" in shown.dataset) || isFetching) return;
+  isFetching = true;
+  let retryAfter = 0;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
-    asked = Number(answer.headers.get("Retry-After")) * 1000 || 0;
-    if (!answer.ok) throw new Error(String(answer.status));
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+    retryAfter = Number(response.headers.get("Retry-After")) * 1000 || 0;
+    if (!response.ok) throw new Error(String(response.status));
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const fresh = page.querySelector("[data-follow]");
-    if (!fresh) throw new Error("the page is not the one it was");
-    isWell();
-    heardElsewhere();
+    if (!fresh) throw new Error("the response is another page");
+    recover();
+    markFresh();
     if (fresh.dataset.follow === shown.dataset.follow) wait = Math.min(wait * 1.15, SLOWEST_MS);
     else if ("followReload" in shown.dataset) return location.reload();
-    else takeIn(shown, fresh, page.title);
+    else replace(shown, fresh, page.title);
   } catch {
-    // What it shows goes on without us; only the looking slows down.
-    wait = Math.min(Math.max(wait, FIRST_MS) * 2, TROUBLED_MS);
-    troubles += 1;
-    if (trouble && troubles >= TROUBLES_SHOWN_FROM) trouble.hidden = false;
+    // The order or reservation continues on the server; back off.
+    wait = Math.min(Math.max(wait, FIRST_MS) * 2, FAILED_MS_MAX);
+    failures += 1;
+    if (trouble && failures >= FAILURES_SHOWN_FROM) trouble.hidden = false;
   } finally {
-    looking = false;
+    isFetching = false;
   }
-  if (lookAgain) return soon();
-  again(Math.max(wait, asked));
+  if (fetchAgain) return refetchNow();
+  schedule(Math.max(wait, retryAfter));
 }
 
-function isWell() {
-  if (troubles >= TROUBLES_SHOWN_FROM && voice) voice.textContent = "Connected again.";
-  if (troubles) wait = firstWait();
-  troubles = 0;
+function recover() {
+  if (failures >= FAILURES_SHOWN_FROM && voice) voice.textContent = "Connected again.";
+  if (failures) wait = firstWait();
+  failures = 0;
   if (trouble) trouble.hidden = true;
 }
 
-function takeIn(shown, fresh, title) {
-  const held = shown.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+function replace(shown, fresh, title) {
+  const focusedHref = shown.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   const before = shown.querySelector("h1")?.textContent;
   shown.replaceWith(fresh);
   document.title = title;
   wait = firstWait();
-  if (!("followOpen" in fresh.dataset)) stopListening();
+  if (!("followOpen" in fresh.dataset)) disconnect();
   const heading = fresh.querySelector("h1");
   if (voice && heading && heading.textContent !== before) voice.textContent = heading.textContent;
-  // Who stood on a link with the keyboard stands on it still, or at the top of the news.
-  if (held !== null) ([...fresh.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === held) ?? focusable(heading))?.focus();
+  // Keep the keyboard focus on the same link, else move it to the new heading.
+  if (focusedHref !== null) ([...fresh.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === focusedHref) ?? focusable(heading))?.focus();
   fresh.dispatchEvent(new CustomEvent("follow:news", { bubbles: true }));
 }
 
@@ -85,38 +85,38 @@ function firstWait() {
   return Number(document.querySelector("[data-follow]")?.dataset.followMs) || FIRST_MS;
 }
 
-function again(ms) {
+function schedule(ms) {
   clearTimeout(timer);
-  const pause = document.hidden ? Math.max(ms, HIDDEN_MS) : isHeard() ? Math.max(ms, QUIET_MS) : ms;
-  timer = setTimeout(look, pause * (0.9 + Math.random() * 0.2));
+  const delay = document.hidden ? Math.max(ms, HIDDEN_MS) : isConnected() ? Math.max(ms, STREAMING_MS) : ms;
+  timer = setTimeout(refetch, delay * (0.9 + Math.random() * 0.2));
 }
 
-function atOnce() {
+function onReturn() {
   if (document.hidden) return;
   wait = firstWait();
   clearTimeout(timer);
-  look();
+  refetch();
 }
 
-// The stream has told of something that the page does not show. What is told while a look is under way may have happened
-// after it was answered.
-function heard(words) {
+// Handles a state from the stream that the page may not show yet. An event that arrives during a refetch may have happened
+// after its response was rendered, so another refetch follows.
+function onState(state) {
   const shown = document.querySelector("[data-follow]");
-  if (!shown || words === shown.dataset.followKnown) return;
-  if (looking) lookAgain = true;
-  else soon();
+  if (!shown || state === shown.dataset.followKnown) return;
+  if (isFetching) fetchAgain = true;
+  else refetchNow();
 }
 
-function soon() {
-  lookAgain = false;
+function refetchNow() {
+  fetchAgain = false;
   clearTimeout(timer);
-  look();
+  refetch();
 }
 
-on("order", (order) => heard([order.status, order.payment_state, order.attempt, order.refunded_minor, order.action ?? ""].join(" ")));
-on("reservation", (reservation) => heard(reservation.status));
-document.addEventListener("live:connection", () => again(wait));
-addEventListener("online", atOnce);
-document.addEventListener("visibilitychange", atOnce);
+on("order", (order) => onState([order.status, order.payment_state, order.attempt, order.refunded_minor, order.action ?? ""].join(" ")));
+on("reservation", (reservation) => onState(reservation.status));
+document.addEventListener("live:connection", () => schedule(wait));
+addEventListener("online", onReturn);
+document.addEventListener("visibilitychange", onReturn);
 wait = firstWait();
-again(wait);
+schedule(wait);

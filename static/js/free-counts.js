@@ -1,7 +1,7 @@
-// How much is free in each section, beside its name, as the stream tells it (live.js).
+// Updates the number of tickets left beside each section's name from the stream (live.js).
 //
-// [data-free=SECTION]        takes "12 free", or the words in data-free-none
-//   data-free-own=N          so many are held by this visitor, who may have them in exchange
+// [data-free=SECTION]        shows "12 left", or the text in data-free-none
+//   data-free-own=N          how many this visitor holds and may exchange; they count as left
 
 import { on } from "./live.js";
 
@@ -9,9 +9,9 @@ on("sections", ({ sections }) => {
   for (const { section_id: id, available_seats: available } of sections) {
     for (const face of document.querySelectorAll(`[data-free="${CSS.escape(id)}"]`)) {
       const left = available + Number(face.dataset.freeOwn || 0);
-      face.textContent = left ? `${left.toLocaleString("en-US")} free` : face.dataset.freeNone;
+      face.textContent = left ? `${left.toLocaleString("en-US")} left` : face.dataset.freeNone;
       const choice = face.closest("label")?.querySelector("input[type=radio][data-free-choice]");
-      // What is chosen stays so: the house says what is left when it is asked.
+      // A checked option stays enabled: the server decides when the form is sent.
       if (choice) choice.disabled = left === 0 && !choice.checked;
     }
   }

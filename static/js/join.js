@@ -1,5 +1,5 @@
-// One place per browser: every tab sends the same random id with the form that joins the line. Whoever knows it has the
-// place, so it is kept in this browser and sent nowhere else.
+// One place in line per browser: every tab sends the same random id with the form that joins the line. The id grants
+// access to the place, so it stays in this browser and is sent nowhere else.
 const KEY = "fairgate-visitor";
 const FIT = /^[A-Za-z0-9_-]{8,64}$/;
 
@@ -8,17 +8,17 @@ function newId() {
   return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_");
 }
 
-// Read again after writing: of two tabs that open at once, both take what stands there last.
+// Read back after writing, so that two tabs that open at once agree on the last value written.
 function visitorId() {
   try {
     if (!FIT.test(localStorage.getItem(KEY) ?? "")) localStorage.setItem(KEY, newId());
     return localStorage.getItem(KEY);
   } catch {
-    return null; // A browser that keeps nothing: the server's cookie does it, or nothing can.
+    return null; // No local storage: the server's cookie identifies the browser instead.
   }
 }
 
-visitorId(); // When the page opens, so that it stands for all tabs long before anybody clicks.
+visitorId(); // Create it when the page opens, so that all tabs share it before any form is submitted.
 for (const form of document.querySelectorAll("form[data-join]")) {
   const field = document.createElement("input");
   field.type = "hidden";

@@ -1,5 +1,5 @@
-// Says that somebody else was quicker, where the finger is, and offers the nearest seats instead: one press takes them.
-// In [data-just-gone]; an offer stands until it is taken, put away, or overtaken.
+// Reports in [data-just-gone] that another buyer took selected seats, and offers the nearest similar seats instead. The
+// offer stays until it is accepted, closed or out of date.
 
 const SHOWN_MS = 10_000;
 
@@ -13,17 +13,17 @@ export class JustGone {
     return this.region.childElementCount > 0;
   }
 
-  // `gone` and `instead` in words; without `instead` nothing like it is free.
+  // `gone` and `instead` name the lost and the offered seats; `none` is shown if `instead` is empty.
   show(gone, instead, none) {
     const hadFocus = this.region.contains(document.activeElement);
     const text = document.createElement("p");
-    const strong = Object.assign(document.createElement("strong"), { textContent: "Just gone:" });
+    const strong = Object.assign(document.createElement("strong"), { textContent: "Just taken:" });
     text.append(strong, ` ${gone}. ${instead ? "" : none}`);
     const close = Object.assign(document.createElement("button"), { type: "button", className: "gone__close", textContent: "Close" });
     close.addEventListener("click", () => this.clear());
     this.region.replaceChildren(text);
     if (instead) {
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "button gone__take", textContent: `Take ${instead} instead` });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "button gone__take", textContent: `Select ${instead} instead` });
       button.addEventListener("click", () => {
         this.clear();
         this.take();

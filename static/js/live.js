@@ -1,354 +1,355 @@
-// What changes, heard by one stream for the whole page while somebody looks at it, and told to its parts. Only ever
-// imported: a second copy of this module would be a second stream.
+// The live connection of a page: one event stream, open while the page is visible, whose events are dispatched on the
+// document. Import it only: a second copy of this module would open a second stream.
 //
-// [data-live=URL]            where the stream is
-//   data-live-poll           without a stream the same is asked for every few seconds; else the page's parts ask for
-//                            themselves, and the state says data-live-else
-//   data-live-order=ID, data-live-reservation=ID    its owner hears of these
-// [data-live-state]          says how fresh the page is
+// [data-live=URL]            the stream's URL
+//   data-live-poll           without a stream, poll the same URL every few seconds; if absent, other modules poll for
+//                            themselves and the status shows data-live-else
+//   data-live-order=ID, data-live-reservation=ID    also subscribe to these, as their owner
+// [data-live-state]          shows how fresh the page is
 //
-// Tells on the document: live:sections, live:queue, live:seats, live:reservation, live:order, live:announcement with
-// what came as detail; live:connection {way} when that changes: "stream", "poll" or "" (nothing is heard);
-// live:refused {status, type} when what is personal is not, or no longer, for this visitor.
+// Dispatches live:sections, live:queue, live:seats, live:reservation, live:order and live:announcement with the event's
+// data as detail; live:connection {way} when the connection changes: "stream", "poll" or "" (none);
+// live:refused {status, type} when this visitor may not, or no longer, subscribe to personal data.
 //
-// Read by fetch and not by EventSource: that one hides the heartbeats, so it cannot tell a quiet house from a dead line,
-// and the status, so it cannot tell a house that is full from somebody who may not listen.
+// Uses fetch, not EventSource: EventSource hides heartbeats, so a quiet stream would look like a dead connection, and
+// hides the response status, so an overloaded server would look like a refusal.
 
-const FIRST_MS_MAX = 8_000; // Something is told at once; who hears nothing sits behind a proxy that gathers it.
-const SILENT_MS_MAX = 40_000; // The heart beats every 15 seconds.
-const BACK_MS = 2_500; // After a line that broke without a word, each at another moment.
-const GRACE_MS = 6_000; // So long a line may be away before anybody says so.
-const HIDDEN_MS = 30_000; // A browser has six connections to a house, and who looks elsewhere needs none of them.
-const AWAY_MS_MIN = 2_000;
-const AWAY_MS_MAX = 30_000;
+const FIRST_MS_MAX = 8_000; // The server sends an event at once; if none arrives, a proxy is buffering the stream.
+const SILENT_MS_MAX = 40_000; // The server sends a heartbeat every 15 seconds.
+const RECONNECT_MS = 2_500; // Mean random delay after a connection breaks without a retry time.
+const GRACE_MS = 6_000; // How long the connection may be lost before the page reports it.
+const HIDDEN_MS = 30_000; // A browser allows six connections per host (HTTP/1.1); a hidden page should not use one.
+const OFFLINE_MS_MIN = 2_000;
+const OFFLINE_MS_MAX = 30_000;
 const POLL_MS = 4_000;
 const POLL_MS_MAX = 60_000;
-const STREAM_AGAIN_MS = 30_000;
-const STREAM_AGAIN_MS_MAX = 300_000;
-const ANSWER_MS_MAX = 15_000;
+const STREAM_RETRY_MS = 30_000;
+const STREAM_RETRY_MS_MAX = 300_000;
+const TIMEOUT_MS = 15_000;
 
-const home = document.querySelector("[data-live]");
-const faces = document.querySelectorAll("[data-live-state]");
+const root = document.querySelector("[data-live]");
+const indicators = document.querySelectorAll("[data-live-state]");
 const latest = new Map();
 let sections = [];
-let isPersonal = true; // Until the house says that it is not for us.
-let round = 0; // Each new beginning ends what the one before still waits for.
-let line = null; // Ends the request that is under way.
+let isPersonal = true; // Until the server refuses the personal subscriptions.
+let generation = 0; // Each new connection invalidates what earlier ones still await.
+let request = null; // The AbortController of the current request.
 let lastId = "";
 let way = "";
-let isCountedForAll = true;
-let heardAt = 0;
+let isStreamLive = true; // False while the server reports that its updates are late.
+let freshAt = 0;
 let lostAt = 0;
-let grace = 0;
-let hiding = 0;
-let wasAway = false;
+let graceTimer = 0;
+let hideTimer = 0;
+let wasOffline = false;
 let isRunning = false;
 let hasTried = false;
 
-export const isHeard = () => way !== "";
+export const isConnected = () => way !== "";
 export const isStreaming = () => way === "stream";
 
-// Calls `act` with everything of this kind from now on, and with what was told of it last.
-export function on(kind, act) {
-  document.addEventListener(`live:${kind}`, (event) => act(event.detail));
-  if (latest.has(kind)) act(latest.get(kind));
+// Calls `handler` with every later event of this kind, and at once with the latest one received.
+export function on(kind, handler) {
+  document.addEventListener(`live:${kind}`, (event) => handler(event.detail));
+  if (latest.has(kind)) handler(latest.get(kind));
 }
 
-// The seats of these sections are wanted, four at most: each is told whole at first. The stream begins anew.
+// Subscribes to the seats of these sections, four at most. Restarts the stream, which sends each section in full first.
 export function watchSections(wanted) {
   if (wanted.join("\n") === sections.join("\n") && isPersonal) return;
   sections = wanted;
   isPersonal = true;
-  if (home?.dataset.live && !document.hidden) begin();
+  if (root?.dataset.live && !document.hidden) connect();
 }
 
-// A part of the page has asked for itself, and was answered.
-export function heardElsewhere() {
-  heardAt = Date.now();
+// Records that another module has fetched fresh data by itself.
+export function markFresh() {
+  freshAt = Date.now();
   show();
 }
 
-// Nothing more is to come for this page.
-export function stopListening() {
-  if (!home) return;
-  home.removeAttribute("data-live");
-  end();
-  faces.forEach((face) => (face.hidden = true));
+// Closes the connection for good: nothing on this page changes any more.
+export function disconnect() {
+  if (!root) return;
+  root.removeAttribute("data-live");
+  close();
+  indicators.forEach((indicator) => (indicator.hidden = true));
 }
 
-function tell(kind, detail) {
+function dispatch(kind, detail) {
   document.dispatchEvent(new CustomEvent(`live:${kind}`, { detail }));
 }
 
-function address() {
-  const url = new URL(home.dataset.live, location.href);
+function streamUrl() {
+  const url = new URL(root.dataset.live, location.href);
   if (isPersonal) {
     sections.forEach((section) => url.searchParams.append("section", section));
     for (const thing of ["order", "reservation"]) {
-      const id = home.dataset[`live${thing[0].toUpperCase()}${thing.slice(1)}`];
+      const id = root.dataset[`live${thing[0].toUpperCase()}${thing.slice(1)}`];
       if (id) url.searchParams.set(thing, id);
     }
   }
   return url;
 }
 
-const asksForPersonal = () => isPersonal && [...address().searchParams].length > 0;
+const isSubscribedToPersonal = () => isPersonal && [...streamUrl().searchParams].length > 0;
 
 // ---- how fresh the page is
 
 const WORDS = { stream: "Live", poll: "Updating every few seconds" };
 const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
-// Pages on which something is at stake say by themselves what a lost line means there.
-const isSaidElsewhere = document.querySelector("[data-line-trouble], [data-follow-says]") !== null;
+// The waiting room and the order and reservation pages report a lost connection in their own words.
+const isReportedElsewhere = document.querySelector("[data-line-trouble], [data-follow-says]") !== null;
 const voice = document.createElement("p");
 voice.className = "visually-hidden";
 voice.setAttribute("role", "status");
 
 function show() {
-  const isAway = way === "" && lostAt > heardAt;
+  const isOffline = way === "" && lostAt > freshAt;
   let kind = way || "else";
-  let words = WORDS[way] ?? home.dataset.liveElse ?? "";
-  if (way === "stream" && !isCountedForAll) [kind, words] = ["poll", WORDS.poll];
-  if (isAway) {
+  let words = WORDS[way] ?? root.dataset.liveElse ?? "";
+  if (way === "stream" && !isStreamLive) [kind, words] = ["poll", WORDS.poll];
+  if (isOffline) {
     kind = "away";
-    words = heardAt ? `No connection, what you see is from ${clock(heardAt)}` : "No connection just now";
-  } else if (way === "" && !hasTried) return; // It has only just begun.
-  for (const face of faces) {
-    if (face.textContent === words) continue;
-    face.textContent = words;
-    face.dataset.liveState = kind;
+    words = freshAt ? `No connection, last updated ${clock(freshAt)}` : "No connection";
+  } else if (way === "" && !hasTried) return; // Still connecting for the first time.
+  for (const indicator of indicators) {
+    if (indicator.textContent === words) continue;
+    indicator.textContent = words;
+    indicator.dataset.liveState = kind;
   }
-  if (isAway === wasAway) return;
-  wasAway = isAway;
-  if (isSaidElsewhere || faces.length === 0) return;
-  voice.textContent = isAway ? `${words}.` : "Connected again.";
+  if (isOffline === wasOffline) return;
+  wasOffline = isOffline;
+  if (isReportedElsewhere || indicators.length === 0) return;
+  voice.textContent = isOffline ? `${words}.` : "Connected again.";
 }
 
-function turnTo(next) {
-  clearTimeout(grace);
-  grace = 0;
+function setWay(next) {
+  clearTimeout(graceTimer);
+  graceTimer = 0;
   if (next !== way) {
     way = next;
-    tell("connection", { way });
+    dispatch("connection", { way });
   }
   show();
 }
 
-// The line is away; nobody needs to know unless it stays away.
+// The connection is lost; report it only if it stays lost.
 function lose() {
-  if (way !== "" && !grace) grace = setTimeout(() => turnTo(""), GRACE_MS);
+  if (way !== "" && !graceTimer) graceTimer = setTimeout(() => setWay(""), GRACE_MS);
 }
 
-function noConnection() {
+function goOffline() {
   lostAt = Date.now();
   hasTried = true;
-  if (way === "" || !navigator.onLine) turnTo("");
+  if (way === "" || !navigator.onLine) setWay("");
   else lose();
 }
 
-// ---- what is heard
+// ---- received events
 
-function take({ event, id, data }) {
+function handle({ event, id, data }) {
   if (id) lastId = id;
-  if (event === "state") isCountedForAll = data.live !== false;
+  if (event === "state") isStreamLive = data.live !== false;
   else if (event !== "bye") {
     latest.set(event, data);
-    tell(event, data);
+    dispatch(event, data);
   }
 }
 
-function read(block) {
-  const found = { event: "message", id: "", text: [], retry: 0 };
+function parse(block) {
+  const frame = { event: "message", id: "", text: [], retry: 0 };
   for (const row of block.split("\n")) {
     const [, name, value] = /^(\w+): ?(.*)$/.exec(row) ?? [];
-    if (name === "data") found.text.push(value);
-    else if (name === "retry") found.retry = Number(value) || 0;
-    else if (name) found[name] = value;
+    if (name === "data") frame.text.push(value);
+    else if (name === "retry") frame.retry = Number(value) || 0;
+    else if (name) frame[name] = value;
   }
-  return found;
+  return frame;
 }
 
-const pause = (ms) => new Promise((go) => setTimeout(go, ms));
-const spread = (ms) => ms * (0.8 + 0.4 * Math.random());
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const jitter = (ms) => ms * (0.8 + 0.4 * Math.random());
 
 class Refused extends Error {
-  constructor(answer, problem) {
-    super(String(answer.status));
-    this.status = answer.status;
+  constructor(response, problem) {
+    super(String(response.status));
+    this.status = response.status;
     this.type = problem.type ?? "";
-    const said = answer.headers.get("Retry-After");
-    this.waitMs = /^\d+$/.test(said ?? "") ? Number(said) * 1_000 : 0;
+    const retryAfter = response.headers.get("Retry-After");
+    this.waitMs = /^\d+$/.test(retryAfter ?? "") ? Number(retryAfter) * 1_000 : 0;
   }
 
-  // It is about who asks, or what is asked for; not about how much there is to do.
+  // Whether it refuses this visitor or this request, rather than reporting overload.
   get isFinal() {
     return [400, 401, 403, 404, 410, 422].includes(this.status) || (this.status === 429 && this.type === "not-admitted");
   }
 }
 
 async function open(accept, headers, limit) {
-  const url = address();
+  const url = streamUrl();
   if (lastId) url.searchParams.set("since", lastId);
-  line = new AbortController();
-  const late = setTimeout(() => line.abort(), limit);
+  request = new AbortController();
+  const timeout = setTimeout(() => request.abort(), limit);
   try {
-    const answer = await fetch(url, { headers: { Accept: accept, ...headers }, cache: "no-store", credentials: "same-origin", signal: line.signal });
-    if (!answer.ok && answer.status !== 304) throw new Refused(answer, await answer.json().catch(() => ({})));
-    return answer;
+    const response = await fetch(url, { headers: { Accept: accept, ...headers }, cache: "no-store", credentials: "same-origin", signal: request.signal });
+    if (!response.ok && response.status !== 304) throw new Refused(response, await response.json().catch(() => ({})));
+    return response;
   } finally {
-    clearTimeout(late);
+    clearTimeout(timeout);
   }
 }
 
-// Returns when the stream has ended: how long to stay away, or null where no stream is to be had this way. Raises what
-// came of asking for it.
+// Reads the stream until it ends. Returns the delay before reconnecting, or null if no stream is available here. Throws if
+// the request fails or is refused.
 async function listen(mine) {
-  const answer = await open("text/event-stream", {}, FIRST_MS_MAX);
-  if (mine !== round) return 0;
-  const mineAlone = line;
-  if (!answer.headers.get("Content-Type")?.startsWith("text/event-stream")) {
-    mineAlone.abort();
+  const response = await open("text/event-stream", {}, FIRST_MS_MAX);
+  if (mine !== generation) return 0;
+  const controller = request;
+  if (!response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
+    controller.abort();
     return null;
   }
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let silence = setTimeout(() => mineAlone.abort(), FIRST_MS_MAX);
-  let gathered = "";
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let silenceTimer = setTimeout(() => controller.abort(), FIRST_MS_MAX);
+  let buffer = "";
   let retry = 0;
   let isOpen = false;
   try {
     for (;;) {
       const { value, done } = await reader.read();
-      if (done || mine !== round) break;
-      clearTimeout(silence);
-      silence = setTimeout(() => mineAlone.abort(), SILENT_MS_MAX);
+      if (done || mine !== generation) break;
+      clearTimeout(silenceTimer);
+      silenceTimer = setTimeout(() => controller.abort(), SILENT_MS_MAX);
       isOpen = true;
-      heardAt = Date.now();
-      turnTo("stream");
-      const blocks = (gathered + value).split("\n\n");
-      gathered = blocks.pop();
+      freshAt = Date.now();
+      setWay("stream");
+      const blocks = (buffer + value).split("\n\n");
+      buffer = blocks.pop();
       for (const block of blocks) {
-        const { event, id, text, retry: asked } = read(block);
-        retry = asked || retry;
-        if (text.length) take({ event, id, data: JSON.parse(text.join("\n")) });
+        const { event, id, text, retry: sent } = parse(block);
+        retry = sent || retry;
+        if (text.length) handle({ event, id, data: JSON.parse(text.join("\n")) });
       }
     }
   } catch {
-    // Broken, or silent for too long: as if it had ended.
+    // Broken or silent for too long: treat it as ended.
   } finally {
-    clearTimeout(silence);
-    mineAlone.abort();
+    clearTimeout(silenceTimer);
+    controller.abort();
   }
-  return isOpen ? retry || Math.random() * BACK_MS * 2 : null;
+  return isOpen ? retry || Math.random() * RECONNECT_MS * 2 : null;
 }
 
 async function poll(known) {
-  const answer = await open("application/json", known ? { "If-None-Match": known } : {}, ANSWER_MS_MAX);
-  heardAt = Date.now();
-  if (answer.status === 304) return { etag: known, next: POLL_MS };
-  const { frames, next_poll: next } = await answer.json();
-  frames.forEach(take);
-  return { etag: answer.headers.get("ETag") ?? "", next: Math.min(POLL_MS_MAX, Number(next) || POLL_MS) };
+  const response = await open("application/json", known ? { "If-None-Match": known } : {}, TIMEOUT_MS);
+  freshAt = Date.now();
+  if (response.status === 304) return { etag: known, next: POLL_MS };
+  const { frames, next_poll: next } = await response.json();
+  frames.forEach(handle);
+  return { etag: response.headers.get("ETag") ?? "", next: Math.min(POLL_MS_MAX, Number(next) || POLL_MS) };
 }
 
-// What is not for us is asked for no more; the rest is, where the page has a use for it.
-function refuse(fault) {
-  if (!asksForPersonal()) return false;
+// Drops the personal subscriptions after a refusal. An order or reservation page needs nothing else and closes. Returns
+// whether there were any, so that the caller tries again without them.
+function dropPersonal(refusal) {
+  if (!isSubscribedToPersonal()) return false;
   isPersonal = false;
-  if (home.dataset.liveOrder || home.dataset.liveReservation) end();
-  tell("refused", { status: fault.status, type: fault.type });
+  if (root.dataset.liveOrder || root.dataset.liveReservation) close();
+  dispatch("refused", { status: refusal.status, type: refusal.type });
   return true;
 }
 
-async function begin() {
+async function connect() {
   isRunning = true;
-  line?.abort();
-  const mine = ++round;
-  let again = STREAM_AGAIN_MS;
-  let troubles = 0;
-  while (mine === round) {
-    let rest = 0;
+  request?.abort();
+  const mine = ++generation;
+  let retryMs = STREAM_RETRY_MS;
+  let failures = 0;
+  while (mine === generation) {
+    let waitMs = 0;
     try {
-      const back = await listen(mine);
-      if (mine !== round) return;
-      if (back !== null) {
-        [again, troubles] = [STREAM_AGAIN_MS, 0];
+      const reconnectMs = await listen(mine);
+      if (mine !== generation) return;
+      if (reconnectMs !== null) {
+        [retryMs, failures] = [STREAM_RETRY_MS, 0];
         lose();
-        await pause(back);
+        await sleep(reconnectMs);
         continue;
       }
-    } catch (fault) {
-      if (mine !== round) return;
-      if (fault instanceof Refused) {
-        if (fault.isFinal && refuse(fault)) continue;
-        rest = fault.waitMs;
-      } else if (fault.name !== "AbortError") {
-        // No line at all: it is tried more and more calmly, and at once when the device says that it is back.
-        noConnection();
-        troubles += 1;
-        await pause(spread(Math.min(AWAY_MS_MAX, AWAY_MS_MIN * 2 ** Math.min(troubles - 1, 4))));
+    } catch (error) {
+      if (mine !== generation) return;
+      if (error instanceof Refused) {
+        if (error.isFinal && dropPersonal(error)) continue;
+        waitMs = error.waitMs;
+      } else if (error.name !== "AbortError") {
+        // No network: back off, and reconnect at once when the browser reports that it is online again.
+        goOffline();
+        failures += 1;
+        await sleep(jitter(Math.min(OFFLINE_MS_MAX, OFFLINE_MS_MIN * 2 ** Math.min(failures - 1, 4))));
         continue;
       }
     }
-    // No stream for now. Its place is taken by questions, until it is tried again.
+    // No stream for now: poll until it is time to try the stream again.
     hasTried = true;
-    await askUntil(mine, Date.now() + Math.max(spread(again), rest), rest);
-    again = Math.min(STREAM_AGAIN_MS_MAX, again * 2);
+    await pollUntil(mine, Date.now() + Math.max(jitter(retryMs), waitMs), waitMs);
+    retryMs = Math.min(STREAM_RETRY_MS_MAX, retryMs * 2);
   }
 }
 
-async function askUntil(mine, until, rest) {
-  if (!("livePoll" in home.dataset)) {
+async function pollUntil(mine, until, waitMs) {
+  if (!("livePoll" in root.dataset)) {
     lose();
     show();
-    return pause(until - Date.now());
+    return sleep(until - Date.now());
   }
   let etag = "";
-  let troubles = 0;
-  if (rest) await pause(Math.min(rest, POLL_MS_MAX));
-  while (mine === round && Date.now() < until) {
-    let wait = POLL_MS;
+  let failures = 0;
+  if (waitMs) await sleep(Math.min(waitMs, POLL_MS_MAX));
+  while (mine === generation && Date.now() < until) {
+    let delay = POLL_MS;
     try {
-      ({ etag, next: wait } = await poll(etag));
-      if (mine !== round) return;
-      troubles = 0;
-      turnTo("poll");
-    } catch (fault) {
-      if (mine !== round) return;
-      if (fault instanceof Refused && fault.isFinal && refuse(fault)) continue;
-      troubles += 1;
-      wait = Math.max(fault.waitMs ?? 0, Math.min(AWAY_MS_MAX, AWAY_MS_MIN * 2 ** Math.min(troubles, 4)));
-      if (fault instanceof Refused) lose();
-      else noConnection();
+      ({ etag, next: delay } = await poll(etag));
+      if (mine !== generation) return;
+      failures = 0;
+      setWay("poll");
+    } catch (error) {
+      if (mine !== generation) return;
+      if (error instanceof Refused && error.isFinal && dropPersonal(error)) continue;
+      failures += 1;
+      delay = Math.max(error.waitMs ?? 0, Math.min(OFFLINE_MS_MAX, OFFLINE_MS_MIN * 2 ** Math.min(failures, 4)));
+      if (error instanceof Refused) lose();
+      else goOffline();
     }
-    await pause(spread(wait));
+    await sleep(jitter(delay));
   }
 }
 
-function end() {
+function close() {
   isRunning = false;
-  round += 1;
-  line?.abort();
-  turnTo("");
+  generation += 1;
+  request?.abort();
+  setWay("");
 }
 
-function look() {
-  clearTimeout(hiding);
-  if (!home.dataset.live) return;
-  if (document.hidden) hiding = setTimeout(end, HIDDEN_MS);
-  else if (!isRunning) begin();
+function onVisibilityChange() {
+  clearTimeout(hideTimer);
+  if (!root.dataset.live) return;
+  if (document.hidden) hideTimer = setTimeout(close, HIDDEN_MS);
+  else if (!isRunning) connect();
 }
 
-if (home) {
+if (root) {
   document.body.append(voice);
-  document.addEventListener("visibilitychange", look);
-  addEventListener("online", () => document.hidden || !home.dataset.live || begin());
+  document.addEventListener("visibilitychange", onVisibilityChange);
+  addEventListener("online", () => document.hidden || !root.dataset.live || connect());
   addEventListener("offline", () => {
-    if (!home.dataset.live) return;
-    line?.abort();
-    noConnection();
+    if (!root.dataset.live) return;
+    request?.abort();
+    goOffline();
   });
-  // A page that a browser keeps for going back to must not keep its line.
-  addEventListener("pagehide", end);
-  addEventListener("pageshow", (event) => event.persisted && look());
-  look();
+  // A page in the back/forward cache must not keep its connection.
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => event.persisted && onVisibilityChange());
+  onVisibilityChange();
 }

@@ -1,11 +1,11 @@
-// The list works as a plain form; this counts along, so that the limit is known before the form is sent, and shows at once
-// what others take and give back (live.js).
+// Enhances the seat list, which also works as a plain form: enforces the limit before the form is sent, and shows at once
+// which seats other buyers take and release (live.js).
 
 import { JustGone, listed } from "./just-gone.js";
 import { on, watchSections } from "./live.js";
 import { showTotal } from "./tray-total.js";
 
-const ROW_AWAY = 2.5; // The row behind is about as far as so many seats along.
+const ROW_DISTANCE = 2.5; // The distance between rows, in seat widths.
 const form = document.querySelector("[data-seat-list]");
 const limit = Number(form.dataset.limit);
 const money = new Intl.NumberFormat("en", { style: "currency", currency: form.dataset.currency });
@@ -14,26 +14,26 @@ const says = form.querySelector("[data-list-says]");
 const total = form.querySelector("[data-tray-total]");
 const elsewhere = form.querySelectorAll("input[type=hidden][name=seats]").length;
 const own = new Set(JSON.parse(document.getElementById("own-seats").textContent));
-const news = new JustGone(form.querySelector("[data-just-gone]"), takeOffered);
+const gonePanel = new JustGone(form.querySelector("[data-just-gone]"), takeOffered);
 const boxes = [...form.querySelectorAll("input[type=checkbox][name=seats]")];
 const byId = new Map(boxes.map((box) => [box.value, box]));
-const places = new Map();
+const locations = new Map();
 form.querySelectorAll(".seat-row").forEach((row, down) => {
-  row.querySelectorAll("input[type=checkbox]").forEach((box, along) => places.set(box, { down, along, row: row.dataset.row }));
+  row.querySelectorAll("input[type=checkbox]").forEach((box, along) => locations.set(box, { down, along, row: row.dataset.row }));
 });
-let isTold = false; // Whether every seat was told, and every change is.
+let isSynced = false; // Whether the stream has sent every seat, and sends every change.
 let gone = [];
 let offered = [];
 let sent = false;
 
 const price = (box) => money.format(Number(box.dataset.price) / 10 ** minorDigits);
-const name = (box) => `row ${places.get(box).row} seat ${box.dataset.number}`;
+const name = (box) => `row ${locations.get(box).row} seat ${box.dataset.number}`;
 
 function count() {
   const chosen = boxes.filter((box) => box.checked);
   const seats = chosen.length + elsewhere;
   const sum = chosen.reduce((minor, box) => minor + Number(box.dataset.price), 0);
-  says.textContent = seats ? `${seats} of ${limit} chosen${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Tick up to ${limit} seats, then hold them.`;
+  says.textContent = seats ? `${seats} of ${limit} selected${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
   if (chosen.length && !elsewhere) showTotal(total, sum, form.dataset.currency);
   else total.textContent = "";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {
@@ -45,7 +45,7 @@ function count() {
   return seats;
 }
 
-// ---- what others take
+// ---- changes by other buyers
 
 function setTaken(box, isTaken) {
   box.disabled = isTaken;
@@ -59,22 +59,22 @@ function setTaken(box, isTaken) {
 }
 
 function nearestLike(lost, except) {
-  const here = places.get(lost);
+  const here = locations.get(lost);
   let best = null;
   let bestScore = Infinity;
   for (const box of boxes) {
     if (box.disabled || box.checked || except.includes(box) || box.dataset.kind !== lost.dataset.kind || box.dataset.price !== lost.dataset.price) continue;
-    const { down, along } = places.get(box);
-    const score = Math.abs(down - here.down) * ROW_AWAY + Math.abs(along - here.along);
+    const { down, along } = locations.get(box);
+    const score = Math.abs(down - here.down) * ROW_DISTANCE + Math.abs(along - here.along);
     if (score < bestScore) [best, bestScore] = [box, score];
   }
   return best;
 }
 
-function takeIn({ section_id: id, complete, seats }) {
+function applySeats({ section_id: id, complete, seats }) {
   if (id !== form.dataset.section || sent) return;
-  if (complete) isTold = true;
-  else if (!isTold) return;
+  if (complete) isSynced = true;
+  else if (!isSynced) return;
   const lost = [];
   for (const [seat, box] of complete ? byId : Object.keys(seats).map((one) => [one, byId.get(one)])) {
     if (!box) continue;
@@ -88,7 +88,7 @@ function takeIn({ section_id: id, complete, seats }) {
     setTaken(box, isTaken);
   }
   if (lost.length) count();
-  if (lost.length || (news.isShown && offered.some((box) => box.disabled))) offer([...gone, ...lost]);
+  if (lost.length || (gonePanel.isShown && offered.some((box) => box.disabled))) offer([...gone, ...lost]);
 }
 
 function offer(lost) {
@@ -100,7 +100,7 @@ function offer(lost) {
     if (found) offered.push(found);
   }
   mark(true);
-  news.show(`${listed(gone.map(name))}`, listed(offered.map(name)), "No other seat like it is free in this section.");
+  gonePanel.show(`${listed(gone.map(name))}`, listed(offered.map(name)), "No similar seat is left in this section.");
 }
 
 function mark(isOffered) {
@@ -119,15 +119,15 @@ function takeOffered() {
 function endOffer() {
   mark(false);
   [gone, offered] = [[], []];
-  news.clear();
+  gonePanel.clear();
 }
 
 form.addEventListener("change", (event) => {
   if (count() > limit && event.target.checked) {
     event.target.checked = false;
     count();
-    says.textContent = `${limit} seats at a time is the most.`;
-  } else if (event.target.checked && news.isShown) endOffer();
+    says.textContent = `You can select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
+  } else if (event.target.checked && gonePanel.isShown) endOffer();
 });
 form.addEventListener("submit", () => {
   sent = true;
@@ -135,7 +135,7 @@ form.addEventListener("submit", () => {
 addEventListener("pageshow", () => {
   sent = false;
 });
-on("seats", takeIn);
-document.addEventListener("live:connection", ({ detail }) => detail.way || (isTold = false));
+on("seats", applySeats);
+document.addEventListener("live:connection", ({ detail }) => detail.way || (isSynced = false));
 if (form.dataset.section) watchSections([form.dataset.section]);
 count();

@@ -1,78 +1,78 @@
-// What the stream tells of the seats of the sections in sight, and how much is free in the others (live.js).
+// Live seat map updates (live.js): seats of the visible sections, and counts of the others.
 
 import { on, watchSections } from "./live.js";
 
-const SECTIONS_MAX = 4; // As the house allows.
+const SECTIONS_MAX = 4; // The server's limit per stream.
 const SETTLE_MS = 500;
 
 export class Watch {
-  // `own`: ids of seats that this visitor holds already. `seats` is called with the seats that changed, `counts` when
-  // only counts did, `look` when seats in sight have changed and nothing says which.
-  constructor(plan, view, chosen, own, { seats, counts, look }) {
-    Object.assign(this, { plan, view, chosen, own, seats, counts, look });
-    this.places = new Map(plan.sections.map(({ id }, index) => [id, index]));
-    this.asked = [];
-    this.known = new Set(); // Sections of which every seat is known, and every change is told.
-    on("seats", (told) => this.#takeSeats(told));
-    on("sections", ({ sections }) => this.#takeCounts(sections));
+  // `own`: ids of seats that this visitor already holds. Calls `seats` with the seats that changed, `counts` if only counts
+  // changed, and `refetch` if visible seats have changed but it is unknown which.
+  constructor(plan, view, chosen, own, { seats, counts, refetch }) {
+    Object.assign(this, { plan, view, chosen, own, seats, counts, refetch });
+    this.sectionIndex = new Map(plan.sections.map(({ id }, index) => [id, index]));
+    this.watched = [];
+    this.known = new Set(); // Sections whose every seat is known and whose every change is received.
+    on("seats", (update) => this.#applySeats(update));
+    on("sections", ({ sections }) => this.#applyCounts(sections));
     document.addEventListener("live:connection", ({ detail }) => detail.way || this.known.clear());
     document.addEventListener("live:refused", () => this.#forget());
     this.settle();
   }
 
-  // Somebody moves over the house, or has chosen: once that has come to rest, other sections may be wanted.
+  // The map has moved or the selection has changed: watch other sections, if needed, once that has settled.
   settle() {
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.#ask(), SETTLE_MS);
+    this.settling = setTimeout(() => this.#watch(), SETTLE_MS);
   }
 
-  #wanted() {
+  #neededSections() {
     const { plan } = this;
     const numbered = plan.sections.flatMap(({ seats }, index) => (seats.length ? [index] : []));
     if (numbered.length <= SECTIONS_MAX) return numbered;
-    const ofChoice = [...this.chosen].map((seat) => plan.section[seat]);
-    return [...new Set([...ofChoice, ...this.view.sectionsInSight()])].slice(0, SECTIONS_MAX);
+    const selected = [...this.chosen].map((seat) => plan.section[seat]);
+    return [...new Set([...selected, ...this.view.visibleSections()])].slice(0, SECTIONS_MAX);
   }
 
-  #ask() {
-    const wanted = this.#wanted();
-    if (wanted.every((index) => this.asked.includes(index))) return;
-    // What was in sight just now stays for as long as there is room.
-    this.asked = [...new Set([...wanted, ...this.asked])].slice(0, SECTIONS_MAX);
-    for (const index of this.known) if (!this.asked.includes(index)) this.known.delete(index);
-    watchSections(this.asked.map((index) => this.plan.sections[index].id));
+  #watch() {
+    const needed = this.#neededSections();
+    if (needed.every((index) => this.watched.includes(index))) return;
+    // Recently visible sections stay watched while there is room.
+    this.watched = [...new Set([...needed, ...this.watched])].slice(0, SECTIONS_MAX);
+    for (const index of this.known) if (!this.watched.includes(index)) this.known.delete(index);
+    watchSections(this.watched.map((index) => this.plan.sections[index].id));
   }
 
   #forget() {
-    this.asked = [];
+    this.watched = [];
     this.known.clear();
-    this.look();
+    this.refetch();
   }
 
-  #takeSeats({ section_id: id, complete, seats }) {
-    const index = this.places.get(id);
-    if (!this.asked.includes(index)) return;
+  #applySeats({ section_id: id, complete, seats }) {
+    const index = this.sectionIndex.get(id);
+    if (!this.watched.includes(index)) return;
     if (complete) this.known.add(index);
     else if (!this.known.has(index)) return;
     this.seats(this.plan.setSeats(index, seats, Boolean(complete), this.own));
   }
 
-  #takeCounts(sections) {
+  #applyCounts(sections) {
     const { plan } = this;
-    const inSight = new Set([...this.view.sectionsInSight(), ...[...this.chosen].map((seat) => plan.section[seat])]);
-    let isNews = false;
+    const visible = new Set([...this.view.visibleSections(), ...[...this.chosen].map((seat) => plan.section[seat])]);
+    let isChanged = false;
     let isUnexplained = false;
     for (const { section_id: id, available_seats: available } of sections) {
-      const index = this.places.get(id);
+      const index = this.sectionIndex.get(id);
       if (index === undefined || this.known.has(index)) continue;
       const section = plan.sections[index];
       const own = section.seats.length ? section.seats.reduce((sum, seat) => sum + this.own.has(plan.ids[seat]), 0) : 0;
       if (section.free === available + own) continue;
       section.free = available + own;
-      isNews = true;
-      isUnexplained ||= inSight.has(index);
+      isChanged = true;
+      isUnexplained ||= visible.has(index);
     }
-    if (isNews) this.counts();
-    if (isUnexplained) this.look();
+    if (isChanged) this.counts();
+    if (isUnexplained) this.refetch();
   }
 }

@@ -1,4 +1,4 @@
-// The house as numbers: where every seat is, what it costs, who its neighbours are. Knows nothing of drawing.
+// The seating plan as data: the position, price and neighbors of every seat. Independent of drawing.
 
 const SEATS_PER_TILE = 140;
 const BOTH_ENDS_SEATS_MAX = 2500;
@@ -31,25 +31,25 @@ export class Plan {
     this.#orderRows();
   }
 
-  // ---- words and prices
+  // ---- descriptions and prices
 
   price(seat) {
     return this.categories[this.category[seat]].full_price_minor;
   }
 
-  place(seat) {
+  seatName(seat) {
     return `Row ${this.row[seat]} seat ${this.number[seat]}`;
   }
 
   kind(seat) {
-    if (this.flags[seat] & ACCESSIBLE) return "wheelchair place";
-    return this.flags[seat] & COMPANION ? "companion place" : "";
+    if (this.flags[seat] & ACCESSIBLE) return "wheelchair space";
+    return this.flags[seat] & COMPANION ? "companion seat" : "";
   }
 
-  // ---- what is taken
+  // ---- availability
 
-  // Takes the whole list, but for sections of which more is known; returns the seats that changed. Sections are counted
-  // again, never nudged.
+  // Applies the full list of unavailable seats, except to `known` sections, whose state is newer. Returns the seats that
+  // changed. Sections are recounted, not adjusted.
   setTaken(list, known) {
     const now = new Uint8Array(this.count);
     for (const seat of list) now[seat] = 1;
@@ -63,9 +63,9 @@ export class Plan {
     return changed;
   }
 
-  // Takes what is told of one section, by seat ids: all that are not free, or only what has changed. `own` are free for
-  // this visitor while they are held. Returns the seats that changed.
-  setSeats(index, told, isComplete, own) {
+  // Applies seat statuses of one section, by seat id: all that are not available, or only the changes. `own` seats count as
+  // available to this visitor while they are held. Returns the seats that changed.
+  setSeats(index, statuses, isComplete, own) {
     const section = this.sections[index];
     const changed = [];
     const set = (seat, status) => {
@@ -74,9 +74,9 @@ export class Plan {
       this.taken[seat] = isTaken;
       changed.push(seat);
     };
-    if (isComplete) for (const seat of section.seats) set(seat, told[this.ids[seat]] ?? "available");
+    if (isComplete) for (const seat of section.seats) set(seat, statuses[this.ids[seat]] ?? "available");
     else {
-      for (const [id, status] of Object.entries(told)) {
+      for (const [id, status] of Object.entries(statuses)) {
         const seat = this.index.get(id);
         if (seat !== undefined) set(seat, status);
       }
@@ -89,8 +89,8 @@ export class Plan {
     if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - this.taken[seat], 0);
   }
 
-  // The free seat of the same section, price and kind that lies nearest to this one, of equally near ones the one nearer
-  // to `others`; -1 where there is none.
+  // The nearest available seat of the same section, price and kind; of equally near seats, the one nearest to `others`.
+  // -1 if there is none.
   nearestLike(lost, except, others) {
     let best = -1;
     let bestScore = Infinity;
@@ -103,9 +103,9 @@ export class Plan {
     return best;
   }
 
-  // ---- neighbours
+  // ---- navigation
 
-  // The seat nearest to a point, or -1 when none is within `reach`.
+  // The seat nearest to a point, or -1 if none is within `reach`.
   nearest(x, y, reach) {
     let best = -1;
     let bestDistance = reach * reach;
@@ -118,13 +118,13 @@ export class Plan {
     return best;
   }
 
-  // The next seat that passes `may` in a direction: along the row first, then whatever lies most nearly that way.
+  // The next seat in a direction that satisfies `may`: along the row first, then the closest match in that direction.
   step(from, dx, dy, may) {
     const { seats, isUpright } = this.rows.get(this.#rowKey(from));
     const along = isUpright ? dy : dx;
     if (along) {
-      for (let place = seats.indexOf(from) + along; seats[place] !== undefined; place += along) {
-        if (may(seats[place])) return seats[place];
+      for (let index = seats.indexOf(from) + along; seats[index] !== undefined; index += along) {
+        if (may(seats[index])) return seats[index];
       }
     }
     let best = -1;
@@ -140,7 +140,7 @@ export class Plan {
     return best;
   }
 
-  // The outermost seat of the same row that passes `may`; the seat itself where none does.
+  // The outermost seat of the same row that satisfies `may`; the seat itself if none does.
   rowEnd(from, last, may) {
     const { seats } = this.rows.get(this.#rowKey(from));
     return (last ? seats.findLast(may) : seats.find(may)) ?? from;
@@ -175,7 +175,7 @@ export class Plan {
     }
   }
 
-  // ---- measuring, once
+  // ---- measurements, made once
 
   #measureBox(size) {
     const box = { x0: Infinity, y0: Infinity, x1: -Infinity, y1: -Infinity };
@@ -213,7 +213,7 @@ export class Plan {
     return this.tiles[row * this.tileColumns + column];
   }
 
-  // The usual distance between neighbours: the median over a sample, so that one crowded corner does not decide.
+  // The typical distance between neighboring seats: the median of a sample, so that one dense area does not skew it.
   #measurePitch() {
     const found = [];
     const stride = Math.max(1, Math.floor(this.count / 150));
@@ -248,7 +248,7 @@ export class Plan {
       const tally = new Map();
       for (const seat of section.seats) tally.set(this.category[seat], (tally.get(this.category[seat]) ?? 0) + 1);
       section.categories = [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a));
-      // The name stands just before the front of the section, where the aisle is.
+      // The name is drawn just in front of the section, in the aisle.
       let front = Infinity;
       for (const seat of section.seats) {
         if (Math.abs(this.x[seat] - section.middle[0]) < this.pitch * 2) front = Math.min(front, this.y[seat]);
@@ -272,10 +272,10 @@ export class Plan {
       const row = line.seats;
       const [first, last] = [row[0], row[row.length - 1]];
       this.#labelRowEnd(first, row[1] ?? first, -1);
-      // Rows beside the stage stand upright: there the up and down keys go along them.
+      // Rows beside the stage are vertical: there the up and down keys move along the row.
       line.isUpright = Math.abs(this.y[last] - this.y[first]) > Math.abs(this.x[last] - this.x[first]);
       const axis = line.isUpright ? this.y : this.x;
-      // One end is enough where names are long, and where aisles are narrow between many blocks.
+      // Label only one end if row names are long or the plan has many narrow aisles.
       if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) this.#labelRowEnd(last, row[row.length - 2], 1);
       line.seats = [...row].sort((a, b) => axis[a] - axis[b]);
     }
@@ -290,7 +290,7 @@ export class Plan {
   }
 }
 
-// How wide and how high a shape is where its name will stand.
+// The width and height of a shape at the point where its name is drawn.
 function roomAt(points, middle) {
   const stretch = (along, across) => {
     const crossed = [];
@@ -305,7 +305,7 @@ function roomAt(points, middle) {
   return [stretch(0, 1), stretch(1, 0)];
 }
 
-// Whether a box of words stands wholly within the section's shape: its neighbours' names begin right behind the edge.
+// Whether a text box lies entirely within the section's shape, so that it cannot overlap a neighboring section's name.
 export function hasRoom(section, left, top, right, bottom) {
   return [[left, top], [right, top], [right, bottom], [left, bottom]].every(([x, y]) => isInside(section.corners, x, y));
 }

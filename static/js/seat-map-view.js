@@ -1,15 +1,15 @@
-// Draws the house as SVG. What is drawn depends on how close one is:
-//   far    sections as shapes, with how many places are free
+// Draws the seating plan as SVG, with more detail at higher zoom:
+//   far    sections as shapes, with the number of seats left
 //   near   every seat as a dot: one path per tile and color, so that 15,000 seats are a few hundred elements
-//   close  every seat an element of its own, with its number and a name for screen readers
-// Only tiles in sight are drawn, a few milliseconds' worth in each frame.
+//   close  every seat as its own element, with its number and a label for screen readers
+// Only visible tiles are drawn, within a few milliseconds per frame.
 
 import { ACCESSIBLE, COMPANION, hasRoom } from "./seat-map-plan.js";
 
 const FAR_BELOW_PX = 4.6; // distance between seats on the screen
 const CLOSE_FROM_PX = 15;
-const CLOSE_FROM_PX_SMALL = 6.5; // a small house can afford elements at any distance
-const SMALL_HOUSE_SEATS = 2500;
+const CLOSE_FROM_PX_SMALL = 6.5; // a small plan can afford one element per seat at any zoom
+const SMALL_PLAN_SEATS = 2500;
 const NUMBERS_FROM_PX = 22;
 const SEAT_PX_MAX = 60;
 const FRAME_BUDGET_MS = 7;
@@ -57,13 +57,13 @@ export class View {
     this.#resize();
   }
 
-  // ---- where we are
+  // ---- zoom and position
 
   #resize() {
     const wasFit = this.isFit;
     this.width = this.stage.clientWidth || 1;
     this.height = this.stage.clientHeight || 1;
-    // The help and the buttons, at the foot or the head, cover no seat while the whole house is shown.
+    // While the whole map is shown, the help text and the buttons at its top or bottom must not cover any seat.
     const style = getComputedStyle(this.stage);
     this.head = Number.parseFloat(style.getPropertyValue("--map-head")) || 0;
     this.foot = Number.parseFloat(style.getPropertyValue("--map-foot")) || 0;
@@ -100,7 +100,7 @@ export class View {
   #set({ scale, x, y }) {
     const { box } = this.plan;
     this.scale = Math.min(this.scaleMax, Math.max(this.fitScale, scale));
-    // The house can be moved about but never lost: its middle third stays in sight, and it is centered while it fits.
+    // Panning is limited so that the plan never leaves the screen; while it fits, it is centered.
     const keep = (offset, start, size, room) => {
       const length = size * this.scale;
       if (length <= room) return (room - length) / 2 - start * this.scale;
@@ -108,7 +108,7 @@ export class View {
     };
     this.x = keep(x, box.x, box.width, this.width);
     this.y = this.head + keep(y - this.head, box.y, box.height, this.height - this.head - this.foot);
-    this.#ask();
+    this.#requestDraw();
   }
 
   pan(dx, dy) {
@@ -130,8 +130,8 @@ export class View {
     this.#glide(this.#fitTarget());
   }
 
-  // Brings a point of the plan to the middle, with seats `seatPx` apart.
-  comeTo(x, y, seatPx) {
+  // Centers a point of the plan, with seats `seatPx` apart.
+  zoomTo(x, y, seatPx) {
     const scale = Math.min(this.scaleMax, seatPx / this.plan.pitch);
     this.#glide({ scale, x: this.width / 2 - x * scale, y: this.height / 2 - y * scale });
   }
@@ -139,13 +139,13 @@ export class View {
   openSection(section) {
     const { box, middle } = this.plan.sections[section];
     const room = 1.12 * Math.max(box.width / this.width, box.height / this.height, 1e-6);
-    // Close enough for single seats even where the whole section does not fit.
+    // Close enough to show single seats, even if the whole section does not fit.
     const scale = Math.min(this.scaleMax, Math.max(1 / room, CLOSE_FROM_PX / this.plan.pitch));
     const [x, y] = 1 / room < scale ? middle : [box.x + box.width / 2, box.y + box.height / 2];
     this.#glide({ scale, x: this.width / 2 - x * scale, y: this.height / 2 - y * scale });
   }
 
-  // Moves just as far as needed to have a point well in sight.
+  // Pans just far enough to bring a point clearly into view.
   reveal(x, y) {
     const [px, py] = this.toScreen(x, y);
     const edge = Math.min(90, this.width / 4, this.height / 4);
@@ -167,7 +167,7 @@ export class View {
     const move = (now) => {
       const part = Math.min(1, Math.max(0, (now - begin) / GLIDE_MS));
       const eased = 1 - (1 - part) ** 3;
-      // Scale grows by ratio, and the plan's point in the middle travels straight.
+      // The scale changes geometrically, so that the plan's center moves in a straight line.
       const scale = from.scale * (target.scale / from.scale) ** eased;
       const mix = target.scale === from.scale ? eased : (scale - from.scale) / (target.scale - from.scale);
       this.#set({ scale, x: from.x + (target.x - from.x) * mix, y: from.y + (target.y - from.y) * mix });
@@ -178,14 +178,14 @@ export class View {
 
   // ---- drawing
 
-  #ask() {
-    if (!this.asked) this.asked = requestAnimationFrame(() => this.#draw());
+  #requestDraw() {
+    if (!this.drawRequest) this.drawRequest = requestAnimationFrame(() => this.#draw());
   }
 
   #draw() {
-    this.asked = 0;
+    this.drawRequest = 0;
     this.world.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
-    const closeFrom = this.plan.count <= SMALL_HOUSE_SEATS ? CLOSE_FROM_PX_SMALL : CLOSE_FROM_PX;
+    const closeFrom = this.plan.count <= SMALL_PLAN_SEATS ? CLOSE_FROM_PX_SMALL : CLOSE_FROM_PX;
     const level = !this.plan.count || this.seatPx < FAR_BELOW_PX ? "far" : this.seatPx < closeFrom ? "near" : "close";
     if (level !== this.level) {
       this.level = level;
@@ -213,7 +213,7 @@ export class View {
     const begin = performance.now();
     for (const tile of wanted) {
       if (this.drawn.has(tile)) continue;
-      if (performance.now() - begin > FRAME_BUDGET_MS) return this.#ask();
+      if (performance.now() - begin > FRAME_BUDGET_MS) return this.#requestDraw();
       const node = this.level === "close" ? this.#seatElements(tile) : this.#seatDots(tile);
       this.drawn.set(tile, node);
       this.layers.seats.append(node);
@@ -273,7 +273,7 @@ export class View {
     return node;
   }
 
-  // These seats changed hands: their tiles are drawn again, where they are in sight.
+  // Redraws the visible tiles of seats whose availability has changed.
   refresh(seats) {
     const tiles = new Set(seats.map((seat) => this.plan.tileOf[seat]));
     for (const tile of tiles) {
@@ -281,14 +281,14 @@ export class View {
       this.drawn.delete(tile);
     }
     this.#shadeSections();
-    this.#ask();
+    this.#requestDraw();
   }
 
   // ---- sections and areas
 
   #drawAreas() {
-    // A plan may write its sections' names itself; the names drawn here, which follow the zoom, stand for those of
-    // general admission, and give way to the others once one is near.
+    // A plan may contain section names as text. The names drawn here, which scale with the zoom, replace the plan's text for
+    // general admission sections, and are hidden at close zoom for sections that the plan names itself.
     const same = (text) => text.trim().toLowerCase();
     const written = new Set(this.plan.areas.map((area) => area.text?.text).filter(Boolean).map(same));
     const general = new Set(this.plan.sections.filter(({ seats }) => !seats.length).map(({ name }) => same(name)));
@@ -353,7 +353,7 @@ export class View {
       const opacity = section.free ? 0.34 + 0.62 * Math.min(1, share) : 1;
       const [main] = section.free ? (section.categories ?? []) : [];
       node.setAttribute("fill-opacity", opacity.toFixed(2));
-      // The name is dark or light, whichever reads on what its section looks like now.
+      // The name is dark or light, for contrast with the section's current color.
       const shown = main === undefined ? ground : opacity * luminance(this.plan.categories[main].color) + (1 - opacity) * ground;
       this.labels?.[index]?.node.classList.toggle("section-name--dark", isBright(shown));
       node.classList.toggle("section--gone", !section.free);
@@ -362,12 +362,12 @@ export class View {
     if (this.labels) this.#fitLabels(true);
   }
 
-  // Names keep their size on the screen, and stand only where there is room for them.
+  // Names keep their size on the screen and are shown only if there is room.
   #fitLabels(again = false) {
     const far = this.level === "far";
     const key = `${this.level} ${this.scale.toFixed(4)}`;
-    if (!again && key === this.labelled) return;
-    this.labelled = key;
+    if (!again && key === this.labelKey) return;
+    this.labelKey = key;
     const size = far ? 12.5 : Math.min(22, Math.max(11, this.seatPx * 0.85));
     this.labels.forEach((label, index) => {
       if (!label) return;
@@ -383,8 +383,8 @@ export class View {
         [x, y] = section.middle;
         if (words.length * letter > wide * 0.94) words = tail;
         if (words.length * letter > wide || high < size) words = "";
-        let count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} free` : String(section.free)) : wide > 58 ? "sold out" : "–";
-        // In a slanting section the corners of the words are what meets the neighbours.
+        let count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} left` : String(section.free)) : wide > 58 ? "sold out" : "–";
+        // In a slanted section the corners of the text could overlap neighboring sections.
         const fits = (text, above, below) => {
           const [half, em] = [(text.length * letter) / 2 / this.scale, size / this.scale];
           return hasRoom(section, x - half, y - above * em, x + half, y + below * em);
@@ -409,7 +409,7 @@ export class View {
     });
   }
 
-  // ---- choice and cursor
+  // ---- selection and cursor
 
   setChosen(chosen) {
     const touched = [...this.chosen].filter((seat) => !chosen.has(seat)).concat([...chosen].filter((seat) => !this.chosen.has(seat)));
@@ -427,7 +427,7 @@ export class View {
     );
   }
 
-  // A ring around each seat that is offered in place of one that was lost.
+  // A ring around each seat that is offered as a replacement.
   setOffered(seats) {
     const { plan } = this;
     this.layers.offers.replaceChildren(
@@ -435,8 +435,8 @@ export class View {
     );
   }
 
-  // The sections whose seats are to be seen now, the one that fills the most of the screen first.
-  sectionsInSight() {
+  // The sections whose seats are visible, largest area on the screen first.
+  visibleSections() {
     if (this.level === "far") return [];
     const [x0, y0] = this.toPlan(0, 0);
     const [x1, y1] = this.toPlan(this.width, this.height);
@@ -450,8 +450,8 @@ export class View {
     return seen.filter(([, area]) => area > 0).sort((a, b) => b[1] - a[1]).map(([index]) => index);
   }
 
-  // A ring around what the keyboard or the pointer is on. Far and near, seats have no elements of their own: then the
-  // ring is what screen readers are told of.
+  // A ring around the seat under the keyboard cursor or pointer. At the far and near levels seats have no elements, so the ring
+  // itself carries the label for screen readers.
   setCursor(at) {
     this.layers.cursor.replaceChildren();
     this.outlines.forEach((node, index) => node?.classList.toggle("is-current", at?.section === index));
@@ -476,7 +476,7 @@ export class View {
   }
 }
 
-// Dark letters read better than white ones from here on.
+// Whether dark text is more readable than white text on this luminance.
 function isBright(value) {
   return value > 0.18;
 }

@@ -1,26 +1,27 @@
-// Choosing seats on the map: pointer, keyboard, the tray, and what other buyers take meanwhile.
+// Seat selection on the map: pointer, keyboard, the tray, and changes by other buyers.
 
 import { JustGone, listed } from "./just-gone.js";
-import { heardElsewhere, isHeard } from "./live.js";
+import { isConnected, markFresh } from "./live.js";
 import { Watch } from "./seat-map-live.js";
 import { Plan } from "./seat-map-plan.js";
 import { View } from "./seat-map-view.js";
 import { showTotal } from "./tray-total.js";
 
-const STATUS_EVERY_MS = 3000;
-const STATUS_EVERY_MS_HEARD = 60_000;
+const POLL_MS = 3000;
+const POLL_MS_STREAMING = 60_000;
 const SENT_MS_MAX = 20_000;
-const STATUS_EVERY_MS_MAX = 30_000;
+const POLL_MS_MAX = 30_000;
 const DRAG_PX = 6;
-const PICK_PX_MOUSE = 6.5; // seats closer together than this are not picked: the map comes closer instead
+const PICK_PX_MOUSE = 6.5; // seats closer together than this are not selected: the map zooms in instead
 const PICK_PX_TOUCH = 17;
-const COME_CLOSE_PX = 38;
-const CHANGED_MAX_SPOKEN = 3;
+const ZOOM_PX = 38;
+const LOST_NAMED_MAX = 3;
 
 const form = document.querySelector("[data-seat-map]");
-form.hidden = false; // Without a script it would be a map that never comes and a button that holds nothing.
+form.hidden = false; // Without scripts the map and its button would not work.
 const { planUrl, statusUrl, currency, eventUrl } = form.dataset;
 const limit = Number(form.dataset.limit);
+const limitWords = `You can select up to ${limit} seat${limit === 1 ? "" : "s"}`;
 const find = (name) => form.querySelector(`[data-${name}]`);
 const stage = find("map-stage");
 const tip = find("map-tip");
@@ -33,34 +34,34 @@ const money = (minor) => formatter.format(minor / 10 ** minorDigits);
 
 let plan;
 let view;
-let at = null; // {seat} or {section}: what the keyboard is on
+let at = null; // {seat} or {section}: the keyboard cursor
 const chosen = new Set();
-const own = new Set(JSON.parse(document.getElementById("own-seats").textContent)); // Held already, and free to choose anew.
-const news = new JustGone(find("just-gone"), takeOffered);
+const own = new Set(JSON.parse(document.getElementById("own-seats").textContent)); // Already held by this visitor, and selectable again.
+const gonePanel = new JustGone(find("just-gone"), takeOffered);
 
-// ---- words
+// ---- descriptions
 
 function describe(seat) {
-  const parts = [plan.place(seat), plan.sections[plan.section[seat]].name, money(plan.price(seat))];
+  const parts = [plan.seatName(seat), plan.sections[plan.section[seat]].name, money(plan.price(seat))];
   const kind = plan.kind(seat);
   if (kind) parts.push(kind);
-  if (plan.sections[plan.section[seat]].needs_access) parts.push("with code");
-  if (plan.taken[seat] && !chosen.has(seat)) parts.push("taken");
+  if (plan.sections[plan.section[seat]].needs_access) parts.push("code required");
+  if (plan.taken[seat] && !chosen.has(seat)) parts.push("unavailable");
   return parts.join(" · ");
 }
 
 function describeSection(index) {
   const section = plan.sections[index];
   const prices = (section.categories ?? []).map((category) => plan.categories[category].full_price_minor);
-  const parts = [section.name, section.free ? `${section.free.toLocaleString("en")} free` : "sold out"];
+  const parts = [section.name, section.free ? `${section.free.toLocaleString("en")} left` : "sold out"];
   if (prices.length) parts.push(prices.length > 1 ? `${money(Math.min(...prices))} to ${money(Math.max(...prices))}` : money(prices[0]));
   if (section.kind === "general_admission") parts.push("general admission");
-  if (section.needs_access) parts.push("with code");
+  if (section.needs_access) parts.push("code required");
   return parts.join(" · ");
 }
 
-function say(words) {
-  // The same sentence twice is said twice.
+function announce(words) {
+  // Repeating the same text must still be announced again.
   says.textContent = says.textContent === words ? `${words}\u00a0` : words;
 }
 
@@ -77,24 +78,24 @@ function hideTip() {
   tip.hidden = true;
 }
 
-// ---- the choice
+// ---- the selection
 
 function choose(seat) {
   if (chosen.has(seat)) {
     chosen.delete(seat);
-    say(`${plan.place(seat)} given up. ${chosen.size} of ${limit} chosen.`);
+    announce(`${plan.seatName(seat)} removed. ${chosen.size} of ${limit} selected.`);
   } else if (plan.taken[seat]) {
-    say(`${plan.place(seat)} is taken.`);
+    announce(`${plan.seatName(seat)} is unavailable.`);
     return;
   } else if (chosen.size >= limit) {
-    say(`${limit} seats at a time is the most.`);
+    announce(`${limitWords}.`);
     const [x, y] = view.toScreen(plan.x[seat], plan.y[seat]);
-    showTip(`${limit} seats at a time is the most`, x, y);
+    showTip(limitWords, x, y);
     return;
   } else {
     chosen.add(seat);
-    if (news.isShown) endOffer();
-    say(`${plan.place(seat)} chosen, ${money(plan.price(seat))}. ${chosen.size} of ${limit}.`);
+    if (gonePanel.isShown) endOffer();
+    announce(`${plan.seatName(seat)} selected, ${money(plan.price(seat))}. ${chosen.size} of ${limit}.`);
   }
   showChoice();
 }
@@ -108,7 +109,7 @@ function showChoice() {
   if (seats.length) showTotal(find("tray-total"), seats.reduce((sum, seat) => sum + plan.price(seat), 0), currency);
   else find("tray-total").textContent = "";
   hold.disabled = !seats.length;
-  hold.textContent = seats.length === 1 ? "Hold this seat" : "Hold these seats";
+  hold.textContent = seats.length === 1 ? "Hold seat" : "Hold seats";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {
     const url = new URL(link.href);
     url.searchParams.delete("seats");
@@ -124,20 +125,20 @@ function chip(seat) {
   const name = Object.assign(document.createElement("span"), { textContent: `Row ${plan.row[seat]} · ${plan.number[seat]}` });
   name.title = describe(seat);
   const button = Object.assign(document.createElement("button"), { type: "button" });
-  button.setAttribute("aria-label", `Give up ${plan.place(seat)}, ${plan.sections[plan.section[seat]].name}`);
+  button.setAttribute("aria-label", `Remove ${plan.seatName(seat)}, ${plan.sections[plan.section[seat]].name}`);
   button.append(document.getElementById("icon-close").content.cloneNode(true));
   button.addEventListener("click", () => {
     const next = item.nextElementSibling ?? item.previousElementSibling;
-    const place = [...item.parentElement.children].indexOf(next);
+    const index = [...item.parentElement.children].indexOf(next);
     choose(seat);
-    // Focus stays in the tray, or goes back to the map when the tray is empty.
-    (find("tray-seats").children[Math.max(0, place - 1)]?.querySelector("button") ?? view.svg).focus();
+    // Keep the focus in the tray, or return it to the map if the tray is empty.
+    (find("tray-seats").children[Math.max(0, index - 1)]?.querySelector("button") ?? view.svg).focus();
   });
   item.append(input, name, button);
   return item;
 }
 
-// ---- pointer: drag to move, wheel and two fingers to zoom, a tap to choose
+// ---- pointer: drag to move, wheel and two fingers to zoom, a tap to select
 
 function watchPointer() {
   const { svg } = view;
@@ -200,7 +201,7 @@ function watchPointer() {
   }, { passive: false });
 }
 
-// What lies under a point of the screen: a seat while seats can be told apart, else a section.
+// The item at a point on the screen: a seat if the zoom level shows seats, else a section.
 function under(px, py) {
   const [x, y] = view.toPlan(px, py);
   if (view.level !== "far") {
@@ -232,7 +233,7 @@ function tap(px, py, touch) {
   if (!found) return;
   if (found.seat !== undefined) {
     if (view.seatPx < (touch ? PICK_PX_TOUCH : PICK_PX_MOUSE)) {
-      view.comeTo(plan.x[found.seat], plan.y[found.seat], COME_CLOSE_PX);
+      view.zoomTo(plan.x[found.seat], plan.y[found.seat], ZOOM_PX);
       return;
     }
     at = { seat: found.seat };
@@ -259,7 +260,7 @@ function open(index) {
   view.openSection(index);
   at = { seat: section.seats.find((seat) => !plan.taken[seat]) ?? section.seats[0] };
   view.setCursor({ ...at, keyboard: document.activeElement === view.svg });
-  say(`${describeSection(index)}. Now among its seats.`);
+  announce(`${describeSection(index)}. Showing its seats.`);
 }
 
 // ---- keyboard
@@ -281,18 +282,18 @@ function watchKeys() {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (ARROWS[event.key]) move(...ARROWS[event.key]);
     else if (event.key === "Enter" || event.key === " ") pick();
-    else if (event.key === "+" || event.key === "=") closer(1.6);
-    else if (event.key === "-") closer(1 / 1.6);
-    else if (event.key === "Escape" || event.key === "0") whole();
+    else if (event.key === "+" || event.key === "=") zoomBy(1.6);
+    else if (event.key === "-") zoomBy(1 / 1.6);
+    else if (event.key === "Escape" || event.key === "0") showAll();
     else if (event.key === "Home" || event.key === "End") rowEnd(event.key === "End");
     else return;
     event.preventDefault();
   });
 }
 
-const mayStand = (seat) => !plan.taken[seat] || chosen.has(seat);
+const isSelectable = (seat) => !plan.taken[seat] || chosen.has(seat);
 
-// Puts the keyboard on something of the level that is shown.
+// Moves the keyboard cursor to an item of the current zoom level.
 function settle() {
   if (view.level === "far") {
     if (at?.section === undefined) at = { section: at ? plan.section[at.seat] : plan.sections.findIndex(({ middle }) => middle) };
@@ -302,7 +303,7 @@ function settle() {
     let bestDistance = Infinity;
     for (let seat = 0; seat < plan.count; seat++) {
       const distance = (plan.x[seat] - x) ** 2 + (plan.y[seat] - y) ** 2;
-      if (distance < bestDistance && mayStand(seat)) [best, bestDistance] = [seat, distance];
+      if (distance < bestDistance && isSelectable(seat)) [best, bestDistance] = [seat, distance];
     }
     at = best < 0 ? null : { seat: best };
   }
@@ -325,8 +326,8 @@ function move(dx, dy) {
     const next = plan.stepSection(at.section, dx, dy);
     if (next >= 0) at = { section: next };
   } else {
-    const next = plan.step(at.seat, dx, dy, mayStand);
-    if (next < 0) say("No free seat further that way.");
+    const next = plan.step(at.seat, dx, dy, isSelectable);
+    if (next < 0) announce("No more available seats in that direction.");
     else at = { seat: next };
   }
   mark();
@@ -335,7 +336,7 @@ function move(dx, dy) {
 function rowEnd(last) {
   settle();
   if (at?.seat === undefined) return;
-  at = { seat: plan.rowEnd(at.seat, last, mayStand) };
+  at = { seat: plan.rowEnd(at.seat, last, isSelectable) };
   mark();
 }
 
@@ -348,66 +349,66 @@ function pick() {
   }
 }
 
-function closer(factor) {
+function zoomBy(factor) {
   const [px, py] = at?.seat === undefined ? [view.width / 2, view.height / 2] : view.toScreen(plan.x[at.seat], plan.y[at.seat]);
   view.zoom(factor, px, py, true);
 }
 
-function whole() {
+function showAll() {
   view.fit();
   hideTip();
-  say("The whole house.");
+  announce("Showing the whole map.");
 }
 
-// ---- what others take
+// ---- changes by other buyers
 
 let etag = "";
-let pause = STATUS_EVERY_MS;
-let over = false;
+let pollMs = POLL_MS;
+let isEnded = false;
 let sent = false;
-let watch = null; // What the stream tells; null until there is a map.
-let readAt = 0;
-let reading = null;
+let watch = null; // The stream's updates; null until the map is drawn.
+let polledAt = 0;
+let polling = null;
 let timer = 0;
-let gone = []; // Lost, and something is offered instead:
-let offered = [];
+let gone = []; // Selected seats that another buyer took, and
+let offered = []; // the seats offered instead.
 
-// Asked too often from this connection: no word about one's own admission.
-async function isRateLimited(answer) {
-  return (await answer.json().catch(() => ({}))).type === "rate-limited";
+// Too many requests from this connection, rather than the end of this visitor's admission.
+async function isRateLimited(response) {
+  return (await response.json().catch(() => ({}))).type === "rate-limited";
 }
 
 async function readStatus() {
-  const answer = await fetch(statusUrl, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", credentials: "same-origin" });
-  if (answer.status === 304) return heardElsewhere();
-  if ([401, 403, 410].includes(answer.status) || (answer.status === 429 && !(await isRateLimited(answer)))) {
+  const response = await fetch(statusUrl, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", credentials: "same-origin" });
+  if (response.status === 304) return markFresh();
+  if ([401, 403, 410].includes(response.status) || (response.status === 429 && !(await isRateLimited(response)))) {
     endOfAdmission();
     return;
   }
-  if (!answer.ok) throw new Error(`status answered ${answer.status}`);
-  const status = await answer.json();
-  etag = answer.headers.get("ETag") ?? "";
-  heardElsewhere();
+  if (!response.ok) throw new Error(`status request failed: ${response.status}`);
+  const status = await response.json();
+  etag = response.headers.get("ETag") ?? "";
+  markFresh();
   for (const [id, free] of Object.entries(status.general_admission ?? {})) {
     const section = plan.sections.find((one) => one.id === id);
     if (section) section.free = free;
   }
-  takeIn(plan.setTaken(status.taken, watch?.known ?? new Set()));
+  applyChanges(plan.setTaken(status.taken, watch?.known ?? new Set()));
 }
 
-// These seats have changed hands. What one has just sent off oneself is nobody else's.
-function takeIn(changed) {
+// Shows seats whose availability has changed. After the form is sent, they may be this visitor's own hold.
+function applyChanges(changed) {
   view.refresh(changed);
   if (sent) return;
   const lost = changed.filter((seat) => plan.taken[seat] && chosen.has(seat));
   lost.forEach((seat) => chosen.delete(seat));
   if (lost.length) showChoice();
-  if (lost.length || (news.isShown && offered.some((seat) => plan.taken[seat]))) offer([...gone, ...lost]);
+  if (lost.length || (gonePanel.isShown && offered.some((seat) => plan.taken[seat]))) offer([...gone, ...lost]);
 }
 
 const short = (seat) => `row ${plan.row[seat]} seat ${plan.number[seat]}`;
 
-// Of each that was lost, the nearest like it; what is still chosen stays together with it where that is as near.
+// Offers the nearest similar seat for each lost one; of equally near seats, the one closest to the rest of the selection.
 function offer(lost) {
   gone = lost.filter((seat) => plan.taken[seat]);
   offered = [];
@@ -416,10 +417,10 @@ function offer(lost) {
     if (found >= 0) offered.push(found);
   }
   view.setOffered(offered);
-  const names = gone.slice(0, CHANGED_MAX_SPOKEN).map(short);
-  if (gone.length > CHANGED_MAX_SPOKEN) names.push(`${gone.length - CHANGED_MAX_SPOKEN} more`);
+  const names = gone.slice(0, LOST_NAMED_MAX).map(short);
+  if (gone.length > LOST_NAMED_MAX) names.push(`${gone.length - LOST_NAMED_MAX} more`);
   const where = plan.sections[plan.section[gone[0]]].name;
-  news.show(`${listed(names)} in ${where}`, listed(offered.map(short)), "No other seat like it is free in this section.");
+  gonePanel.show(`${listed(names)} in ${where}`, listed(offered.map(short)), "No similar seat is left in this section.");
   if (offered.length) view.reveal(plan.x[offered[0]], plan.y[offered[0]]);
 }
 
@@ -431,14 +432,14 @@ function takeOffered() {
     at = { seat: free[0] };
     view.setCursor({ ...at, keyboard: document.activeElement === view.svg });
   }
-  say(free.length ? `${listed(free.map(short))} chosen instead. ${chosen.size} of ${limit}.` : "Gone too. Choose another seat.");
+  announce(free.length ? `${listed(free.map(short))} selected instead. ${chosen.size} of ${limit}.` : "Also taken. Select another seat.");
   showChoice();
   hold.focus({ preventScroll: true });
 }
 
 function endOffer() {
   [gone, offered] = [[], []];
-  news.clear();
+  gonePanel.clear();
   view.setOffered([]);
 }
 
@@ -450,53 +451,53 @@ function warn(words) {
   }
   notice.textContent = words;
   clearTimeout(warn.timer);
-  if (!over) warn.timer = setTimeout(() => notice.remove(), 8000);
+  if (!isEnded) warn.timer = setTimeout(() => notice.remove(), 8000);
 }
 
 function endOfAdmission() {
-  over = true;
+  isEnded = true;
   hold.disabled = true;
   warn("Your time to choose has ended. ");
-  const link = Object.assign(document.createElement("a"), { href: eventUrl, textContent: "Get in line again" });
+  const link = Object.assign(document.createElement("a"), { href: eventUrl, textContent: "Join the line again" });
   form.querySelector(".map__news").append(link);
-  say("Your time to choose has ended.");
+  announce("Your time to choose has ended.");
 }
 
-// With the stream only now and then, for what it does not tell: that one's time to choose has been ended.
-async function keepUp() {
+// Polls the status. With the stream this is rare, and only detects what the stream does not report: the end of the admission.
+async function poll() {
   clearTimeout(timer);
   if (!document.hidden) {
     try {
-      readAt = Date.now();
-      reading ??= readStatus().finally(() => (reading = null));
-      await reading;
-      pause = STATUS_EVERY_MS;
+      polledAt = Date.now();
+      polling ??= readStatus().finally(() => (polling = null));
+      await polling;
+      pollMs = POLL_MS;
     } catch {
-      // What is shown grows old for a moment; the hold itself is what decides.
-      pause = Math.min(pause * 2, STATUS_EVERY_MS_MAX);
+      // The map is out of date for a moment; the server decides when seats are held.
+      pollMs = Math.min(pollMs * 2, POLL_MS_MAX);
     }
   }
-  keepUpIn(isHeard() ? Math.max(pause, STATUS_EVERY_MS_HEARD) : pause);
+  schedulePoll(isConnected() ? Math.max(pollMs, POLL_MS_STREAMING) : pollMs);
 }
 
-function keepUpIn(ms) {
+function schedulePoll(ms) {
   clearTimeout(timer);
-  if (!over) timer = setTimeout(keepUp, ms);
+  if (!isEnded) timer = setTimeout(poll, ms);
 }
 
-// Something in sight is not as it is shown, or nobody tells any more: soon, but no more often than without the stream.
-const lookSoon = () => keepUpIn(Math.max(0, readAt + pause - Date.now()));
+// After an unexplained change or the loss of the stream: poll soon, but no more often than without the stream.
+const pollSoon = () => schedulePoll(Math.max(0, polledAt + pollMs - Date.now()));
 
 // ---- start
 
 async function start() {
-  const answer = await fetch(planUrl, { credentials: "same-origin" });
-  if (!answer.ok) throw new Error(`plan answered ${answer.status}`);
-  plan = new Plan(await answer.json());
+  const response = await fetch(planUrl, { credentials: "same-origin" });
+  if (!response.ok) throw new Error(`plan request failed: ${response.status}`);
+  plan = new Plan(await response.json());
   find("map-wait").remove();
   view = new View(stage, plan, { describe, describeSection });
   await readStatus();
-  readAt = Date.now();
+  polledAt = Date.now();
   for (const id of JSON.parse(document.getElementById("selected-seats").textContent)) {
     const seat = plan.index.get(id);
     if (seat !== undefined && !plan.taken[seat] && chosen.size < limit) chosen.add(seat);
@@ -510,18 +511,18 @@ async function start() {
     setTimeout(() => (sent = false), SENT_MS_MAX);
   });
   form.querySelectorAll("[data-map-zoom]").forEach((button) => {
-    button.addEventListener("click", () => ({ in: () => closer(1.7), out: () => closer(1 / 1.7), fit: whole })[button.dataset.mapZoom]());
+    button.addEventListener("click", () => ({ in: () => zoomBy(1.7), out: () => zoomBy(1 / 1.7), fit: showAll })[button.dataset.mapZoom]());
   });
-  watch = new Watch(plan, view, chosen, own, { seats: takeIn, counts: () => view.refresh([]), look: lookSoon });
+  watch = new Watch(plan, view, chosen, own, { seats: applyChanges, counts: () => view.refresh([]), refetch: pollSoon });
   view.onmove = () => watch.settle();
-  document.addEventListener("live:connection", () => (isHeard() ? keepUpIn(STATUS_EVERY_MS_HEARD) : lookSoon()));
-  keepUpIn(STATUS_EVERY_MS);
+  document.addEventListener("live:connection", () => (isConnected() ? schedulePoll(POLL_MS_STREAMING) : pollSoon()));
+  schedulePoll(POLL_MS);
   form.dataset.ready = "yes";
 }
 
-start().catch((fault) => {
+start().catch((error) => {
   const wait = find("map-wait") ?? Object.assign(document.createElement("p"), { className: "map__wait" });
-  wait.textContent = "The map could not be drawn. The list shows the same seats.";
+  wait.textContent = "The seat map could not be loaded. You can select the same seats in the list.";
   stage.replaceChildren(wait);
-  throw fault;
+  throw error;
 });

@@ -1,17 +1,17 @@
-// Stripe's own form in our page: the browser pays the intent, and the page then follows what the signed webhook tells us.
-// While the intent is still being made there is no form: the page looks for it and loads itself again.
+// Stripe's payment form. The browser confirms the payment intent; the page then follows the order, which the signed webhook
+// updates. While the intent is being created there is no form: the page polls for it and reloads itself.
 //
-// [data-stripe-pay]          data-key, data-secret, data-return: the account, the intent, where a bank sends its buyer back to
-//   [data-stripe-form]       where Stripe's frame goes
-//   [data-stripe-submit]     pays
-//   [data-stripe-error]      what Stripe or the bank says
+// [data-stripe-pay]          data-key, data-secret, data-return: publishable key, client secret, return URL for the bank
+//   [data-stripe-form]       the container of Stripe's iframe
+//   [data-stripe-submit]     the button that pays
+//   [data-stripe-error]      error messages from Stripe or the bank
 
-const AGAIN_MS = 1500;
+const POLL_MS = 1500;
 const panel = document.querySelector("[data-stripe-pay]");
 const button = panel?.querySelector("[data-stripe-submit]");
 const error = panel?.querySelector("[data-stripe-error]");
 
-function tell(text) {
+function showError(text) {
   error.textContent = text;
   error.hidden = !text;
 }
@@ -19,7 +19,7 @@ function tell(text) {
 function begin() {
   if (!window.Stripe) {
     panel.querySelector("[data-stripe-wait]")?.remove();
-    tell("Stripe’s payment form could not be loaded. Check your connection or your blocker, and load this page again.");
+    showError("Stripe’s payment form could not be loaded. Check your connection and any content blocker, then reload this page.");
     return;
   }
   const stripe = window.Stripe(panel.dataset.key);
@@ -30,39 +30,39 @@ function begin() {
     panel.querySelector("[data-stripe-wait]")?.remove();
     button.disabled = false;
   });
-  form.on("loaderror", () => tell("Stripe’s payment form could not be loaded. Load this page again."));
+  form.on("loaderror", () => showError("Stripe’s payment form could not be loaded. Reload this page."));
   form.mount(panel.querySelector("[data-stripe-form]"));
   button.addEventListener("click", async () => {
     button.disabled = true;
-    tell("");
-    const answer = await stripe.confirmPayment({ elements, redirect: "if_required", confirmParams: { return_url: panel.dataset.return } });
-    if (answer.error) {
-      tell(answer.error.message ?? "The payment did not go through.");
+    showError("");
+    const result = await stripe.confirmPayment({ elements, redirect: "if_required", confirmParams: { return_url: panel.dataset.return } });
+    if (result.error) {
+      showError(result.error.message ?? "The payment did not go through.");
       button.disabled = false;
     }
-    // Else it is paid, or the bank decides: the page hears of it from us, once it was signed.
+    // Otherwise it is paid or the bank decides: the page shows the result once the webhook has arrived.
   });
 }
 
-// When the order is decided its part of the page is exchanged: then there is nothing to pay any more.
+// Once the order is decided, follow.js replaces its part of the page and nothing is left to pay.
 function isOpen() {
   return ["placed", "paying"].includes(document.getElementById("order-state")?.dataset.orderState);
 }
 
-async function lookForForm() {
+async function pollForForm() {
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
     if (page.querySelector("[data-stripe-pay]")) return location.reload();
   } catch {
-    // The next look tells.
+    // Try again at the next poll.
   }
-  if (isOpen()) setTimeout(lookForForm, AGAIN_MS);
+  if (isOpen()) setTimeout(pollForForm, POLL_MS);
 }
 
 if (panel) {
   begin();
   new MutationObserver(() => (panel.hidden = !isOpen())).observe(document.body, { childList: true, subtree: true });
 } else {
-  setTimeout(lookForForm, AGAIN_MS);
+  setTimeout(pollForForm, POLL_MS);
 }

@@ -1,15 +1,15 @@
-// What the chosen seats come to: the fee of the order is in it once, and said beside it.
+// Shows the total of the selected seats, including the fee per order, which is also shown separately.
 
 export function showTotal(element, minor, currency) {
   const money = new Intl.NumberFormat("en", { style: "currency", currency });
-  const said = (amount) => money.format(amount / 10 ** money.resolvedOptions().maximumFractionDigits);
-  // An order of what costs nothing bears a fee only where the event says so.
+  const format = (amount) => money.format(amount / 10 ** money.resolvedOptions().maximumFractionDigits);
+  // A free order bears the fee only if the event says so.
   const fee = minor || element.dataset.feeOnFree === "yes" ? Number(element.dataset.orderFee) : 0;
-  element.textContent = said(minor + fee);
+  element.textContent = format(minor + fee);
   if (fee) {
     const note = document.createElement("span");
     note.className = "tray__fee";
-    note.textContent = `with ${said(fee)} fee per order`;
+    note.textContent = `incl. ${format(fee)} order fee`;
     element.append(" ", note);
   }
 }

@@ -1,70 +1,69 @@
-// The line moves while one waits: the stream tells how far it is (live.js), one's place is the own number less that, and
-// the house is asked when the turn has come. While nothing is heard it is asked again when the answer said to.
-import { heardElsewhere, isStreaming, on } from "./live.js";
-import { ring, wantsToBeTold } from "./tell.js";
+// Updates the waiting page. The stream (live.js) reports which number the line has reached; the position is the entry's own
+// number minus that. The status API is polled when the turn has come, or without a stream at the interval it returns.
+import { isStreaming, markFresh, on } from "./live.js";
+import { ring, wantsNotification } from "./notify.js";
 
-const AGAIN_MS_MIN = 1_000;
-const AGAIN_MS_MAX = 30_000;
-const REST_MS_MAX = 600_000; // Nobody is sent away for longer; a timer of more than 24 days would even go off at once.
-const ANSWER_MS_MAX = 20_000;
-const SPEAK_MS_MIN = 60_000;
+const BACKOFF_MS_MIN = 1_000;
+const BACKOFF_MS_MAX = 30_000;
+const POLL_MS_MAX = 600_000; // Upper limit of any server-given delay; a timer over 24 days would even fire at once.
+const TIMEOUT_MS = 20_000;
+const ANNOUNCE_MS_MIN = 60_000;
 const RELOAD_MS_MIN = 10_000;
 const RING_MS = 1_300;
-const QUIET_MS = 180_000; // With the stream: for what is about this place alone, and for a better estimate.
-const TURN_SPREAD_MS = 1_200; // Those whose turn comes together do not ask together.
-const NEWS_SPREAD_MS = 8_000; // Nor do all who wait when the line is closed.
+const STREAMING_POLL_MS = 180_000; // With the stream: for changes to this entry alone, and for a better estimate.
+const TURN_SPREAD_MS = 1_200; // Spreads the requests of visitors whose turn comes at the same time.
+const STATE_SPREAD_MS = 8_000; // Spreads the requests of all waiting visitors when the line is closed.
 const TROUBLE = {
-  away: "No connection right now. Your place is kept; this page tries again by itself.",
-  busy: "Very many people are here right now. Your place is kept; this page asks again by itself.",
-  wrong: "We could not look up your place just now. It is kept; this page asks again by itself.",
+  away: "No connection. Your place in line is saved; this page retries automatically.",
+  busy: "We’re very busy right now. Your place in line is saved; this page retries automatically.",
+  wrong: "We couldn’t update your position. Your place in line is saved; this page retries automatically.",
 };
 const line = document.querySelector("[data-line]");
 const part = (name) => document.querySelector(`[data-line-${name}]`);
 const figure = (number) => number.toLocaleString("en-US");
 const follows = line.classList.contains("line");
 const pageTitle = document.title.replace(/^[^·]*· /, "");
-let trouble = 0;
-let spokenAt = Date.now();
-let askedAt = Date.now();
+let failures = 0;
+let announcedAt = Date.now();
+let polledAt = Date.now();
 let notBefore = 0;
-let asking = false;
+let isPolling = false;
 let timer;
-// The last answer; at first what the page says. `number` is one's own, absent where there is nothing to reckon with.
-let told = {
+// The latest status; at first from the page. `number` is the entry's own number, absent while positions cannot be computed.
+let status = {
   status: line.dataset.status,
   number: Number(line.dataset.number) || undefined,
-  position_in_queue: Number(line.dataset.place) || 0,
+  position_in_queue: Number(line.dataset.position) || 0,
   estimated_wait_range: (line.dataset.range ?? "").split(" ").map(Number),
 };
-let place = told.position_in_queue; // As it was shown last: nobody's ever rises.
-let rateThen = 0; // How fast the line was said to be when that answer came.
-let serving = null; // What the stream told last of the line.
+let position = status.position_in_queue; // As last shown; it never rises.
+let statusRate = 0; // The admission rate when the latest status was fetched.
+let serving = null; // The latest queue event from the stream.
 let pollMs = Number(line.dataset.nextPoll);
 
-// What is kept over reloads; a browser that keeps nothing only forgets where one began.
-function recall(key) {
+// Local storage, which survives reloads; without it only the start of the progress bar is lost.
+function load(key) {
   try {
     return localStorage.getItem(key);
   } catch {
     return null;
   }
 }
-function keep(key, value) {
+function save(key, value) {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // Private windows may refuse.
+    // Private windows may refuse to store anything.
   }
 }
 
-// Where this place began, so that the way to the front has a length. Told apart by the place's own key: a new place
-// begins anew.
-function firstPlace(place) {
+// The first position of this entry, where the progress bar starts. Stored with the entry's key: a new entry starts over.
+function firstPosition(position) {
   const key = "fairgate-line";
-  const [whose, number] = (recall(key) ?? "").split(" ");
-  if (whose === line.dataset.key && Number(number) >= place) return Number(number);
-  keep(key, `${line.dataset.key} ${place}`);
-  return place;
+  const [entryKey, number] = (load(key) ?? "").split(" ");
+  if (entryKey === line.dataset.key && Number(number) >= position) return Number(number);
+  save(key, `${line.dataset.key} ${position}`);
+  return position;
 }
 
 function spanWords(seconds) {
@@ -74,40 +73,40 @@ function spanWords(seconds) {
 
 const isSpan = (range) => Array.isArray(range) && range.length === 2 && range.every(Number.isFinite) && range[0] >= 0 && range[0] <= range[1];
 
-// The same words as the page's own, in apps/queue/status/status_messages.py.
-function waitWords(place) {
-  if (place.status === "paused") return "The line stands still for a moment. Your place is safe.";
-  const range = place.estimated_wait_range;
-  if (!isSpan(range) || place.tickets_left === 0) return "Nobody can say yet how long it takes.";
+// The same texts as the server's, in apps/queue/status/status_messages.py.
+function waitWords(status) {
+  if (status.status === "paused") return "The line is paused. Your place is saved.";
+  const range = status.estimated_wait_range;
+  if (!isSpan(range) || status.tickets_left === 0) return "No wait estimate yet.";
   if (range[1] <= 60) return "Less than a minute.";
   const [from, fromUnit] = spanWords(range[0]);
   const [to, unit] = spanWords(range[1]);
   const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
-  if (from === to && fromUnit === unit) return `About ${counted(to, unit)}, as things go now.`;
-  if (from === 0) return `Up to ${counted(to, unit)}, as things go now.`;
-  if (fromUnit === unit) return `Between ${from} and ${to} ${unit}s, as things go now.`;
-  return `Between ${counted(from, fromUnit)} and ${counted(to, unit)}, as things go now.`;
+  if (from === to && fromUnit === unit) return `About ${counted(to, unit)} at the current pace.`;
+  if (from === 0) return `Up to ${counted(to, unit)} at the current pace.`;
+  if (fromUnit === unit) return `Between ${from} and ${to} ${unit}s at the current pace.`;
+  return `Between ${counted(from, fromUnit)} and ${counted(to, unit)} at the current pace.`;
 }
 
 function oddsWords(ahead, left) {
   if (typeof left !== "number") return "";
-  if (left === 0) return "Every ticket is sold or held right now. Whatever is not paid for comes back, and the line goes on.";
-  if (ahead >= left) return "More people are ahead of you than tickets are left. Some will not buy, so it is not over, but it is unlikely.";
-  if (ahead * 2 >= left) return "It may be close: many buy more than one ticket.";
+  if (left === 0) return "All tickets are sold or held right now. Unpaid tickets go back on sale, and then the line moves on.";
+  if (ahead >= left) return "There are more people ahead of you than tickets left. Some may not buy, but you are unlikely to get tickets.";
+  if (ahead * 2 >= left) return "Tickets may run out before your turn: many buyers take more than one.";
   return "";
 }
 
-const stageOf = (place) => (place.status === "lobby" && place.stage === "drawing" ? "drawing" : place.status);
+const stageOf = (status) => (status.status === "lobby" && status.stage === "drawing" ? "drawing" : status.status);
 const STAMPS = { lobby: "Lobby", drawing: "Drawing", paused: "Paused", waiting: "In line", ready: "Your turn" };
 
-// A proxy on the way, a hotel's log-in page, a server half way down: what is no answer of ours changes nothing here.
-function isPlace(answer) {
-  if (typeof answer?.status !== "string") return false;
-  if (answer.status !== "waiting" && answer.status !== "paused") return true;
-  return Number.isInteger(answer.position_in_queue) && answer.position_in_queue >= 0;
+// Rejects responses that are not from the status API: from a proxy, a captive portal or a server that is shutting down.
+function isStatus(payload) {
+  if (typeof payload?.status !== "string") return false;
+  if (payload.status !== "waiting" && payload.status !== "paused") return true;
+  return Number.isInteger(payload.position_in_queue) && payload.position_in_queue >= 0;
 }
 
-function turnTo(stage) {
+function setStage(stage) {
   line.dataset.status = stage;
   part("stamp").textContent = STAMPS[stage];
   part("stamp").classList.toggle("stamp--upcoming", stage === "paused");
@@ -122,7 +121,7 @@ function showMessage(text) {
   if ((region.querySelector(".line__message-text")?.textContent ?? "") === text) return;
   region.textContent = "";
   if (!text) return;
-  for (const [name, words] of [["head", "From the organiser"], ["text", text]]) {
+  for (const [name, words] of [["head", "From the organizer"], ["text", text]]) {
     const paragraph = document.createElement("p");
     paragraph.className = `line__message-${name}`;
     paragraph.textContent = words;
@@ -130,47 +129,47 @@ function showMessage(text) {
   }
 }
 
-function showProgress(place) {
-  const first = Math.max(firstPlace(place), 1);
-  const done = Math.floor(100 * (1 - place / first)); // Full is when it is one's turn, not a little before.
+function showProgress(position) {
+  const first = Math.max(firstPosition(position), 1);
+  const done = Math.floor(100 * (1 - position / first)); // 100 only when it is the visitor's turn.
   part("progress").hidden = first < 2;
   part("first").textContent = figure(first);
   part("track").setAttribute("aria-valuenow", done);
-  part("track").setAttribute("aria-valuetext", place ? `${figure(place)} of ${figure(first)} to go` : "You are next");
+  part("track").setAttribute("aria-valuetext", position ? `${figure(position)} of ${figure(first)} to go` : "You’re next");
   part("track").firstElementChild.style.inlineSize = `${done}%`;
 }
 
-function show(place) {
-  const stage = stageOf(place);
+function show(status) {
+  const stage = stageOf(status);
   const changed = stage !== line.dataset.status;
-  turnTo(stage);
-  showMessage(typeof place.message === "string" ? place.message : "");
-  let said = "";
+  setStage(stage);
+  showMessage(typeof status.message === "string" ? status.message : "");
+  let announcement = "";
   if (stage === "lobby") {
     document.title = `In the lobby · ${pageTitle}`;
   } else if (stage === "drawing") {
-    said = "Your place is being drawn.";
+    announcement = "Your position is being drawn.";
     document.title = `Drawing · ${pageTitle}`;
   } else {
-    const number = place.position_in_queue ?? 0;
+    const number = status.position_in_queue ?? 0;
     const ahead = Math.max(0, number - 1);
-    const left = place.tickets_left;
+    const left = status.tickets_left;
     const odds = oddsWords(ahead, left);
-    part("place").textContent = number ? figure(number) : "Next";
+    part("position").textContent = number ? figure(number) : "Next";
     part("ahead").textContent = figure(ahead);
-    part("wait").textContent = waitWords(place);
+    part("wait").textContent = waitWords(status);
     part("stock").hidden = typeof left !== "number";
     if (typeof left === "number") part("tickets").textContent = figure(left);
     part("odds").hidden = !odds;
     part("odds").textContent = odds;
     showProgress(number);
-    said = `${number > 1 ? `Number ${figure(number)} in line.` : "You are next."} ${waitWords(place)}`;
-    document.title = `${stage === "paused" ? "Paused, " : ""}${number > 1 ? `${figure(number)} in line` : "You are next"} · ${pageTitle}`;
+    announcement = `${number > 1 ? `Your position in line is ${figure(number)}.` : "You’re next."} ${waitWords(status)}`;
+    document.title = `${stage === "paused" ? "Paused, " : ""}${number > 1 ? `${figure(number)} in line` : "You’re next"} · ${pageTitle}`;
   }
-  // Said now and then, not at every answer: who listens wants to do something else meanwhile.
-  if (said && said !== part("says").textContent && (changed || Date.now() - spokenAt > SPEAK_MS_MIN)) {
-    spokenAt = Date.now();
-    part("says").textContent = said;
+  // Announce at most once a minute, not every update: people who use a screen reader also do other things while waiting.
+  if (announcement && announcement !== part("says").textContent && (changed || Date.now() - announcedAt > ANNOUNCE_MS_MIN)) {
+    announcedAt = Date.now();
+    part("says").textContent = announcement;
   }
 }
 
@@ -186,12 +185,12 @@ function showTrouble(kind) {
   region.append(notice);
 }
 
-// The page itself says how it ended. Not twice in a row: an answer that only this script does not understand must not
-// make the page load for ever.
-function loadAgain() {
-  const since = Date.now() - (history.state?.loadedAgainAt ?? 0);
+// Reloads the page, which the server renders for the final state. Not twice in a row: a response that this script does not
+// understand must not cause an endless reload.
+function reload() {
+  const since = Date.now() - (history.state?.reloadedAt ?? 0);
   if (since >= 0 && since < RELOAD_MS_MIN) return false;
-  history.replaceState({ ...history.state, loadedAgainAt: Date.now() }, "");
+  history.replaceState({ ...history.state, reloadedAt: Date.now() }, "");
   location.reload();
   return true;
 }
@@ -200,169 +199,169 @@ function goOn() {
   location.replace(line.dataset.go);
 }
 
-// Whoever looks at the page goes straight on. Whoever asked to be told and looks elsewhere is called first, and goes on
-// with the first look: the seats would otherwise wait in a tab that nobody knows of.
-function comeIn() {
+// Opens the ticket page. A visitor who asked for a notification and is in another tab is notified first, and the page opens
+// when they return: the time to choose should not start in a tab they cannot see.
+function enter() {
   if (!follows) return goOn();
   const first = line.dataset.status !== "ready";
-  turnTo("ready");
+  setStage("ready");
   document.title = `Your turn! · ${pageTitle}`;
-  if (first) part("says").textContent = "It is your turn.";
-  if (!wantsToBeTold()) return goOn();
+  if (first) part("says").textContent = "It’s your turn.";
+  if (!wantsNotification()) return goOn();
   if (first) ring(pageTitle.split(" · ")[0]);
   if (!document.hidden) setTimeout(goOn, first ? RING_MS : 0);
 }
 
-// Seconds or a date, as HTTP has it; what is neither counts as nothing.
-function retryAfterMs(answer) {
-  const said = answer.headers.get("Retry-After");
-  if (!said) return 0;
-  const wanted = /^\d+$/.test(said) ? Number(said) * 1_000 : Date.parse(said) - Date.now();
-  return wanted > 0 ? Math.min(wanted, REST_MS_MAX) : 0;
+// Retry-After in seconds or as a date, as in HTTP; 0 if it is neither.
+function retryAfterMs(response) {
+  const value = response.headers.get("Retry-After");
+  if (!value) return 0;
+  const delay = /^\d+$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - Date.now();
+  return delay > 0 ? Math.min(delay, POLL_MS_MAX) : 0;
 }
 
-function backOff(wantedMs) {
-  trouble += 1;
-  const own = Math.min(AGAIN_MS_MAX, AGAIN_MS_MIN * 2 ** Math.min(trouble, 5));
-  // Never sooner than was asked for, and not all at once.
-  const again = wantedMs ? Math.max(wantedMs, own / 2) * (1 + 0.2 * Math.random()) : own * (0.8 + 0.4 * Math.random());
-  notBefore = wantedMs ? Date.now() + wantedMs : 0;
-  return again;
+function backOff(requestedMs) {
+  failures += 1;
+  const ownMs = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(failures, 5));
+  // Never sooner than the server requested, and spread over time.
+  const delay = requestedMs ? Math.max(requestedMs, ownMs / 2) * (1 + 0.2 * Math.random()) : ownMs * (0.8 + 0.4 * Math.random());
+  notBefore = requestedMs ? Date.now() + requestedMs : 0;
+  return delay;
 }
 
-async function readPlace(answer) {
-  // A line that breaks half-way is no connection; what came whole and makes no sense is not ours.
-  const text = await answer.text();
+async function readStatus(response) {
+  // A connection that breaks here throws and counts as offline; a complete but invalid body is not from the status API.
+  const text = await response.text();
   try {
-    const place = JSON.parse(text);
-    return isPlace(place) ? place : null;
+    const payload = JSON.parse(text);
+    return isStatus(payload) ? payload : null;
   } catch {
     return null;
   }
 }
 
-async function ask() {
-  if (asking) return;
+async function poll() {
+  if (isPolling) return;
   clearTimeout(timer);
-  asking = true;
-  askedAt = Date.now();
-  let again = AGAIN_MS_MAX;
+  isPolling = true;
+  polledAt = Date.now();
+  let delay = BACKOFF_MS_MAX;
   try {
-    const answer = await fetch(line.dataset.statusUrl, {
+    const response = await fetch(line.dataset.statusUrl, {
       headers: { Accept: "application/json" },
       cache: "no-store",
       credentials: "same-origin",
-      signal: AbortSignal.timeout(ANSWER_MS_MAX),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    if ((answer.status === 401 || answer.status === 404) && loadAgain()) return;
-    if (!answer.ok) {
-      again = backOff(retryAfterMs(answer));
-      showTrouble(answer.status === 429 || answer.status === 503 ? "busy" : "wrong");
+    if ((response.status === 401 || response.status === 404) && reload()) return;
+    if (!response.ok) {
+      delay = backOff(retryAfterMs(response));
+      showTrouble(response.status === 429 || response.status === 503 ? "busy" : "wrong");
       return;
     }
-    const said = await readPlace(answer);
-    if (!said) {
-      again = backOff(0);
+    const latest = await readStatus(response);
+    if (!latest) {
+      delay = backOff(0);
       showTrouble("wrong");
       return;
     }
-    trouble = 0;
+    failures = 0;
     notBefore = 0;
     showTrouble("");
-    heardElsewhere();
-    pollMs = Math.min(REST_MS_MAX, Math.max(AGAIN_MS_MIN / 4, Number(said.next_poll) || AGAIN_MS_MAX));
-    told = said;
-    place = said.position_in_queue;
-    rateThen = serving?.rate_per_second ?? 0;
-    again = restMs();
-    if (said.status === "ready") comeIn();
-    else if (follows && Object.hasOwn(STAMPS, said.status)) show(said);
-    else if (said.status !== line.dataset.status) loadAgain();
+    markFresh();
+    pollMs = Math.min(POLL_MS_MAX, Math.max(BACKOFF_MS_MIN / 4, Number(latest.next_poll) || BACKOFF_MS_MAX));
+    status = latest;
+    position = latest.position_in_queue;
+    statusRate = serving?.rate_per_second ?? 0;
+    delay = nextPollMs();
+    if (latest.status === "ready") enter();
+    else if (follows && Object.hasOwn(STAMPS, latest.status)) show(latest);
+    else if (latest.status !== line.dataset.status) reload();
   } catch {
-    again = backOff(0);
+    delay = backOff(0);
     showTrouble("away");
   } finally {
-    asking = false;
+    isPolling = false;
     clearTimeout(timer);
-    timer = setTimeout(ask, again);
+    timer = setTimeout(poll, delay);
   }
 }
 
-// While the stream says how far the line is, there is next to nothing to ask for: but in a lobby, whose numbers are drawn
-// for each, and at the front, where the answer may be that it is one's turn.
-function restMs() {
-  const isReckoned = isStreaming() && serving && told.number > serving.now_serving && !isLetIn(serving);
-  return isReckoned ? Math.max(pollMs, QUIET_MS * (0.8 + 0.4 * Math.random())) : pollMs;
+// While the stream reports the line's progress, polling is rarely needed. Exceptions: the lobby, where every entry's number is
+// drawn, and the front of the line, where the status may be that it is the visitor's turn.
+function nextPollMs() {
+  const isComputed = isStreaming() && serving && status.number > serving.now_serving && !isLetIn(serving);
+  return isComputed ? Math.max(pollMs, STREAMING_POLL_MS * (0.8 + 0.4 * Math.random())) : pollMs;
 }
 
-// Ahead of its turn, by hand or by a link.
-const isLetIn = (news) => Array.isArray(news.let_in) && news.let_in.includes(told.number);
+// Whether this entry is admitted ahead of its turn, by an operator or a VIP link.
+const isLetIn = (queue) => Array.isArray(queue.let_in) && queue.let_in.includes(status.number);
 
-function askWithin(ms) {
-  if (asking) return;
+function pollWithin(ms) {
+  if (isPolling) return;
   clearTimeout(timer);
-  timer = setTimeout(ask, Math.max(notBefore - Date.now(), Math.random() * ms));
+  timer = setTimeout(poll, Math.max(notBefore - Date.now(), Math.random() * ms));
 }
 
-// What is left of the time that goes with the last answer, now that the stream has come or gone.
-function setTimer() {
-  if (asking || line.dataset.status === "ready") return;
-  const left = Math.max(askedAt + restMs(), notBefore) - Date.now();
+// Reschedules the next poll when the stream has connected or disconnected.
+function reschedule() {
+  if (isPolling || line.dataset.status === "ready") return;
+  const left = Math.max(polledAt + nextPollMs(), notBefore) - Date.now();
   clearTimeout(timer);
-  timer = setTimeout(ask, Math.max(left, Math.random() * AGAIN_MS_MIN * 3));
+  timer = setTimeout(poll, Math.max(left, Math.random() * BACKOFF_MS_MIN * 3));
 }
 
-// How far the line is, for everybody in it. What only this place can be told the next answer says.
-function follow(news) {
+// Handles a queue event, which is the same for every entry. Changes to this entry alone come with the next poll.
+function onQueue(queue) {
   const before = serving;
   const stage = line.dataset.status;
-  serving = news;
+  serving = queue;
   if (!follows || stage === "ready") return;
-  if (!before) setTimer();
-  if (news.state !== before?.state && (news.state === "drained" || news.state === "off")) return askWithin(NEWS_SPREAD_MS);
-  if (typeof news.message === "string") showMessage(news.message);
-  if (!told.number || (stage !== "waiting" && stage !== "paused")) return;
-  if (isLetIn(news)) {
-    if (!before || !isLetIn(before)) askWithin(TURN_SPREAD_MS);
+  if (!before) reschedule();
+  if (queue.state !== before?.state && (queue.state === "drained" || queue.state === "off")) return pollWithin(STATE_SPREAD_MS);
+  if (typeof queue.message === "string") showMessage(queue.message);
+  if (!status.number || (stage !== "waiting" && stage !== "paused")) return;
+  if (isLetIn(queue)) {
+    if (!before || !isLetIn(before)) pollWithin(TURN_SPREAD_MS);
     return;
   }
-  if (told.number <= news.now_serving) {
-    // Once: the answer says what becomes of it, and when to ask again.
-    if (!before || before.now_serving < told.number) askWithin(TURN_SPREAD_MS);
+  if (status.number <= queue.now_serving) {
+    // Only once: the response says what happens next and when to poll again.
+    if (!before || before.now_serving < status.number) pollWithin(TURN_SPREAD_MS);
     return;
   }
-  place = Math.min(place, told.number - news.now_serving);
-  const said = { ...told, position_in_queue: place, status: news.state === "paused" ? "paused" : "waiting", message: news.message };
-  if (news.tickets_left !== undefined) said.tickets_left = news.tickets_left;
-  if (isSpan(told.estimated_wait_range) && told.position_in_queue > 0) {
-    // As the answer reckoned it, for the way that is left and the speed of now.
-    const way = place / told.position_in_queue;
-    const slower = rateThen > 0 && news.rate_per_second > 0 ? rateThen / news.rate_per_second : 1;
-    const [from, to] = told.estimated_wait_range;
-    said.estimated_wait_range = [Math.floor(from * way), Math.ceil(to * way * slower)];
+  position = Math.min(position, status.number - queue.now_serving);
+  const current = { ...status, position_in_queue: position, status: queue.state === "paused" ? "paused" : "waiting", message: queue.message };
+  if (queue.tickets_left !== undefined) current.tickets_left = queue.tickets_left;
+  if (isSpan(status.estimated_wait_range) && status.position_in_queue > 0) {
+    // Scale the server's estimate by the share of the line that is left and by the change in rate.
+    const share = position / status.position_in_queue;
+    const slowdown = statusRate > 0 && queue.rate_per_second > 0 ? statusRate / queue.rate_per_second : 1;
+    const [from, to] = status.estimated_wait_range;
+    current.estimated_wait_range = [Math.floor(from * share), Math.ceil(to * share * slowdown)];
   }
-  show(said);
+  show(current);
 }
 
-// After sleep, a lost network or another tab: at once, for a turn may have come. But never before the time that the
-// house has asked for, and not twice for one waking.
-function askNow() {
+// After sleep, a lost connection or a tab switch: poll at once, because the turn may have come. Never earlier than the server
+// requested, and only once if several of these events fire together.
+function pollNow() {
   if (line.dataset.status === "ready") {
     if (!document.hidden) goOn();
     return;
   }
-  if (Date.now() >= notBefore && Date.now() - askedAt >= AGAIN_MS_MIN) ask();
+  if (Date.now() >= notBefore && Date.now() - polledAt >= BACKOFF_MS_MIN) poll();
 }
 
-// With scripts leaving takes a second press. Without them the page looks again every few seconds and would take it back.
+// With scripts, leaving takes a second click. Without them, the page's periodic reload would close the confirmation.
 if (follows) part("leave").hidden = false;
 if (follows && (line.dataset.status === "waiting" || line.dataset.status === "paused")) {
-  showProgress(Number(line.dataset.place));
+  showProgress(Number(line.dataset.position));
 }
-timer = setTimeout(ask, pollMs);
-on("queue", follow);
-document.addEventListener("live:connection", setTimer);
-addEventListener("online", askNow);
+timer = setTimeout(poll, pollMs);
+on("queue", onQueue);
+document.addEventListener("live:connection", reschedule);
+addEventListener("online", pollNow);
 addEventListener("offline", () => showTrouble("away"));
-document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && askNow());
-addEventListener("pageshow", (event) => event.persisted && askNow());
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && pollNow());
+addEventListener("pageshow", (event) => event.persisted && pollNow());

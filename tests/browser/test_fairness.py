@@ -46,7 +46,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def look(page: "Page", site: str) -> str:
     """What the check says in words."""
     page.goto(f"{site}/events/concert/fairness")
-    page.get_by_role("button", name=re.compile("check every place", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("verify every position", re.IGNORECASE)).click()
     return result_of(page)
 
 
@@ -66,10 +66,10 @@ def test_the_browser_recomputes_every_place(
 ) -> None:
     page = browser_page(*size, dark=dark)
     said = look(page, live_site)
-    assert "everything agrees" in said.lower()
+    assert "everything matches" in said.lower()
     assert "Numbers 1 to 40" in said
     assert "Numbers 41 to 65" in said
-    assert "One was let through" in said
+    assert "One number was admitted" in said
     assert "consistent, not operator-proof" in said
     assert_nothing_sticks_out(page)
 
@@ -77,13 +77,13 @@ def test_the_browser_recomputes_every_place(
 def test_the_browser_follows_a_lobby_before_its_draw(live_site: str, browser_page: OpenPage) -> None:
     event = make_room("concert")
     page = browser_page(*DESKTOP)
-    assert "nobody has a number yet" in look(page, live_site).lower()
+    assert "no one has a number yet" in look(page, live_site).lower()
     in_another_connection(lambda: open_lobby(event, 40))
     assert "The lobby is open with 40 in it" in look(page, live_site)
     in_another_connection(lambda: close_lobby(event))
     assert "All 40 entrants" in look(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(pk=QueueEntry.objects.all()[:1]).update(nonce=b"x" * 16))
-    assert "an entrant was changed, added or dropped" in look(page, live_site)
+    assert "an entrant was changed, added or removed" in look(page, live_site)
 
 
 def test_the_browser_names_the_first_number_that_does_not_agree(
@@ -98,8 +98,8 @@ def test_the_browser_names_the_first_number_that_does_not_agree(
     in_another_connection(swap)
     page = browser_page(*DESKTOP)
     said = look(page, live_site)
-    assert "this does not agree" in said.lower()
-    assert "Number 21: the seed gives it to another entrant." in said
+    assert "does not match" in said.lower()
+    assert "Number 21: the seed assigns it to another entrant." in said
 
 
 def test_a_changed_first_come_number_does_not_agree(live_site: str, browser_page: OpenPage) -> None:
@@ -109,7 +109,7 @@ def test_a_changed_first_come_number_does_not_agree(live_site: str, browser_page
     page = browser_page(*DESKTOP)
     assert "Numbers 1 to 20: none is missing" in look(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(number=19).update(nonce=b"x" * 16))
-    assert "The chain over the numbers 1 to 20" in look(page, live_site)
+    assert "The chain of numbers 1 to 20" in look(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(number=18).delete())
     assert "Number 18: there is no entry." in look(page, live_site)
 
@@ -127,15 +127,15 @@ def test_a_receipt_is_checked_in_the_browser(
         page.locator("[data-fair-receipt]").set_input_files(file)
         return result_of(page)
 
-    assert "Your receipt: its place is number 50" in hand_in(receipt)
-    assert "does not agree with your receipt" in hand_in({**receipt, "number": 51}).lower()
+    assert "Your receipt: your number is 50" in hand_in(receipt)
+    assert "does not match your receipt" in hand_in({**receipt, "number": 51}).lower()
     assert "another event" in hand_in({**receipt, "event": "another"})
-    assert "no receipt" in hand_in([1])
+    assert "not a receipt" in hand_in([1])
 
 
 def test_without_scripts_the_page_says_how_to_check(live_site: str, browser_page: OpenPage, drawn: "EventView") -> None:
     page = browser_page(*PHONE, javascript=False)
     page.goto(f"{live_site}/events/concert/fairness")
     assert f"verify_queue concert --url {live_site}" in (page.text_content("main") or "")
-    assert not page.get_by_role("button", name=re.compile("check every place", re.IGNORECASE)).is_visible()
+    assert not page.get_by_role("button", name=re.compile("verify every position", re.IGNORECASE)).is_visible()
     assert_nothing_sticks_out(page)

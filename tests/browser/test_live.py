@@ -70,12 +70,12 @@ def test_the_counts_of_an_event_change_by_themselves_and_nobody_asks(
     page.goto(f"{house}/events/{event.slug}/")
     says_live(page)
     held = take(event, "hall-A-1", "hall-A-2")
-    page.locator("[data-left-section=hall] [data-left-words]", has_text="48 free").wait_for()
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="48 left").wait_for()
     page.get_by_text("Only 68 left").wait_for()
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "event.png"))
     in_another_connection(lambda: reservations.release(held.id, who="test"))
-    page.locator("[data-left-section=hall] [data-left-words]", has_text="50 free").wait_for()
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="50 left").wait_for()
     assert [request.url.rpartition("/")[2] for request in polls] == ["updates"]
 
 
@@ -90,10 +90,10 @@ def test_a_seat_that_one_takes_the_other_sees_taken_on_the_map(
     says_live(one)
     other.locator("input[name=seats][value=hall-C-5]").check(force=True)
     other.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    other.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    other.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     seat = one.locator("[data-seat=hall-C-5]")
     one.locator("[data-seat=hall-C-5].seat-mark--taken").wait_for(state="attached")
-    other.get_by_role("button", name=re.compile("give .* back", re.IGNORECASE)).click()
+    other.get_by_role("button", name=re.compile("^release", re.IGNORECASE)).click()
     one.locator("[data-seat=hall-C-5]:not(.seat-mark--taken)").wait_for(state="attached")
     assert seat.count() == 1
 
@@ -117,14 +117,14 @@ def test_a_seat_lost_under_the_finger_on_the_map_says_so_and_one_tap_takes_the_n
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "gone.png"))
     # Before the tap that one goes too: what is offered is free.
-    page.get_by_role("button", name="Take row C seat 4 instead").wait_for()
+    page.get_by_role("button", name="Select row C seat 4 instead").wait_for()
     take(event, "hall-C-4")
-    page.get_by_role("button", name=re.compile("Take row [BD] seat 5 instead")).click()
+    page.get_by_role("button", name=re.compile("Select row [BD] seat 5 instead")).click()
     chosen = page.locator("[data-tray-seats] input[name=seats]").evaluate_all("all => all.map(one => one.value)")
     assert sorted(chosen) in (["hall-B-5", "hall-C-6"], ["hall-C-6", "hall-D-5"])
     assert not gone.text_content()
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert Reservation.objects.count() == 3
     assert_audit_clean()
 
@@ -140,17 +140,17 @@ def test_a_seat_lost_under_the_finger_in_the_list_says_so_and_one_tap_takes_the_
     page.locator("input[name=seats][value=hall-B-5]").check(force=True)
     take(event, "hall-B-5", "hall-B-6")
     # The seat beside it is a wheelchair place, which is nobody's second choice.
-    button = page.get_by_role("button", name=re.compile("Take row . seat . instead"))
+    button = page.get_by_role("button", name=re.compile("Select row . seat . instead"))
     button.wait_for()
-    assert button.text_content() != "Take row B seat 4 instead"
+    assert button.text_content() != "Select row B seat 4 instead"
     assert page.locator("input[name=seats][value=hall-B-5]").is_disabled()
-    page.locator("[data-free=hall]", has_text="48 free").wait_for()
+    page.locator("[data-free=hall]", has_text="48 left").wait_for()
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "list.png"))
     button.click()
     page.get_by_text("1 of").first.wait_for()
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert_audit_clean()
 
 
@@ -160,7 +160,7 @@ def test_what_one_holds_oneself_is_not_lost_while_one_chooses_anew(house: str, b
     get_in(page, house, event, "list")
     page.locator("input[name=seats][value=hall-A-1]").check(force=True)
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("link", name="Choose other places").click()
+    page.get_by_role("link", name="Change seats").click()
     for view in ("map", "list"):
         page.goto(f"{house}/events/{event.slug}/choose?change=1&view={view}&seats=hall-A-1")
         says_live(page)
@@ -208,14 +208,14 @@ def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
     line_up(page, house, event)
     says_live(page)
     polls = asked(page, "/queue/status")
-    page.locator("[data-line-place]", has_text=re.compile("^2$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^2$")).wait_for()
     before = len(polls)
     free_the_slot(event, first)
-    page.locator("[data-line-place]", has_text=re.compile("^1$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^1$")).wait_for()
     in_another_connection(lambda: operations.set_message(event.id, "The till is <i>slow</i>.", who="boss"))
     page.locator(".line__message-text", has_text="The till is <i>slow</i>.").wait_for()
     in_another_connection(lambda: operations.set_state(event.id, "paused", who="boss"))
-    page.get_by_text("Your place is safe").first.wait_for()
+    page.get_by_text("Your place is saved").first.wait_for()
     in_another_connection(lambda: operations.set_state(event.id, "open", who="boss"))
     page.locator("[data-line-stamp]", has_text="In line").wait_for()
     assert_nothing_sticks_out(page)
@@ -232,7 +232,7 @@ def test_who_is_let_in_ahead_of_the_turn_hears_it_long_before_the_next_question(
     page = browser_page(*PHONE)
     line_up(page, house, event)
     says_live(page)
-    page.locator("[data-line-place]", has_text=re.compile("^2$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^2$")).wait_for()
     mine = QueueEntry.objects.filter(event_id=event.id).latest("number")
     in_another_connection(lambda: operations.let_through(mine.id, who="boss", why="the drummer's mother"))
     free_the_slot(event, first)
@@ -254,9 +254,9 @@ def test_where_no_stream_is_to_be_had_the_page_asks_and_says_so(house: str, brow
     page.locator("[data-live-state=poll]", has_text="Updating every few seconds").wait_for()
     page.locator("input[name=seats][value=hall-B-5]").check(force=True)
     take(event, "hall-B-5")
-    page.get_by_role("button", name=re.compile("Take row . seat . instead")).wait_for()
+    page.get_by_role("button", name=re.compile("Select row . seat . instead")).wait_for()
     page.goto(f"{house}/events/{event.slug}/")
-    page.get_by_text("Updating twice a minute").wait_for()
+    page.get_by_text("Updates every 30 seconds").wait_for()
 
 
 @SIZES
@@ -270,14 +270,14 @@ def test_a_network_that_goes_and_comes_back_is_said_calmly_and_nothing_is_missed
     page.locator("[data-tray-seats] li").wait_for()
     page.context.set_offline(True)
     page.locator(
-        "[data-live-state=away]", has_text=re.compile(r"^No connection, what you see is from \d\d:\d\d:\d\d$")
+        "[data-live-state=away]", has_text=re.compile(r"^No connection, last updated \d\d:\d\d:\d\d$")
     ).wait_for()
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "away.png"))
     take(event, "hall-C-5")
     page.context.set_offline(False)
     says_live(page)
-    page.get_by_role("button", name=re.compile("Take row C seat [46] instead")).wait_for()
+    page.get_by_role("button", name=re.compile("Select row C seat [46] instead")).wait_for()
 
 
 HIDE = """(isHidden) => {
@@ -299,4 +299,4 @@ def test_who_looks_elsewhere_takes_no_line_and_has_one_again_on_coming_back(hous
     take(event, "hall-A-1")
     page.evaluate(HIDE, False)
     page.wait_for_function("() => window.way === 'stream'")
-    page.locator("[data-left-section=hall] [data-left-words]", has_text="49 free").wait_for()
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="49 left").wait_for()

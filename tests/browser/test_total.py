@@ -29,14 +29,14 @@ def test_the_running_total_has_the_order_s_fee_in_it_once(
     total = page.locator("[data-tray-total]")
     assert total.inner_text() == ""
     page.locator("input[name=seats][value=hall-A-4]").check(force=True)
-    assert total.inner_text().split("\n") == ["$64.20", "with $1.20 fee per order"]
+    assert total.inner_text().split("\n") == ["$64.20", "incl. $1.20 order fee"]
     page.locator("input[name=seats][value=hall-A-5]").check(force=True)
     assert total.inner_text().split("\n")[0] == "$127.20"
     assert_nothing_sticks_out(page)
     page.goto(f"{live_site}/events/concert/choose?view=map")
     choose_seat_by_keyboard(page)
     assert "$64.20" in total.inner_text()
-    assert "with $1.20 fee per order" in total.inner_text()
+    assert "incl. $1.20 order fee" in total.inner_text()
     assert_nothing_sticks_out(page)
 
 

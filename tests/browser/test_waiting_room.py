@@ -65,7 +65,7 @@ def test_who_waits_goes_straight_on_when_the_one_before_has_left(
 ) -> None:
     page = browser_page(*size, dark=dark)
     line_up(page, live_site)
-    assert page.locator("[data-line-place]").text_content() == "1"
+    assert page.locator("[data-line-position]").text_content() == "1"
     assert_nothing_sticks_out(page)
     page.goto(f"{live_site}/events/concert/choose")
     assert page.url.endswith("/wait")
@@ -92,9 +92,9 @@ def test_a_lost_network_is_said_and_the_place_is_still_there(
     page = browser_page(1440, 900)
     line_up(page, live_site)
     page.context.set_offline(True)
-    page.get_by_text("No connection right now").wait_for()
+    page.get_by_text("No connection. Your place").wait_for()
     page.context.set_offline(False)
-    page.get_by_text("No connection right now").wait_for(state="hidden")
+    page.get_by_text("No connection. Your place").wait_for(state="hidden")
     free_the_slot(*full)
     page.wait_for_url(re.compile("/events/concert/choose"))
 
@@ -105,12 +105,12 @@ def test_of_two_one_is_let_in_after_the_other(
     first, second = browser_page(1440, 900), browser_page(360, 740, dark=True)
     line_up(first, live_site)
     line_up(second, live_site)
-    assert first.locator("[data-line-place]").text_content() == "1"
-    assert second.locator("[data-line-place]").text_content() == "2"
+    assert first.locator("[data-line-position]").text_content() == "1"
+    assert second.locator("[data-line-position]").text_content() == "2"
     assert second.locator("[data-line-ahead]").text_content() == "1"
     free_the_slot(*full)
     first.wait_for_url(re.compile("/events/concert/choose"))
-    second.locator("[data-line-place]", has_text=re.compile("^1$")).wait_for()
+    second.locator("[data-line-position]", has_text=re.compile("^1$")).wait_for()
     assert second.url.endswith("/wait")
     event, _ = full
     came = QueueEntry.objects.get(number=2)
@@ -128,10 +128,10 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
     WaitingRoom.objects.update(state="paused", next_number=2400)
     page = browser_page(360, 740)
     line_up(page, live_site)
-    page.get_by_text("Your place is safe").first.wait_for()
+    page.get_by_text("Your place is saved").first.wait_for()
     in_another_connection(lambda: WaitingRoom.objects.update(state="open"))
     ask_until(page, "document.querySelector('[data-line-wait]').textContent.startsWith('Between 40 ')")
-    assert page.locator("[data-line-place]").text_content() == "2,400"
+    assert page.locator("[data-line-position]").text_content() == "2,400"
     assert "2,400 in line" in page.title()
     assert_nothing_sticks_out(page)
     for name, size, dark in (("phone", (360, 740), False), ("desk", (1280, 800), True)):
@@ -139,7 +139,7 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.screenshot(path=str(tmp_path / f"{name}.png"))
     page.locator("summary", has_text="Leave the line").click()
-    page.get_by_role("button", name="Give up my place").click()
+    page.get_by_role("button", name="Give up my place in line").click()
     page.get_by_role("heading", name="You left the line").wait_for()
     page.screenshot(path=str(tmp_path / "left.png"))
 
@@ -186,17 +186,17 @@ def test_every_answer_has_its_picture(
     answers = Answers(page, {**PLACE, "status": "lobby", "stage": "lobby", "position_in_queue": None})
     line_up(page, live_site)
     ask_until(page, "document.querySelector('[data-line]').dataset.status === 'lobby'")
-    page.get_by_text("everybody who is here when sales open has the same chance").wait_for()
+    page.get_by_text("everyone here gets a random position").wait_for()
     answers.say(stage="drawing")
     ask_until(page, "document.querySelector('[data-line]').dataset.status === 'drawing'")
-    page.get_by_text("Your place is being drawn").first.wait_for()
+    page.get_by_text("Your position is being drawn").first.wait_for()
     answers.say(status="waiting", position_in_queue=40, tickets_left=300)
-    ask_until(page, "document.querySelector('[data-line-place]').textContent === '40'")
+    ask_until(page, "document.querySelector('[data-line-position]').textContent === '40'")
     assert page.locator("[data-line-ahead]").text_content() == "39"
     assert page.locator("[data-line-tickets]").text_content() == "300"
     assert page.locator("[data-line-odds]").is_hidden()
     answers.say(position_in_queue=10, tickets_left=4, message="<b>Bear</b> with us\nplease")
-    ask_until(page, "document.querySelector('[data-line-place]').textContent === '10'")
+    ask_until(page, "document.querySelector('[data-line-position]').textContent === '10'")
     assert page.locator("[data-line-track]").get_attribute("aria-valuenow") == "75"
     assert page.locator(".line__message-text").text_content() == "<b>Bear</b> with us\nplease"
     assert "unlikely" in (page.locator("[data-line-odds]").text_content() or "")
@@ -240,31 +240,31 @@ def test_it_asks_when_it_was_told_to_and_never_sooner(
     line_up(page, live_site)
     with page.expect_response("**/queue/status"):
         page.clock.run_for(5_000)
-    page.locator("[data-line-place]", has_text=re.compile("^40$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^40$")).wait_for()
     assert answers.asked == 1
     page.clock.run_for(150_000)
-    assert page.locator("[data-line-place]").text_content() == "40"
+    assert page.locator("[data-line-position]").text_content() == "40"
     assert answers.asked == 1
     answers.now = (503, {"Retry-After": "120"}, {"type": "busy"})
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
-    page.get_by_text("Very many people are here right now").wait_for()
+    page.get_by_text("We’re very busy right now").wait_for()
     asked = answers.asked
     page.clock.run_for(100_000)
     page.evaluate("dispatchEvent(new Event('online'))")
-    assert page.get_by_text("Very many people are here right now").is_visible()
+    assert page.get_by_text("We’re very busy right now").is_visible()
     assert answers.asked == asked, "the house had asked for two minutes"
     answers.now = (200, {}, PLACE)
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
-    page.get_by_text("Very many people are here right now").wait_for(state="hidden")
+    page.get_by_text("We’re very busy right now").wait_for(state="hidden")
     answers.say(position_in_queue=3)
     page.clock.fast_forward("02:00:00")  # As a device that has slept.
-    page.locator("[data-line-place]", has_text=re.compile("^3$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^3$")).wait_for()
 
 
 LOG_IN_OF_A_HOTEL = "<!doctype html><title>Welcome</title><h1>Your room number, please</h1>"
-BUSY, WRONG, AWAY = "Very many people are here", "We could not look up your place", "No connection right now"
+BUSY, WRONG, AWAY = "We’re very busy right now", "We couldn’t update your position", "No connection. Your place"
 BAD_ANSWERS: list[tuple[str, tuple[int, dict[str, str], Any] | None]] = [
     (BUSY, (503, {"Retry-After": "2"}, {"type": "busy"})),
     (BUSY, (429, {"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}, {"type": "rate-limited"})),
@@ -283,19 +283,19 @@ def test_whatever_comes_back_the_page_stays_calm_and_finds_its_way(
     page.clock.install()
     answers = Answers(page, {**PLACE, "next_poll": 5_000})
     line_up(page, live_site)
-    at_place = page.locator("[data-line-place]", has_text=re.compile("^40$"))
+    at_place = page.locator("[data-line-position]", has_text=re.compile("^40$"))
     run_until(page, at_place)
     for said, bad in BAD_ANSWERS:
         answers.now = bad
         run_until(page, page.get_by_text(said))
-        assert page.locator("[data-line-place]").text_content() == "40", "what was known still stands"
+        assert page.locator("[data-line-position]").text_content() == "40", "what was known still stands"
         assert page.get_by_text("Less than a minute").or_(page.get_by_text("Between 1 and 3")).first.is_visible()
         assert_nothing_sticks_out(page)
         answers.say()
         run_until(page, page.locator(".line__trouble:empty"))
     answers.say(estimated_wait_range=["soon", None], tickets_left="some", message=7, position_in_queue=39)
-    run_until(page, page.locator("[data-line-place]", has_text=re.compile("^39$")))
-    assert page.locator("[data-line-wait]").text_content() == "Nobody can say yet how long it takes."
+    run_until(page, page.locator("[data-line-position]", has_text=re.compile("^39$")))
+    assert page.locator("[data-line-wait]").text_content() == "No wait estimate yet."
     assert page.locator("[data-line-message]").text_content() == ""
 
 
@@ -317,7 +317,7 @@ def test_an_absurd_wish_to_wait_is_no_storm_of_questions_and_ends(
     page.clock.install()
     answers = Answers(page, {**PLACE, "next_poll": 1e13})
     line_up(page, live_site)
-    run_until(page, page.locator("[data-line-place]", has_text=re.compile("^40$")))
+    run_until(page, page.locator("[data-line-position]", has_text=re.compile("^40$")))
     assert answers.asked == 1
     page.clock.run_for(300_000)
     assert answers.asked == 1
@@ -328,7 +328,7 @@ def test_an_absurd_wish_to_wait_is_no_storm_of_questions_and_ends(
     assert answers.asked == 2
     answers.say(position_in_queue=7)
     page.clock.run_for(430_000)
-    page.locator("[data-line-place]", has_text=re.compile("^7$")).wait_for()
+    page.locator("[data-line-position]", has_text=re.compile("^7$")).wait_for()
 
 
 def test_a_slow_answer_is_waited_for_and_not_asked_for_twice(
@@ -344,9 +344,9 @@ def test_a_slow_answer_is_waited_for_and_not_asked_for_twice(
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     assert len(held) == 1
     assert page.locator("[data-line-trouble]").text_content() == ""
-    assert page.locator("[data-line-place]").text_content() == "1"
+    assert page.locator("[data-line-position]").text_content() == "1"
     held[0].fulfill(json={**PLACE, "position_in_queue": 0})
-    page.locator("[data-line-place]", has_text="Next").wait_for()
+    page.locator("[data-line-position]", has_text="Next").wait_for()
 
 
 def test_who_listens_is_told_now_and_then_and_not_at_every_step(
@@ -363,13 +363,13 @@ def test_who_listens_is_told_now_and_then_and_not_at_every_step(
     )
     for number in range(16, 0, -1):
         answers.say(position_in_queue=number)
-        run_until(page, page.locator("[data-line-place]", has_text=re.compile(f"^{number}$")))
+        run_until(page, page.locator("[data-line-position]", has_text=re.compile(f"^{number}$")))
     spoken = page.evaluate("window.spoken")
     assert 1 <= len(spoken) <= 3, spoken
-    assert all(re.match(r"Number \d+ in line\. |You are next\. ", words) for words in spoken)
+    assert all(re.match(r"Your position in line is \d+\. |You’re next\. ", words) for words in spoken)
     answers.say(status="paused")
     run_until(page, page.locator("[data-line][data-status=paused]"))
-    assert page.evaluate("window.spoken.at(-1)").endswith("The line stands still for a moment. Your place is safe.")
+    assert page.evaluate("window.spoken.at(-1)").endswith("The line is paused. Your place is saved.")
 
 
 # Chromium shows no real message in a test: the page's own calls are written down instead.
@@ -392,13 +392,13 @@ def test_who_asks_for_it_is_told_and_is_asked_for_nothing_before(
     page = browser_page(360, 740)
     page.add_init_script(NOTE_MESSAGES)
     line_up(page, live_site)
-    button = page.get_by_role("button", name="Tell me when it is my turn")
+    button = page.get_by_role("button", name="Notify me when it’s my turn")
     button.wait_for()
     assert page.evaluate("sessionStorage.getItem('asked')") is None
     button.click()
-    told = page.get_by_role("button", name="You will be told", pressed=True)
+    told = page.get_by_role("button", name="You’ll be notified", pressed=True)
     told.wait_for()
-    page.get_by_text("a message on your screen. Keep this page open").wait_for()
+    page.get_by_text("a browser notification. Keep this page open").wait_for()
     assert page.evaluate("sessionStorage.getItem('asked')") == "1"
     page.reload()
     told.wait_for()
@@ -407,7 +407,7 @@ def test_who_asks_for_it_is_told_and_is_asked_for_nothing_before(
     button.click()
     free_the_slot(*full)
     page.wait_for_url(re.compile("/events/concert/choose"))
-    assert page.evaluate("sessionStorage.getItem('told')") == "It is your turn"
+    assert page.evaluate("sessionStorage.getItem('told')") == "It’s your turn"
 
 
 def test_by_keyboard_alone_one_asks_to_be_told_and_leaves(
@@ -416,10 +416,10 @@ def test_by_keyboard_alone_one_asks_to_be_told_and_leaves(
     page = browser_page(1440, 900)
     page.add_init_script(NOTE_MESSAGES)
     line_up(page, live_site)
-    page.get_by_role("button", name="Tell me").wait_for()
-    tab_to(page, "[data-line-tell-button]")
+    page.get_by_role("button", name="Notify me").wait_for()
+    tab_to(page, "[data-line-notify-button]")
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="You will be told", pressed=True).wait_for()
+    page.get_by_role("button", name="You’ll be notified", pressed=True).wait_for()
     tab_to(page, ".line__leave summary")
     page.keyboard.press("Enter")
     tab_to(page, "form[action$='/leave'] button")

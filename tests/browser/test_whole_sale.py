@@ -92,7 +92,7 @@ def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
         page.locator(f"input[name=seats][value={seat}]").check(force=True)
     assert_nothing_sticks_out(page)
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert_nothing_sticks_out(page)
     pay(page)
     assert_nothing_sticks_out(page)
@@ -113,7 +113,7 @@ def test_a_person_buys_a_seat_on_the_map_with_the_keyboard_alone(live_site: str,
     page.get_by_role("listbox", name="Seat map").wait_for()
     choose_seat_by_keyboard(page)
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).press("Enter")
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert Reservation.objects.get().seat_count == 1
     pay(page)
     deliver_everything()
@@ -124,7 +124,7 @@ def test_a_phone_without_scripts_buys_general_admission(live_site: str, browser_
     make_event(rows=0, general_admission=40)
     page = browser_page(*PHONE, javascript=False)
     get_in(page, live_site, "concert")
-    page.get_by_label("How many").fill("3")
+    page.get_by_label("Number of tickets").fill("3")
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
     assert_nothing_sticks_out(page)
     pay(page)
@@ -138,9 +138,9 @@ def test_best_available_holds_neighbours_without_scripts(live_site: str, browser
     page = browser_page(*DESKTOP, javascript=False)
     get_in(page, live_site, "concert")
     page.goto(f"{live_site}/events/concert/choose?view=best")
-    page.get_by_label("How many").fill("4")
+    page.get_by_label("Number of people").fill("4")
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert Reservation.objects.get().seat_count == 4
 
 
@@ -159,7 +159,7 @@ def test_a_seat_lost_under_the_finger_is_named_and_the_rest_stays_chosen(
     assert "row B seat 4" in (gone.text_content() or "")
     assert page.locator("input[name=seats][value=hall-B-5]").is_checked()
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert_audit_clean()
 
 
@@ -232,11 +232,11 @@ def test_places_given_back_are_free_again_at_once(live_site: str, browser_page: 
     page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("button", name=re.compile("give .* back", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^release", re.IGNORECASE)).click()
     page.wait_for_load_state()
     assert Reservation.objects.get().status == Reservation.Status.CANCELED
     page.goto(f"{live_site}/events/concert/")
-    assert "2 free" in (page.text_content("main") or "")
+    assert "2 left" in (page.text_content("main") or "")
     assert_audit_clean()
 
 
@@ -249,7 +249,7 @@ def test_without_scripts_the_map_tab_shows_the_other_ways_and_no_dead_buttons(
     page.goto(f"{live_site}/events/concert/choose?view=map")
     assert page.locator("noscript .notice").is_visible()
     assert not page.locator("[data-map-zoom]:visible, [data-tray-hold]:visible").count()
-    assert not page.get_by_text("Drawing the house").is_visible()
+    assert not page.get_by_text("Loading the seat map").is_visible()
     assert page.get_by_text(re.compile(r"until \d\d:\d\d UTC")).is_visible()
 
 

@@ -101,14 +101,14 @@ def test_the_event_page_shows_limits_sections_counts_and_prices(client: Client, 
     assert (shown["hold_minutes"], shown["seats_per_reservation"], shown["per_buyer_cap"]) == (7, 8, 4)
     assert shown["from_price_minor"] == 2000
     seats, floor_row = shown["section_rows"]
-    assert all(text in seats for text in ('"stalls"', "Numbered seats", 'max="8" value="5"', "5 free", "$45.00"))
-    assert all(text in floor_row for text in ('"floor"', "free choice of place", 'max="10" value="0"', "Sold out"))
+    assert all(text in seats for text in ('"stalls"', "Reserved seating", 'max="8" value="5"', "5 left", "$45.00"))
+    assert all(text in floor_row for text in ('"floor"', "General admission", 'max="10" value="0"', "Sold out"))
     assert floor.is_general_admission
     free[event.pk] = {stalls.id: 4, floor.id: 1_000}
     page = client.get("/events/hamlet/")
     seats, floor_row = page.context["event"]["section_rows"]
-    assert "4 free" in seats
-    assert "1,000 free" in floor_row
+    assert "4 left" in seats
+    assert "1,000 left" in floor_row
     assert seats in page.content.decode()
 
 

@@ -309,7 +309,7 @@ def test_the_site_refuses_in_the_form_its_client_reads(client: Client) -> None:
     assert answer.headers["X-Request-Id"]
     page = client.get("/accounts/log-in", headers={"accept": "text/html"}, **here)
     assert page.status_code == 429
-    assert b"Nothing is lost" in page.content
+    assert b"You keep your place in line" in page.content
     assert page.headers["Retry-After"]
     file = client.get("/static/js/wait.js", **here)
     assert file.status_code == 200

@@ -75,7 +75,7 @@ def test_the_release_action_uses_the_service_and_records_the_user(staff: Client,
     Reservation.objects.filter(pk=second.id).update(status="paying", pay_deadline=second.expires_at)
     page = act(staff, "reservations/reservation", "release", first.id, second.id).content.decode()
     assert "1 reservation ended: the places are free again" in page
-    assert "The payment has begun" in page
+    assert "The payment has started" in page
     assert Reservation.objects.get(pk=first.id).status == "canceled"
     who = ReservationTransition.objects.get(reservation=first.id, to_status="canceled").who
     assert who == f"staff:{User.objects.get().pk}"

@@ -19,7 +19,7 @@ class Problem(Exception):
 
     type: ClassVar[str] = "invalid"
     status: ClassVar[int] = 422
-    title: ClassVar[str] = "The request could not be carried out."
+    title: ClassVar[str] = "The request could not be completed."
     retry_after_seconds: int | None = None
     retry_spread_seconds: ClassVar[int] = 0
     """Those who were refused together come back spread over so many seconds more."""
@@ -67,11 +67,11 @@ def _flat(what: Any) -> str:
 
 
 class NotFound(Problem):
-    type, status, title = "not-found", 404, "There is nothing here."
+    type, status, title = "not-found", 404, "Not found."
 
 
 class MethodNotAllowed(Problem):
-    type, status, title = "method-not-allowed", 405, "This address does not take that method."
+    type, status, title = "method-not-allowed", 405, "This URL does not support the request method."
 
 
 class TooLarge(Problem):
@@ -87,11 +87,11 @@ class WrongContentType(Problem):
 
 
 class NotAcceptable(Problem):
-    type, status, title = "not-acceptable", 406, "Only JSON is served here."
+    type, status, title = "not-acceptable", 406, "This URL returns only JSON."
 
 
 class Malformed(Problem):
-    type, status, title = "malformed", 400, "The request cannot be read."
+    type, status, title = "malformed", 400, "The request is malformed."
 
 
 class MalformedBody(Malformed):
@@ -99,7 +99,7 @@ class MalformedBody(Malformed):
 
 
 class Fault(Problem):
-    type, status, title = "fault", 500, "Something broke on our side."
+    type, status, title = "fault", 500, "Something went wrong on our side."
 
 
 class TokenMissing(Problem):
@@ -107,7 +107,7 @@ class TokenMissing(Problem):
 
 
 class TokenInvalid(Problem):
-    type, status, title = "token-invalid", 401, "This token was not issued here."
+    type, status, title = "token-invalid", 401, "This token is not valid."
 
 
 class TokenExpired(Problem):
@@ -119,7 +119,7 @@ class TokenWrongEvent(Problem):
 
 
 class NotOwner(Problem):
-    type, status, title = "not-owner", 403, "This belongs to somebody else."
+    type, status, title = "not-owner", 403, "This belongs to another visitor or account."
 
 
 class CrossOrigin(Problem):
@@ -135,19 +135,19 @@ class IdempotencyMismatch(Problem):
 
 
 class IdempotencyInProgress(Problem):
-    type, status, title = "idempotency-in-progress", 409, "The same request is still being carried out."
+    type, status, title = "idempotency-in-progress", 409, "The same request is still in progress."
     retry_after_seconds = 1
 
 
 class RateLimited(Problem):
     """AnyRequest again after `Retry-After` it is answered; nothing is lost by it."""
 
-    type, status, title = "rate-limited", 429, "Too many requests came from here at once; try again."
+    type, status, title = "rate-limited", 429, "Too many requests. Try again later."
 
     def __init__(self, wait_seconds: float) -> None:
         super().__init__(
-            "Too many requests came from this connection or for this place at once. Ask again when the time is over:"
-            " nothing is lost meanwhile, neither a place in line nor what is held.",
+            "Too many requests came from this connection or for this place in line. Wait, then try again. You keep your"
+            " place in line and any held tickets.",
             retry_after_seconds=math.ceil(wait_seconds),
         )
 
@@ -158,19 +158,23 @@ class RateLimited(Problem):
 
 _TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<title>One moment</title><h1>One moment</h1><p>Too many requests came from your connection at once, perhaps from others
-who share it. Nothing is lost: places in line and held tickets stay yours. Please try again in %d seconds.</p>
+<title>One moment</title><h1>One moment</h1><p>Too many requests came from your connection, perhaps from others who
+share it. You keep your place in line and any held tickets. Please try again in %d seconds.</p>
 """
 
 
 class Busy(Problem):
-    type, status, title = "busy", 503, "Too much is happening at once; try again."
+    type, status, title = "busy", 503, "We are very busy right now. Try again in a moment."
     retry_after_seconds = 1
     retry_spread_seconds = 2
 
 
 class DatabaseUnavailable(Problem):
-    type, status, title = "ledger-away", 503, "The ledger cannot be reached; nothing was changed."
+    type, status, title = (
+        "ledger-away",
+        503,
+        "The database cannot be reached. Nothing was changed. Try again.",
+    )
     retry_after_seconds = 2
     retry_spread_seconds = 3
 

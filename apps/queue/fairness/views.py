@@ -70,8 +70,8 @@ def _steps(header: published.Header) -> list[dict[str, Any]]:
             "at": header.committed_at,
             "means": "The rule and the fingerprint of a secret are fixed.",
         },
-        {"name": "Lobby closed", "at": header.frozen_at, "means": "From here on nobody can enter the draw."},
-        {"name": "Entrants fixed", "at": header.digest_at, "means": "One fingerprint over all of them is published."},
-        {"name": "Revealed", "at": header.revealed_at, "means": "The secret is shown, and with it the seed."},
-        {"name": "Drawn", "at": header.drawn_at, "means": "The seed gives everyone in the lobby a number."},
+        {"name": "Lobby closed", "at": header.frozen_at, "means": "No one can enter the draw after this."},
+        {"name": "Entrants fixed", "at": header.digest_at, "means": "One fingerprint of all entrants is published."},
+        {"name": "Revealed", "at": header.revealed_at, "means": "The secret and the seed are published."},
+        {"name": "Drawn", "at": header.drawn_at, "means": "The seed determines the number of everyone in the lobby."},
     ]

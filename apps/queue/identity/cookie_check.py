@@ -12,9 +12,9 @@ def repeat_with_cookie(request: HttpRequest, slug: str, form_url: str) -> HttpRe
     A browser that comes back without the cookie gets a page that asks to allow cookies."""
     if "again" in request.GET:
         context = {
-            "title": "Your browser keeps no cookie",
-            "detail": "Without one we cannot tell your place from anybody else's. Allow cookies for this site, "
-            "or log in, and try again.",
+            "title": "Cookies are blocked",
+            "detail": "We need a cookie to save your place in line. Allow cookies for this site, or log in,"
+            " and try again.",
             "action_url": reverse("events:event", args=[slug]),
             "action_label": "Back to the event",
         }

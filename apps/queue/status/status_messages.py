@@ -7,19 +7,19 @@ HOURS_FROM_MINUTES = 90
 def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
     """How long it takes, from an interval in seconds; nobody is let in while nothing is left to buy."""
     if status == "paused":
-        return "The line stands still for a moment. Your place is safe."
+        return "The line is paused. Your place is saved."
     if wait_range is None or tickets_left == 0:
-        return "Nobody can say yet how long it takes."
+        return "No wait estimate yet."
     if wait_range[1] <= 60:
         return "Less than a minute."
     (low, low_unit), (high, high_unit) = _span(wait_range[0]), _span(wait_range[1])
     if (low, low_unit) == (high, high_unit):
-        return f"About {_pluralize(high, high_unit)}, as things go now."
+        return f"About {_pluralize(high, high_unit)} at the current pace."
     if low == 0:
-        return f"Up to {_pluralize(high, high_unit)}, as things go now."
+        return f"Up to {_pluralize(high, high_unit)} at the current pace."
     if low_unit == high_unit:
-        return f"Between {low} and {high} {high_unit}s, as things go now."
-    return f"Between {_pluralize(low, low_unit)} and {_pluralize(high, high_unit)}, as things go now."
+        return f"Between {low} and {high} {high_unit}s at the current pace."
+    return f"Between {_pluralize(low, low_unit)} and {_pluralize(high, high_unit)} at the current pace."
 
 
 def describe_odds(people_ahead: int, tickets_left: int | None) -> str:
@@ -27,14 +27,14 @@ def describe_odds(people_ahead: int, tickets_left: int | None) -> str:
     if tickets_left is None:
         return ""
     if tickets_left == 0:
-        return "Every ticket is sold or held right now. Whatever is not paid for comes back, and the line goes on."
+        return "All tickets are sold or held right now. Unpaid tickets go back on sale, and then the line moves on."
     if people_ahead >= tickets_left:
         return (
-            "More people are ahead of you than tickets are left. Some will not buy, so it is not over, but it is "
-            "unlikely."
+            "There are more people ahead of you than tickets left. Some may not buy, but you are unlikely to get "
+            "tickets."
         )
     if people_ahead * 2 >= tickets_left:
-        return "It may be close: many buy more than one ticket."
+        return "Tickets may run out before your turn: many buyers take more than one."
     return ""
 
 

@@ -133,7 +133,7 @@ def resolve(
     if request.seat_count == 0:
         raise problems.Invalid("choose seats, a quantity of general admission, or best_available")
     if request.seat_count > most:
-        raise problems.Invalid(f"at most {most} in one reservation")
+        raise problems.Invalid(f"at most {most} tickets per reservation")
     return request
 
 

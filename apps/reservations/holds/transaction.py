@@ -556,4 +556,4 @@ def _shortage_problem(available: int) -> problems.Problem:
 
 
 def _cap_problem(most: int) -> PurchaseCapReached:
-    return PurchaseCapReached(f"One buyer may have {most} for this event.", cap=most)
+    return PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)

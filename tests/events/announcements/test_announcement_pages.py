@@ -62,7 +62,7 @@ def test_a_waiting_visitor_sees_announcements(browser: Client) -> None:
 
 
 def test_the_history_has_all_announcements_in_pages(browser: Client, concert: EventView) -> None:
-    assert "Nothing has been announced." in text_of(browser, "/events/concert/announcements/")
+    assert "No announcements yet." in text_of(browser, "/events/concert/announcements/")
     for number in range(1, 53):
         post(concert, f"Number {number}.", author=f"author {number}")
     newest = text_of(browser, "/events/concert/announcements/")

@@ -1,4 +1,4 @@
-"""Who hears what, at each of the three doors: counts everybody, seats who may choose, what is owned its owner."""
+"""Who hears what, at each of the three doors: includes everyone, seats who may choose, what is owned its owner."""
 
 import http.client
 import json

@@ -73,4 +73,4 @@ def test_reading_the_address_joins_nobody(browser: Client, concert: events.Event
 def test_an_event_nobody_knows_is_a_page_of_its_own(browser: Client, db: None) -> None:
     response = browser.post("/events/nowhere/join")
     assert response.status_code == 404
-    assert "There is no door here" in response.content.decode()
+    assert "Page not found" in response.content.decode()

@@ -213,7 +213,7 @@ def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
     for _ in range(3):
         shown = Client().get(page)
         assert shown.status_code == 200
-        assert "Ahead of the line" in shown.content.decode()
+        assert "Priority access" in shown.content.decode()
         assert "no-store" in shown.headers["Cache-Control"]
         assert not shown.cookies
     assert Client().head(page).status_code == 200
@@ -224,10 +224,10 @@ def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
     assert first.status_code == 307, "an identity before a place"
     assert ann.post(first.url).url == "/events/concert/choose"
     assert ann.get("/events/concert/choose").status_code == 200
-    assert "You have used this link" in ann.get(page).content.decode()
+    assert "You have already used this link" in ann.get(page).content.decode()
     assert ann.post(page).url == "/events/concert/choose"
     refused = bob.post(page)
-    assert (refused.status_code, "Somebody has used this link" in refused.content.decode()) == (410, True)
+    assert (refused.status_code, "This link has been used" in refused.content.decode()) == (410, True)
     assert QueueEntry.objects.filter(marked="vip").count() == 1
 
 
@@ -236,7 +236,7 @@ def test_a_browser_that_keeps_no_cookie_is_told_so() -> None:
     _, token = new_link(event)
     first = Client(headers={"sec-fetch-site": "same-origin"}).post(f"/events/concert/vip/{token}")
     again = Client(headers={"sec-fetch-site": "same-origin"}).post(first.url)
-    assert (again.status_code, "keeps no cookie" in again.content.decode()) == (400, True)
+    assert (again.status_code, "Cookies are blocked" in again.content.decode()) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_before_the_on_sale_the_link_is_kept_for_later() -> None:
     link, token = new_link(event)
     ann = browser()
     shown = ann.post(ann.post(f"/events/concert/vip/{token}").url)
-    assert (shown.status_code, "Keep the link" in shown.content.decode()) == (409, True)
+    assert (shown.status_code, "Keep this link" in shown.content.decode()) == (409, True)
     looked = Client().get(f"/events/concert/vip/{token}")
-    assert (looked.status_code, "Keep the link" in looked.content.decode()) == (409, True), "no button before its time"
+    assert (looked.status_code, "Keep this link" in looked.content.decode()) == (409, True), "no button before its time"
     link.refresh_from_db()
     assert link.used_at is None
 
@@ -277,4 +277,4 @@ def test_a_text_that_is_no_link_is_refused_plainly(token: str, method: str) -> N
     make_room()
     answer = getattr(browser(), method)(f"/events/concert/vip/{token}")
     assert answer.status_code == 404
-    assert "no link of ours" in answer.content.decode()
+    assert "This link is not valid" in answer.content.decode()

@@ -246,7 +246,7 @@ def page_of(client: Client) -> str:
 
 def test_the_page_says_what_was_promised_and_what_came_of_it(client: Client) -> None:
     event = make_room("concert")
-    assert "Nobody has lined up yet." in page_of(client)
+    assert "No one has joined yet." in page_of(client)
     open_lobby(event, 4)
     draw = Draw.objects.get()
     said = page_of(client)

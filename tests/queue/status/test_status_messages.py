@@ -9,15 +9,15 @@ from apps.queue.status.status_messages import describe_odds, describe_wait
     ("status", "wait_range", "tickets_left", "words"),
     [
         ("waiting", (0, 60), None, "Less than a minute."),
-        ("waiting", (0, 61), 5, "Up to 2 minutes, as things go now."),
+        ("waiting", (0, 61), 5, "Up to 2 minutes at the current pace."),
         ("waiting", (55, 60), 5, "Less than a minute."),
-        ("waiting", (61, 119), 5, "About 2 minutes, as things go now."),
-        ("waiting", (2400, 3600), 5, "Between 40 and 60 minutes, as things go now."),
-        ("waiting", (3000, 9000), 5, "Between 50 minutes and 3 hours, as things go now."),
-        ("waiting", (7200, 10800), 5, "Between 2 and 3 hours, as things go now."),
-        ("waiting", (0, 60), 0, "Nobody can say yet how long it takes."),
-        ("waiting", None, 5, "Nobody can say yet how long it takes."),
-        ("paused", (0, 60), 5, "The line stands still for a moment. Your place is safe."),
+        ("waiting", (61, 119), 5, "About 2 minutes at the current pace."),
+        ("waiting", (2400, 3600), 5, "Between 40 and 60 minutes at the current pace."),
+        ("waiting", (3000, 9000), 5, "Between 50 minutes and 3 hours at the current pace."),
+        ("waiting", (7200, 10800), 5, "Between 2 and 3 hours at the current pace."),
+        ("waiting", (0, 60), 0, "No wait estimate yet."),
+        ("waiting", None, 5, "No wait estimate yet."),
+        ("paused", (0, 60), 5, "The line is paused. Your place is saved."),
     ],
 )
 def test_a_wait_is_told_as_people_tell_it(
@@ -28,6 +28,6 @@ def test_a_wait_is_told_as_people_tell_it(
 
 def test_the_odds_are_told_only_where_they_mean_something() -> None:
     assert describe_odds(10, None) == describe_odds(10, 1_000) == ""
-    assert "close" in describe_odds(10, 20)
+    assert "may run out" in describe_odds(10, 20)
     assert "unlikely" in describe_odds(20, 20)
-    assert "Every ticket is sold or held" in describe_odds(10, 0)
+    assert "All tickets are sold or held" in describe_odds(10, 0)

@@ -44,7 +44,7 @@ def test_who_has_to_wait_sees_where_it_stands(waiting: Client) -> None:
     text = page.content.decode()
     assert page.status_code == 200
     assert "no-store" in page.headers["Cache-Control"]
-    assert "data-line-place>1<" in text
+    assert "data-line-position>1<" in text
     assert "data-line-ahead>0<" in text
     assert re.search(r"data-line-wait>[A-Z][^<]+\.</p>", text)
     assert '<noscript><meta http-equiv="refresh"' in text
@@ -69,32 +69,32 @@ def test_whose_turn_it_is_goes_straight_on_to_choose(waiting: Client, room: even
 
 def test_a_pause_is_said(waiting: Client) -> None:
     WaitingRoom.objects.update(state="paused")
-    assert "Your place is safe" in waiting.get(WAIT).content.decode()
+    assert "Your place is saved" in waiting.get(WAIT).content.decode()
 
 
 def test_nobody_promises_a_minute_while_nothing_is_left_to_buy(waiting: Client) -> None:
     WaitingRoom.objects.update(supply_available=0, supply_held=4)
     text = waiting.get(WAIT).content.decode()
     assert "Less than a minute" not in text
-    assert "Nobody can say yet how long it takes" in text
-    assert "Whatever is not paid for comes back" in text
+    assert "No wait estimate yet" in text
+    assert "Unpaid tickets go back on sale" in text
 
 
 def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) -> None:
     WaitingRoom.objects.update(state="drained", supply_available=0, supply_held=0)
     text = waiting.get(WAIT).content.decode()
-    assert "Everything is sold" in text
+    assert "Sold out" in text
     assert "wait.js" in text, "should the room open again, the page goes on by itself"
     other = Client(headers={"sec-fetch-site": "same-origin"})
     refused = other.post(other.post("/events/concert/join").url)
     assert refused.status_code == 409
-    assert "Everything is sold" in refused.content.decode()
+    assert "Sold out" in refused.content.decode()
     assert "wait.js" not in refused.content.decode()
     WaitingRoom.objects.update(supply_available=7, supply_held=0)
     room_snapshot.clear_cache()
     for text in (waiting.get(WAIT).content.decode(), other.post("/events/concert/join").content.decode()):
         assert "The line is closed" in text, "nobody says that what is free is sold"
-        assert "Line up again" not in text
+        assert "Join the line again" not in text
     OnSale.objects.update(closes_at=clock.now())
     assert "Sales have ended" in waiting.get(WAIT).content.decode()
 
@@ -112,7 +112,7 @@ def test_a_turn_that_is_over_is_said(waiting: Client) -> None:
     QueueEntry.objects.filter(pk=mine().pk).update(
         status="ready", ready_at=clock.now(), admission_expires_at=clock.now()
     )
-    assert "Your turn is over" in waiting.get(WAIT).content.decode()
+    assert "Your turn has expired" in waiting.get(WAIT).content.decode()
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
@@ -173,4 +173,4 @@ def test_staff_take_a_visitor_out_of_the_line(waiting: Client) -> None:
     staff.post("/admin/queue/queueentry/", form, follow=True)
     assert mine().status == "left"
     assert RoomAct.objects.get(what="remove").why == "a script"
-    assert "You were taken out of the line" in waiting.get(WAIT).content.decode()
+    assert "You were removed from the line" in waiting.get(WAIT).content.decode()

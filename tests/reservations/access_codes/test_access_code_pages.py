@@ -53,8 +53,8 @@ def test_an_event_that_needs_no_code_asks_for_none(shopper: Client) -> None:
 
 def test_the_event_s_page_and_the_plan_say_where_a_code_is_needed(client: Client, presale: events.EventView) -> None:
     page = client.get("/events/concert/").content.decode()
-    assert page.count("with code</span>") == 1
-    assert "those who have an access code" in page
+    assert page.count("Code required</span>") == 1
+    assert "need an access code" in page
     plan = client.get("/events/concert/plan.json").json()
     assert [section["needs_access"] for section in plan["sections"]] == [True, False]
 
@@ -83,7 +83,7 @@ def test_with_the_code_it_is_held_and_the_browser_keeps_the_code(fan: Client, pr
     assert (cookie.value, cookie["path"], cookie["httponly"], cookie["samesite"]) == ("FANCLUB", CHOOSE, True, "Lax")
     page = fan.get(f"{CHOOSE}?change=1&view=list")
     assert page.context["access_code"] == "FANCLUB"
-    assert "What you hold keeps its code" in page.content.decode()
+    assert "The tickets you hold keep theirs" in page.content.decode()
     held = Reservation.objects.get()
     again = hold(fan, view="list", seats=["hall-A-2"], replace=str(held.pk))
     assert again.status_code == 303
@@ -92,11 +92,11 @@ def test_with_the_code_it_is_held_and_the_browser_keeps_the_code(fan: Client, pr
 @pytest.mark.parametrize(
     ("values", "typed", "status", "words"),
     [
-        ({}, "NONSENSE", 403, "does not open what you chose"),
-        ({"is_active": False}, "FANCLUB", 403, "does not open what you chose"),
+        ({}, "NONSENSE", 403, "is not valid for your selection"),
+        ({"is_active": False}, "FANCLUB", 403, "is not valid for your selection"),
         ({"valid_from": timedelta(hours=1)}, "FANCLUB", 409, "not valid yet"),
         ({"valid_until": timedelta(hours=-1)}, "FANCLUB", 409, "no longer valid"),
-        ({"uses_max": 1}, "FANCLUB", 409, "used as often as it may be"),
+        ({"uses_max": 1}, "FANCLUB", 409, "reached its usage limit"),
     ],
 )
 def test_what_is_wrong_with_a_code_is_said_whether_it_is_tried_or_used(
@@ -120,7 +120,7 @@ def test_trying_a_code_says_what_it_opens_and_holds_nothing(fan: Client, presale
     response = hold(fan, view="best", access_code="fanclub", use_code="1", best_section="hall", best_quantity="3")
     assert response.status_code == 200
     assert response.context["opened"] == ["Hall"]
-    assert "Your code opens Hall." in response.content.decode()
+    assert "Your code unlocks Hall." in response.content.decode()
     assert 'value="3"' in response.content.decode()
     assert response.cookies["access"].value == "FANCLUB"
     assert code.reservations.count() == 0

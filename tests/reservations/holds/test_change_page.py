@@ -73,7 +73,7 @@ def test_a_hold_that_has_run_out_meanwhile_is_chosen_anew(shopper: Client, held:
     factories.backdate_deadline(held.pk)
     answer = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
     assert (answer.status_code, answer.url) == (303, CHOOSE)
-    assert "choose anew" in shopper.get(CHOOSE).content.decode()
+    assert "Choose again" in shopper.get(CHOOSE).content.decode()
 
 
 @pytest.mark.parametrize("replace", ["x", "00000000-0000-0000-0000-000000000001", "\x00"])

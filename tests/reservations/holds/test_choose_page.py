@@ -78,7 +78,7 @@ def test_what_was_chosen_is_held_and_leads_to_the_reservation(
     assert sum(line.quantity for line in lines if not line.seat_id) == places
     page = shopper.get(response.url)
     assert page.status_code == 200
-    assert "Held for you" in page.content.decode()
+    assert "are held" in page.content.decode()
 
 
 def test_a_page_sent_twice_holds_once(shopper: Client) -> None:
@@ -94,7 +94,7 @@ def test_seats_just_gone_are_named_and_the_others_stay_chosen(shopper: Client, c
     assert response.context["taken_seats"] == [{"section": "Hall", "row": "A", "number": "1"}]
     assert response.context["selected"] == ["hall-A-2", "hall-B-7"]
     page = response.content.decode()
-    assert "Just gone:" in page
+    assert "Just taken:" in page
     assert 'value="hall-A-2" data-price="5000" checked' in page
     again = response.context
     held = hold(shopper, view="list", seats=again["selected"], idempotency_key=again["idempotency_key"])
@@ -104,20 +104,20 @@ def test_seats_just_gone_are_named_and_the_others_stay_chosen(shopper: Client, c
 @pytest.mark.parametrize(
     ("fields", "status", "sentence"),
     [
-        ({"view": "list"}, 422, "Nothing is chosen yet"),
-        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "0"}, 422, "A whole number from 1"),
-        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "٣"}, 422, "A whole number from 1"),
-        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "9" * 5_000}, 422, "A whole number from 1"),
-        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "two"}, 422, "A whole number from 1"),
-        ({"view": "quantity", "ga_quantity": "2"}, 422, "Choose where"),
+        ({"view": "list"}, 422, "Nothing is selected"),
+        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "0"}, 422, "a whole number of at least 1"),
+        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "٣"}, 422, "a whole number of at least 1"),
+        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "9" * 5_000}, 422, "a whole number of at least 1"),
+        ({"view": "quantity", "ga_section": "floor", "ga_quantity": "two"}, 422, "a whole number of at least 1"),
+        ({"view": "quantity", "ga_quantity": "2"}, 422, "Choose a section"),
         ({"view": "quantity", "ga_section": "floor", "ga_quantity": "9"}, 422, "at most 8"),
         ({"view": "quantity", "ga_section": "nowhere", "ga_quantity": "1"}, 422, "no such general-admission section"),
-        ({"view": "best", "best_quantity": "2"}, 422, "Choose where"),
-        ({"view": "best", "best_section": "hall", "best_quantity": "-1"}, 422, "A whole number from 1"),
+        ({"view": "best", "best_quantity": "2"}, 422, "Choose a section"),
+        ({"view": "best", "best_section": "hall", "best_quantity": "-1"}, 422, "a whole number of at least 1"),
         ({"view": "best", "best_section": "hall", "best_quantity": "1", "best_category": "Royal"}, 422, "category"),
-        (BEST | {"best_quantity": "2", "best_wheelchairs": "3"}, 422, "counts everybody"),
-        (BEST | {"best_quantity": "2", "best_wheelchairs": "some"}, 422, "A whole number from 1"),
-        (BEST | {"best_quantity": "2", "best_wheelchairs": "1"}, 409, "No wheelchair place is left"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "3"}, 422, "includes everyone"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "some"}, 422, "a whole number of at least 1"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "1"}, 409, "No wheelchair space is left"),
         ({"view": "list", "seats": ["nowhere-1"]}, 422, "no such seat"),
         ({"view": "list", "seats": ["hall-A-1\x00"]}, 422, "no such seat"),
         ({"view": "list", "seats": [f"hall-A-{n}" for n in range(1, 10)]}, 422, "at most 8"),
@@ -162,7 +162,7 @@ def test_who_holds_already_is_led_to_it(shopper: Client) -> None:
     held = hold(shopper, seats=["hall-A-1"]).url
     for response in (shopper.get(CHOOSE, follow=True), shopper.post(CHOOSE, {"seats": ["hall-A-2"]}, follow=True)):
         assert response.redirect_chain[-1][0] == held
-        assert "You already hold these places" in response.content.decode()
+        assert "You already hold these tickets" in response.content.decode()
     assert Reservation.objects.count() == 1
 
 
