@@ -1,4 +1,4 @@
-"""Inventory, reservations and their ledger, for staff."""
+"""The admin of the inventory, reservations and their ledger."""
 
 from functools import partial
 
@@ -63,13 +63,13 @@ class ReservationAdmin(ReadOnlyAdmin):
     list_filter = ["status", "event"]
     list_select_related = ["event", "access_code"]
     search_fields = ["=id", "=buyer", "=email", "=entry__id"]
-    search_help_text = "A reservation's or queue entry's id, account:ID or visitor:ID, or a whole e-mail address."
+    search_help_text = "The id of a reservation or queue entry, account:ID, visitor:ID, or an exact e-mail address."
     ordering = ["-created_at"]
     inlines = [LineInline, TransitionInline]
     actions = ["release", "cancel"]
 
     def lookup_allowed(self, lookup, value, request=None):
-        # Whoever stands by an access code, from the list of those.
+        # The list of access codes links to the reservations with a code.
         return lookup == "access_code__id__exact" or super().lookup_allowed(lookup, value, request)
 
     @admin.display(description="total")
@@ -89,7 +89,9 @@ class ReservationAdmin(ReadOnlyAdmin):
             self._end_each(request, queryset, facade.release)
         return asked
 
-    @admin.action(description="Cancel the selected reservations (paying too: the money goes back)", permissions=["end"])
+    @admin.action(
+        description="Cancel the selected reservations (also paying ones; payments are refunded)", permissions=["end"]
+    )
     def cancel(self, request, queryset):
         def cancel(pk, who):
             with transactions.write():
@@ -109,7 +111,7 @@ class ReservationAdmin(ReadOnlyAdmin):
 
     def _end_each(self, request, queryset, end):
         ended = 0
-        # One by one: each is a transaction of its own, and one refusal leaves the others ended.
+        # Each in its own transaction: a refusal does not undo the others.
         for pk, status in list(queryset.values_list("pk", "status")):
             try:
                 end(pk, f"staff:{request.user.pk}")
@@ -117,22 +119,22 @@ class ReservationAdmin(ReadOnlyAdmin):
             except problems.Problem as problem:
                 messages.warning(request, f"{pk}: {problem.detail}")
         if ended:
-            messages.info(request, f"{format_count(ended, 'reservation')} ended: the places are free again.")
+            messages.info(request, f"{format_count(ended, 'reservation')} ended; the tickets are available again.")
         else:
-            messages.warning(request, "There was nothing to give back.")
+            messages.warning(request, "No reservation was ended.")
 
 
 def _describe_end(reservation: Reservation, stays: str) -> tuple[str, str]:
-    places = format_count(reservation.seat_count, "place")
+    tickets = format_count(reservation.seat_count, "ticket")
     price = format_money(reservation.total_minor, reservation.currency)
-    what = f"{reservation.event}, {places} for {price}, {reservation.pk}"
+    what = f"{reservation.event}, {tickets} for {price}, {reservation.pk}"
     if stays:
         return what, stays
     if reservation.status not in Reservation.LIVE:
         return what, f"{reservation.get_status_display()} already. Nothing happens."
     if reservation.status == Reservation.Status.PAYING:
-        return what, "its places are free again, and a payment that arrives goes back."
-    return what, "its places are free again."
+        return what, "its tickets become available, and a payment that arrives is refunded."
+    return what, "its tickets become available."
 
 
 @admin.register(ReservationTransition)
@@ -140,7 +142,7 @@ class ReservationTransitionAdmin(ReadOnlyAdmin):
     list_display = ["id", "at", "reservation_id", "from_status", "to_status", "who", "why"]
     list_filter = ["to_status"]
     search_fields = ["=reservation__id", "=who"]
-    search_help_text = "A reservation's id, or who did it."
+    search_help_text = "A reservation's id, or the exact name of the actor."
     ordering = ["-id"]
 
 
@@ -156,7 +158,7 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
     list_filter = ["status", "blocked_for", "event", "accessible"]
     list_select_related = ["seat", "event", "section", "category"]
     search_fields = ["=seat__guid", "=reservation_id"]
-    search_help_text = "A seat's whole id, or a reservation's."
+    search_help_text = "The exact id of a seat or a reservation."
     ordering = ["seat_id"]
     action_form = ReasonForm
     actions = ["block_for_house", "block_out_of_use", "put_back"]
@@ -172,11 +174,11 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
     def stock(self, row):
         return _stock_link(row)
 
-    @admin.action(description="Block (kept by the house)", permissions=["block"])
+    @admin.action(description="Block as house seats", permissions=["block"])
     def block_for_house(self, request, queryset):
         return self._block(request, queryset, BlockedFor.HOUSE)
 
-    @admin.action(description="Block (out of use)", permissions=["block"])
+    @admin.action(description="Block as out of use", permissions=["block"])
     def block_out_of_use(self, request, queryset):
         return self._block(request, queryset, BlockedFor.OUT_OF_USE)
 
@@ -197,7 +199,7 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
     def _block(self, request, queryset, reason):
         def effect(row):
             taken = row.status in (SeatInventory.Status.HELD, SeatInventory.Status.SOLD)
-            then = f"stays: it is {row.get_status_display()}." if taken else f"is {reason.label}, and not for sale."
+            then = f"stays: it is {row.get_status_display()}." if taken else f"is blocked ({reason.label})."
             return f"{row.seat}, {row.event}", then
 
         asked = confirm_action(
@@ -205,9 +207,9 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
             button="Yes, block them", effect=effect, carry=_reason_field(request),
         )  # fmt: skip
         if asked is None:
-            # Those with buyers stay, as the page before said: buyers come all the time.
+            # Seats that were held since the confirmation page are skipped, as that page said.
             block = partial(stock.block_seats, reason=reason, only_free=True)
-            self._each_event(request, queryset, block, reason.label)
+            self._each_event(request, queryset, block, f"blocked ({reason.label})")
         return asked
 
     def _each_event(self, request, queryset, act, words):
@@ -223,8 +225,8 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
                 messages.warning(request, f"{event.name}: {admin_actions.describe_problem(problem)}")
                 continue
             left = len(guids) - count
-            as_they_were = f", {format_count(left, 'seat')} as before" if left else ""
-            messages.info(request, f"{event.name}: {format_count(count, 'seat')} {words}{as_they_were}.")
+            unchanged = f", {format_count(left, 'seat')} unchanged" if left else ""
+            messages.info(request, f"{event.name}: {format_count(count, 'seat')} {words}{unchanged}.")
 
 
 def _reason_field(request):
@@ -272,7 +274,7 @@ class InventoryChangeAdmin(ReadOnlyAdmin):
     list_filter = ["kind", "event"]
     list_select_related = ["event", "section", "seat"]
     search_fields = ["=seat__guid", "=who"]
-    search_help_text = "A seat's whole id, or who did it."
+    search_help_text = "The exact id of a seat, or the exact name of the actor."
     ordering = ["-id"]
 
 
@@ -282,7 +284,7 @@ class PurchaseCapAdmin(ReadOnlyAdmin):
     list_filter = ["event"]
     list_select_related = ["event"]
     search_fields = ["=buyer"]
-    search_help_text = "account:ID, visitor:ID or email:ADDRESS, whole."
+    search_help_text = "Searches for an exact account:ID, visitor:ID or email:ADDRESS."
 
 
 @admin.register(CleanupLog)

@@ -1,10 +1,10 @@
-"""What a hold, a release or a payment can be told. Each names what happened."""
+"""Errors of holds, releases and payments, as problem details. Each is named for what happened."""
 
 from apps.kernel.http.problems import NotFound, Problem
 
 
 class SeatsUnavailable(Problem):
-    """Named seats that are sold or held. `unavailable` lists their public ids."""
+    """Requested seats are sold or held; `unavailable` lists their public ids."""
 
     type, status, title = "seats-unavailable", 409, "Some of these seats are no longer available."
 
@@ -14,31 +14,31 @@ class SoldOut(Problem):
 
 
 class NotEnoughLeft(Problem):
-    """`available` says how many are."""
+    """`available` is the number of free tickets."""
 
     type, status, title = "not-enough-left", 409, "Not enough tickets are left."
 
 
 class ReservationExists(Problem):
-    """`reservation` is the id of the live one."""
+    """`reservation` is the id of the live reservation."""
 
     type, status, title = "reservation-exists", 409, "You already have a reservation. Pay for it or release it first."
 
 
 class PurchaseCapReached(Problem):
-    """`cap` is how many one buyer may have for this event."""
+    """`cap` is the limit of tickets per buyer for this event."""
 
     type, status, title = "purchase-cap", 409, "This exceeds the ticket limit per buyer for this event."
 
 
 class AccessCodeRequired(Problem):
-    """`sections` are those that nobody holds in without an access code."""
+    """`sections` are the requested sections that require an access code."""
 
     type, status, title = "access-code-required", 403, "This section requires an access code."
 
 
 class AccessCodeWrong(Problem):
-    """Nobody may learn from the answer whether there is such a code, or what it would open."""
+    """The response must not reveal whether the code exists or which sections it opens."""
 
     type, status, title = "access-code-wrong", 403, "This access code is not valid for your selection."
 
@@ -52,7 +52,7 @@ class AccessCodeUsedUp(Problem):
 
 
 class AccessCodeLimitReached(Problem):
-    """`cap` is how often one buyer may use it."""
+    """`cap` is the limit of uses per buyer."""
 
     type, status, title = "access-code-buyer-limit", 409, "You have reached the limit per buyer for this access code."
 

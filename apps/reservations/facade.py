@@ -1,4 +1,4 @@
-"""The one door into the reservations app: for its own edges and for the apps above it."""
+"""The interface of the reservations app, for its own views and for the apps above it."""
 
 import time
 from datetime import datetime
@@ -57,7 +57,7 @@ from apps.reservations.selectors import (
 
 HOLD_TIMEOUT_MS = 10_000
 METRICS = (*gate.METRICS, *rebuild.METRICS)
-"""Of this process; the composition root registers them where it serves figures."""
+"""The collectors of this process; the composition root registers them with the metrics."""
 gate_states = rebuild.states
 
 __all__ = [
@@ -118,8 +118,10 @@ __all__ = [
 
 
 def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:
-    """Raises what the gate refuses, before PostgreSQL is asked for anything, event and caller included: of an event
-    that this process has met a moment ago, to a token that lets in. Else whether the gate was asked."""
+    """Raise the gate's refusal before any query to PostgreSQL; return whether the gate was asked.
+
+    It is asked only if the event is cached in this process and the caller has an admission token.
+    """
     event = hold_demand.cached_event(event_slug)
     if event is None or caller.entry_id is None or caller.in_line:
         return False
@@ -132,10 +134,11 @@ def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempote
 def hold_one(
     event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str, *, gate_asked: bool = False
 ) -> Answer:
-    """The payload of the public contract is held for the entry: its answer, the same each time for one key.
+    """Hold what the API payload requests for the entry; return the response, the same each time for one key.
 
-    Raises the Problem that refused it, and OutcomeUnknown where it may have been held: the same key tells. It is
-    decided together with whatever else arrives meanwhile; what is gone the gate refuses before anything else is asked.
+    Raises the Problem that refuses the hold, and OutcomeUnknown if it may have been committed: repeating the request
+    with the same key returns the outcome. Holds that arrive at the same time are decided in one batch; the gate refuses
+    requests for sold-out stock before that.
     """
     if entry.is_ready and not gate_asked:
         refusal = gate.refusal(event, entry.id, payload, idempotency_key)
@@ -146,7 +149,7 @@ def hold_one(
     try:
         outcome = holds.submit_sync(request, HOLD_TIMEOUT_MS)
     finally:
-        # However it ended: a shop that refuses or fails slowly is as slow as one that sells slowly.
+        # Whatever the outcome: slow refusals and failures count as slow holds.
         queue.hold_seconds.observe(time.monotonic() - begun)
     if isinstance(outcome, Refused):
         if outcome.is_final:
@@ -156,25 +159,25 @@ def hold_one(
 
 
 def examine_access_code(event: events.EventView, code: str, buyer: str) -> list[str]:
-    """The names of the sections that the code opens for the buyer now; nothing is held or used by it. Raises
-    AccessCodeWrong and the other refusals of a code."""
+    """Return the names of the sections that the code opens for the buyer now. Neither holds nor uses the code. Raises
+    AccessCodeWrong and the other errors of access codes."""
     guarded = {section.id: section.name for section in events.list_sections(event.id) if section.needs_access}
     return [guarded[one] for one in access_codes.opened_sections(event.id, code, buyer, guarded)]
 
 
 def release(reservation_id: UUID, who: str) -> ReservationView:
-    """The reservation is canceled and what it held is free; one that had ended already is left as it was. Raises
-    ReservationNotFound, PaymentInProgress."""
+    """Cancel the reservation and release its stock; an ended one stays unchanged. Raises ReservationNotFound and
+    PaymentInProgress."""
     reservation_release.release(reservation_id, who)
     return get_reservation(reservation_id)
 
 
 class PaymentStart(NamedTuple):
-    """Paying has begun, or had."""
+    """The result of `begin_payment`."""
 
     pay_deadline: datetime
     at: datetime
-    """The moment, read under the reservation's lock."""
+    """The time, read under the reservation's lock."""
 
 
 def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:

@@ -1,4 +1,4 @@
-"""The forms of the choosing page, read into the same payload that the API takes."""
+"""The forms of the page for choosing tickets, parsed into the payload of the API."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ QUANTITY_DIGITS_MAX = 6
 
 @dataclass
 class Choice:
-    """A choice as it was sent. With `errors`, sentences for the person who made it, there is nothing to hold."""
+    """A submitted choice. If there are `errors` (sentences for the buyer), it is not held."""
 
     idempotency_key: str
     payload: dict[str, Any] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Choice:
 
 
 def read_choice(sent: QueryDict) -> Choice:
-    """What the form asks for."""
+    """Parse the submitted form."""
     choice = Choice(_key(sent.get("idempotency_key", "")))
     seats = [guid for guid in sent.getlist("seats") if guid]
     if seats:
@@ -44,15 +44,15 @@ def read_choice(sent: QueryDict) -> Choice:
             "wheelchairs": sent.get("best_wheelchairs", ""),
         }
         people = _quantity(quantity, choice)
-        wish: dict[str, Any] = {"section": section, "quantity": people}
+        best_available: dict[str, Any] = {"section": section, "quantity": people}
         if choice.best["wheelchairs"].strip().strip("0"):
             wheelchairs = _quantity(choice.best["wheelchairs"], choice)
-            wish |= {"accessible": True, "companions": max(0, people - wheelchairs)}
+            best_available |= {"accessible": True, "companions": max(0, people - wheelchairs)}
             if not choice.errors and wheelchairs > people:
                 choice.errors.append("More wheelchair users than people: the number of people includes everyone.")
         if choice.best["category"]:
-            wish["category"] = choice.best["category"]
-        choice.payload["best_available"] = wish
+            best_available["category"] = choice.best["category"]
+        choice.payload["best_available"] = best_available
         if not section:
             choice.errors.append("Choose a section.")
     if not choice.payload:
@@ -74,7 +74,7 @@ def _quantity(text: str, choice: Choice) -> int:
 
 
 def _key(sent: str) -> str:
-    """The page's key, or a new one where a script or a person emptied it."""
+    """Return the page's idempotency key, or a new one if it is missing or invalid."""
     try:
         return idempotency.check_key(sent) if sent else str(uuid.uuid4())
     except problems.Invalid:

@@ -1,7 +1,7 @@
-"""What is free: the inventory of every section, and the claims on it.
+"""The inventory of every section, and the reservations of it.
 
-The constraints here are the last word: whatever the code above gets wrong, a seat is not held twice, a count does not
-go below zero and an ended reservation holds nothing.
+The constraints here hold whatever the code above gets wrong: a seat is not held twice, a count does not go below zero,
+and an ended reservation holds nothing.
 """
 
 import uuid
@@ -14,14 +14,14 @@ from apps.kernel.codes.abstract_code import AbstractCode, code_constraints
 
 
 class BlockedFor(models.TextChoices):
-    """Why a place is not for sale. What the house keeps may be given out again, also to make up for an oversell."""
+    """Why stock is blocked. House seats may be put on sale again, or used to compensate an oversell."""
 
-    HOUSE = "house", "kept by the house"
+    HOUSE = "house", "house seats"
     OUT_OF_USE = "out_of_use", "out of use"
 
 
 class SeatInventory(models.Model):
-    """What can be sold of one seat now. The seat's place is copied here so that choosing reads one narrow table."""
+    """The state of one seat. The seat's location is copied here so that choosing reads one narrow table."""
 
     class Status(models.IntegerChoices):
         AVAILABLE = 0, "available"
@@ -58,7 +58,7 @@ class SeatInventory(models.Model):
             ),
         ]
         indexes = [
-            # Choosing the best seats reads from its front, however much is sold.
+            # Choosing the best seats reads the front of this index, however much is sold.
             models.Index(fields=["section", "rank"], condition=Q(status=0), name="seat_inventory_free_by_rank"),
             models.Index(
                 fields=["reservation_id"], condition=Q(reservation_id__isnull=False), name="seat_inventory_reservation"
@@ -72,8 +72,8 @@ class SeatInventory(models.Model):
 
 
 class GeneralAdmissionInventory(models.Model):
-    """One row per general-admission section. Held and sold are derived from the lines, so that confirming a sale
-    does not touch this hot row: `taken` is both together."""
+    """The counts of a general-admission section, one row each. `taken` counts held and sold tickets together, so that
+    confirming a sale does not update this contended row; the lines tell them apart."""
 
     section = models.OneToOneField("events.Section", on_delete=models.PROTECT, primary_key=True, related_name="+")
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
@@ -81,7 +81,7 @@ class GeneralAdmissionInventory(models.Model):
     blocked = models.PositiveIntegerField(default=0)
     taken = models.PositiveIntegerField(default=0)
     house = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Of those blocked, how many the house keeps; the others are out of use."
+        default=0, db_default=0, help_text="The blocked tickets that are house seats; the others are out of use."
     )
 
     class Meta:
@@ -99,20 +99,19 @@ class GeneralAdmissionInventory(models.Model):
 
 
 class AccessCode(AbstractCode):
-    """A code that lets its buyer hold where the event's sections require one; its uses are the standing reservations
-    that name it."""
+    """A code that allows holds in restricted sections. Its uses are the live and confirmed reservations with it."""
 
     sections = models.ManyToManyField(
         "events.Section",
         blank=True,
         related_name="+",
-        help_text="What it opens; none chosen: every section of the event.",
+        help_text="The sections that it opens; empty: all sections of the event.",
     )
     uses_max = models.PositiveIntegerField(
-        "uses in all", null=True, blank=True, help_text="Reservations that stand by it at once; empty: no limit."
+        "uses in all", null=True, blank=True, help_text="Concurrent reservations with it; empty: no limit."
     )
     uses_per_buyer_max = models.PositiveIntegerField(
-        "uses per buyer", null=True, blank=True, help_text="By account or browser, as purchase caps count."
+        "uses per buyer", null=True, blank=True, help_text="Per account or browser, as for purchase caps."
     )
 
     class Meta(AbstractCode.Meta):
@@ -120,21 +119,21 @@ class AccessCode(AbstractCode):
 
 
 class Reservation(models.Model):
-    """One buyer's claim with one deadline at a time."""
+    """One buyer's claim on seats and tickets, with one deadline at a time."""
 
     class Status(models.TextChoices):
         PENDING_PAYMENT = "pending_payment", "pending payment"  # → paying, canceled, expired
         PAYING = "paying", "paying"  # → confirmed, canceled, expired
-        CONFIRMED = "confirmed", "confirmed"  # → confirmed (some places given back), canceled (all of them)
+        CONFIRMED = "confirmed", "confirmed"  # → confirmed (some tickets returned), canceled (all of them)
         CANCELED = "canceled", "canceled"
-        EXPIRED = "expired", "expired"  # → confirmed, if a payment occurred in time and its seats are its own again
+        EXPIRED = "expired", "expired"  # → confirmed, if a payment occurred in time and its seats could be taken again
 
     LIVE = (Status.PENDING_PAYMENT, Status.PAYING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    # No foreign keys in the database: the hold has the entry locked, which proves that it exists and whose event it
-    # is, and the checks would look up and lock two more rows for each hold, the event's being everybody's. A trigger
-    # refuses to delete an entry that has reservations, and the auditor looks for orphans.
+    # No foreign keys in the database: the hold has the entry locked, which proves that it and its event exist, and the
+    # checks would lock two more rows per hold, the event's shared by all holds. A trigger refuses to delete an entry
+    # with reservations, and the auditor finds orphans.
     event = models.ForeignKey(
         "events.Event", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )
@@ -142,24 +141,26 @@ class Reservation(models.Model):
     account = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
     )
-    buyer = models.CharField(max_length=80, help_text="Whom purchase caps count: account:ID or visitor:ID.")
-    email = models.CharField(max_length=254, blank=True, help_text="Normalised, from checkout on; caps count it too.")
+    buyer = models.CharField(max_length=80, help_text="The key of purchase caps: account:ID or visitor:ID.")
+    email = models.CharField(
+        max_length=254, blank=True, help_text="Normalized; set at checkout, and counted by caps too."
+    )
     status = models.CharField(max_length=16, choices=Status.choices)
-    expires_at = models.DateTimeField(help_text="Free again then, unless paying has begun.")
+    expires_at = models.DateTimeField(help_text="The hold expires then, unless paying has begun.")
     pay_deadline = models.DateTimeField(null=True, blank=True, help_text="Set once when paying begins, never extended.")
     seat_count = models.PositiveIntegerField(
-        help_text="Seats and general-admission places together, those given back after the sale left out."
+        help_text="Seats and general-admission tickets together, without those returned after the sale."
     )
     total_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
-    # No foreign key either: the hold has the code's row locked. The auditor looks for orphans.
+    # No foreign key either: the hold has the code's row locked. The auditor finds orphans.
     access_code = models.ForeignKey(
         AccessCode, on_delete=models.PROTECT, null=True, blank=True, related_name="reservations", db_constraint=False,
-        db_index=False, help_text="What let it into a section that wants one; it counts as a use while this stands.",
+        db_index=False, help_text="The access code of its restricted sections; the reservation counts as a use.",
     )  # fmt: skip
     created_at = models.DateTimeField()
     confirmed_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True, help_text="When it was canceled or expired.")
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="The time of its cancellation or expiry.")
 
     class Meta:
         constraints = [
@@ -185,7 +186,7 @@ class Reservation(models.Model):
                 fields=["expires_at"], condition=Q(status="pending_payment"), name="reservation_pending_expiry"
             ),
             models.Index(fields=["pay_deadline"], condition=Q(status="paying"), name="reservation_paying_expiry"),
-            # The same within one event: a hold that is short asks for its own, whatever another event has left lying.
+            # The same within one event: a hold that finds too few seats expires overdue reservations of its event.
             models.Index(
                 fields=["event", "expires_at"],
                 condition=Q(status="pending_payment"),
@@ -204,13 +205,13 @@ class Reservation(models.Model):
                 condition=Q(status__in=["pending_payment", "paying", "confirmed"]) & ~Q(email=""),
                 name="reservation_by_email",
             ),
-            # What a hold by a code counts; any other hold is in none of it.
+            # Counted by holds with an access code; other reservations are not in it.
             models.Index(
                 fields=["access_code", "status", "buyer"],
                 condition=Q(access_code__isnull=False),
                 name="reservation_by_access_code",
             ),
-            # A guest's hold is in none of it.
+            # Reservations of guests are not in it.
             models.Index(
                 fields=["account", "-created_at"],
                 condition=Q(account__isnull=False),
@@ -223,11 +224,11 @@ class Reservation(models.Model):
 
 
 class ReservationLine(models.Model):
-    """A hold: one seat, or a quantity of one general-admission section. `live` while its reservation is live or
-    confirmed, and it was not given back."""
+    """A line: one seat, or a quantity of one general-admission section. `live` while its reservation is live or
+    confirmed and the line was not returned."""
 
     id = models.BigAutoField(primary_key=True)
-    # No foreign key here either: the same transaction writes both, and nothing deletes reservations.
+    # No foreign key here either: the same transaction writes both rows, and reservations are never deleted.
     reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="lines", db_constraint=False)
     section = models.ForeignKey(
         "events.Section", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
@@ -236,19 +237,19 @@ class ReservationLine(models.Model):
         "events.Category", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )
     # No foreign key to the seat: the hold has the seat's inventory row locked, which proves that it exists, and the
-    # check would lock one more row per seat in the hottest transaction there is. The auditor looks for orphans.
+    # check would lock one more row per seat in the busiest transaction. The auditor finds orphans.
     seat = models.ForeignKey(
         SeatInventory, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_constraint=False,
         db_index=False,
     )  # fmt: skip
     quantity = models.PositiveIntegerField()
-    price_minor = models.PositiveBigIntegerField(help_text="Of one, frozen at the hold.")
+    price_minor = models.PositiveBigIntegerField(help_text="The price of one, fixed by the hold.")
     live = models.BooleanField(default=True)
     returned_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Given back, while its reservation stood on. Places given back of a line that keeps others are a "
-        "line of their own.",
+        help_text="Returned while its reservation stayed confirmed. Tickets returned from a line that keeps others "
+        "become a separate line.",
     )
 
     class Meta:
@@ -271,7 +272,7 @@ class ReservationLine(models.Model):
 
 
 class ReservationTransition(models.Model):
-    """The append-only ledger: a trigger refuses every change and every deletion."""
+    """The append-only ledger of reservations; a trigger refuses updates and deletions."""
 
     id = models.BigAutoField(primary_key=True)
     reservation = models.ForeignKey(
@@ -291,8 +292,8 @@ class ReservationTransition(models.Model):
 
 
 class InventoryChange(models.Model):
-    """What staff, a repair or a compensation did to the inventory: append-only like the ledger of reservations, and
-    refused by a trigger like it."""
+    """A change of the inventory by staff, a repair or a compensation. Append-only; a trigger refuses updates and
+    deletions."""
 
     class Kind(models.TextChoices):
         BLOCKED = "blocked", "blocked"
@@ -302,16 +303,16 @@ class InventoryChange(models.Model):
         MOVED = "moved", "moved to another price"
         REPAIRED = "repaired", "repaired"
         COMPENSATED = "compensated", "compensated"
-        GUARDED = "guarded", "held by access code only"
-        OPENED = "opened", "open to everybody"
+        GUARDED = "guarded", "restricted to access codes"
+        OPENED = "opened", "open to all buyers"
 
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
     section = models.ForeignKey("events.Section", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     seat = models.ForeignKey("events.Seat", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     kind = models.CharField(max_length=12, choices=Kind.choices)
-    quantity = models.IntegerField(help_text="Places it was about; what was taken away is negative.")
-    detail = models.JSONField(default=dict, blank=True, help_text="What stood before and after, by name.")
+    quantity = models.IntegerField(help_text="Number of seats or tickets; negative if they were removed.")
+    detail = models.JSONField(default=dict, blank=True, help_text="The values before and after, by name.")
     who = models.CharField(max_length=120)
     why = models.CharField(max_length=200, blank=True)
     at = models.DateTimeField()
@@ -324,8 +325,8 @@ class InventoryChange(models.Model):
 
 
 class PurchaseCap(models.Model):
-    """The lock under which a buyer's seats of an event are counted. It holds no number: the count is taken from the
-    reservations, so it cannot drift."""
+    """The lock under which a buyer's seats of an event are counted. It stores no count: reservations are counted, so
+    that no counter can drift."""
 
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
@@ -339,7 +340,7 @@ class PurchaseCap(models.Model):
 
 
 class CleanupLog(models.Model):
-    """What one sweep gave back in one section."""
+    """The stock that one sweep released in one section."""
 
     id = models.BigAutoField(primary_key=True)
     section = models.ForeignKey("events.Section", on_delete=models.CASCADE, related_name="+")
@@ -359,10 +360,10 @@ class CleanupLog(models.Model):
 
 
 class AvailabilityFrame(models.Model):
-    """The last frame the relay published for an event, for when Redis is away."""
+    """The last frame that the relay published for an event, for use without Redis."""
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
-    epoch = models.CharField(max_length=16, help_text="One relay's life.")
+    epoch = models.CharField(max_length=16, help_text="Identifies the relay's run.")
     sequence = models.PositiveBigIntegerField()
     frame = models.TextField()
     published_at = models.DateTimeField()
@@ -372,11 +373,11 @@ class AvailabilityFrame(models.Model):
 
 
 class ToldPage(models.Model):
-    """What caches in front of the house were last told of an event's page (`inventory.cache_invalidation`)."""
+    """The state of an event's page that caches were last purged for (`inventory.cache_invalidation`)."""
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
     status = models.CharField(max_length=10)
-    version = models.CharField(max_length=32, help_text="Of what the page says, counts apart.")
+    version = models.CharField(max_length=32, help_text="Version of the page's content, without counts.")
     stock = models.CharField(max_length=4, blank=True, help_text="free, gone, or empty while nothing is on sale.")
     told_at = models.DateTimeField()
 

@@ -1,4 +1,4 @@
-"""Whose reservation it is: its account's, or its queue entry's, known by its buyer's token or the browser's cookie."""
+"""The owner of a reservation: its account, or its queue entry, identified by a token or the browser's cookie."""
 
 import uuid
 
@@ -10,12 +10,12 @@ from apps.reservations.facade import ReservationNotFound, ReservationView, get_r
 
 
 def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> ReservationView:
-    """The caller's reservation. Raises TokenMissing for nobody, ReservationNotFound, TokenWrongEvent, NotOwner."""
+    """Return the caller's reservation. Raises TokenMissing, ReservationNotFound, TokenWrongEvent and NotOwner."""
     return get_reservation_for(queue.authenticate(request), reservation_id)
 
 
 def get_reservation_for(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:
-    """The same for a caller who is known."""
+    """Return the reservation if it belongs to `caller`. Raises as `owned_reservation`."""
     if not caller.is_known:
         raise problems.TokenMissing
     reservation = get_reservation(reservation_id)
@@ -29,5 +29,5 @@ def get_reservation_for(caller: queue.Caller, reservation_id: uuid.UUID) -> Rese
 
 
 def ledger_name(reservation: ReservationView) -> str:
-    """The owner, as the ledger writes it."""
+    """Return the owner's name in the ledger."""
     return reservation.buyer

@@ -1,7 +1,7 @@
-"""From held to sold: paying begins, and a payment confirms or comes too late.
+"""Payment of a reservation: its beginning, and its confirmation by a payment in time.
 
-Every function joins its caller's transaction: the caller has its own row (the order) locked before, as the order of
-locks wants. Deadlines are judged by the database's clock, read after the lock.
+Every function joins its caller's transaction; the caller has locked its own row (the order) before, as the lock order
+requires. Deadlines are compared with the database's clock, read after the lock.
 """
 
 from datetime import datetime, timedelta
@@ -38,8 +38,8 @@ _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 
 
 def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
-    """The e-mail's cap row exists. Outside any transaction: inserted inside one it would make rivals wait. `event`:
-    for who has just read it."""
+    """Create the e-mail address's cap row. Called outside transactions: inserted within one, it would make concurrent
+    transactions wait. `event` saves reading it again."""
     if (event or events.get_event_by_id(event_id)).policy.per_buyer_max is None:
         return
     with transactions.write(), connection.cursor() as cursor:
@@ -49,11 +49,12 @@ def prepare_payment(event_id: int, email: str, event: events.EventView | None = 
 def begin_payment(
     reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None
 ) -> tuple[Reservation, datetime]:
-    """The reservation is paying, with one deadline that is never extended; one that is paying already stays as it is.
+    """Begin payment, with a deadline that is never extended; a reservation that is paying already stays unchanged.
 
-    Raises ReservationExpired when its time is over, PurchaseCapReached when the e-mail address has too many, Busy when
-    it would have too many until the next sweep: the hold then stays alive. `email` is normalised by the caller;
-    `prepare_payment` ran before. Also gives the moment, read under the lock. `event`: for who has just read it.
+    Returns the reservation and the time, read under the lock. Raises ReservationExpired after its deadline,
+    PurchaseCapReached if the e-mail address would have too many seats, and Busy if it has too many only until the next
+    sweep: the hold then stays alive. The caller has normalized `email` and called `prepare_payment`. `event` saves
+    reading it again.
     """
     reservation = lock(reservation_id)
     now = clock.now()
@@ -77,12 +78,12 @@ def begin_payment(
 def confirm(
     reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
 ) -> Reservation:
-    """A payment that occurred at `occurred_at` has made the reservation confirmed, its seats sold.
+    """Confirm the reservation by a payment that occurred at `occurred_at`, and mark its seats sold.
 
-    It counts if it occurred no later than the deadline in force plus the grace; an expired reservation is confirmed
-    only if all its inventory can be taken again under the locks, within the cap of its buyer, who may have held anew
-    since, and within the limits of its access code. Confirmed already: returned as it is. Raises
-    ReservationExpired when the money must go back. `event`: for who has just read it.
+    The payment counts if it occurred no later than the deadline plus the grace period. An expired reservation is
+    confirmed only if all its stock can be taken again under the locks, within its buyer's cap, who may hold other seats
+    by now, and within the limits of its access code. A confirmed reservation is returned unchanged. Raises
+    ReservationExpired if the payment must be refunded. `event` saves reading it again.
     """
     reservation = lock(reservation_id)
     if reservation.status == Reservation.Status.CONFIRMED:
@@ -111,7 +112,7 @@ def confirm(
 
 
 def _deadline(reservation: Reservation) -> datetime:
-    """The deadline in force: the payment's once paying has begun, else the hold's."""
+    """Return the current deadline: the payment's once paying has begun, else the hold's."""
     return reservation.pay_deadline or reservation.expires_at
 
 
@@ -122,11 +123,12 @@ def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
     if standing + reservation.seat_count > most:
         raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
     if standing + lapsed + reservation.seat_count > most:
-        raise problems.Busy("An earlier reservation of this e-mail address is about to end; try again in a moment.")
+        raise problems.Busy("An earlier reservation with this e-mail address is about to end. Try again in a moment.")
 
 
 def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -> None:
-    """An expired reservation counted for nobody; what its buyer has taken since does. Raises ReservationExpired."""
+    """Check the cap again: an expired reservation did not count, and its buyer may hold others now. Raises
+    ReservationExpired."""
     keys = [reservation.buyer, *([f"email:{reservation.email}"] if reservation.email else [])]
     event_ids = [reservation.event_id] * len(keys)
     # They exist, unless the cap came after the hold.
@@ -139,18 +141,21 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
     if reservation.email:
         counts.append(sum(_count_email(cursor, reservation, reservation.email)))
     if any(count + reservation.seat_count > most for count in counts):
-        raise ReservationExpired("The time to pay was over, and with it this would be more than one buyer may have.")
+        raise ReservationExpired("The payment arrived too late, and these tickets would exceed the limit per buyer.")
 
 
 def _check_code_again(cursor: sql.Cursor, reservation: Reservation, code_id: int) -> None:
-    """An expired reservation's use of its access code was anybody's to have. Raises ReservationExpired."""
+    """Check the access code again: other buyers may have used it since this reservation expired. Raises
+    ReservationExpired."""
     code = AccessCode.objects.filter(pk=code_id).first()
     if code is not None and not access_codes.has_room(cursor, (code.event_id, code.code), reservation.buyer):
-        raise ReservationExpired("The time to pay was over, and its access code has been used by others since.")
+        raise ReservationExpired(
+            "The payment arrived too late, and the access code has been used by other buyers since."
+        )
 
 
 def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tuple[int, int]:
-    """Seats of the address that stand, and that have lapsed unswept; apart from this reservation."""
+    """Return the address's seats in other reservations: live or confirmed, and overdue but not yet swept."""
     ((standing, lapsed),) = _count_of_email.rows(
         cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk
     )
@@ -158,14 +163,14 @@ def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tu
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:
-    """The reservation's seats in id order, and its general-admission quantities by section in id order."""
+    """Return the reservation's seats in id order, and its general-admission quantities by section in id order."""
     lines = _all_lines.rows(cursor, reservation_id=reservation.pk)
     seats = sorted(seat_id for _, _, seat_id, _ in lines if seat_id is not None)
-    places: dict[int, int] = {}
+    quantities: dict[int, int] = {}
     for _, section_id, seat_id, quantity in lines:
         if seat_id is None:
-            places[section_id] = places.get(section_id, 0) + quantity
-    return seats, dict(sorted(places.items()))
+            quantities[section_id] = quantities.get(section_id, 0) + quantity
+    return seats, dict(sorted(quantities.items()))
 
 
 def _sell_held(cursor: sql.Cursor, reservation: Reservation) -> None:
@@ -178,30 +183,32 @@ def _sell_held(cursor: sql.Cursor, reservation: Reservation) -> None:
 
 
 def _take_again(cursor: sql.Cursor, reservation: Reservation) -> None:
-    """An expired reservation's inventory is its own again, whole. Raises ReservationExpired, nothing taken."""
-    seats, places = _seat_ids(cursor, reservation)
+    """Take all stock of an expired reservation again. Raises ReservationExpired, with nothing taken."""
+    seats, quantities = _seat_ids(cursor, reservation)
     if seats:
         states = _lock_seats_waiting.rows(cursor, seat_ids=seats)
         if len(states) != len(seats) or any(status != 0 for _, _, _, status, _ in states):
             raise ReservationExpired
-    if places:
-        left = dict(_lock_general_admission.rows(cursor, section_ids=list(places)))
-        if any(left.get(section, 0) < quantity for section, quantity in places.items()):
+    if quantities:
+        left = dict(_lock_general_admission.rows(cursor, section_ids=list(quantities)))
+        if any(left.get(section, 0) < quantity for section, quantity in quantities.items()):
             raise ReservationExpired
     if seats:
         taken = _take_seats.count(cursor, seat_ids=seats, reservation_ids=[reservation.pk] * len(seats))
         sold = _sell_seats.count(cursor, reservation_id=reservation.pk)
         if taken != len(seats) or sold != len(seats):
             raise RuntimeError(f"{taken} of {len(seats)} seats of {reservation.pk} were free")
-    if places:
-        count = _take_general_admission.count(cursor, section_ids=list(places), quantities=list(places.values()))
-        if count != len(places):
-            raise RuntimeError(f"{count} of {len(places)} general-admission rows taken from")
+    if quantities:
+        count = _take_general_admission.count(
+            cursor, section_ids=list(quantities), quantities=list(quantities.values())
+        )
+        if count != len(quantities):
+            raise RuntimeError(f"{count} of {len(quantities)} general-admission rows updated")
     _revive_lines.count(cursor, reservation_id=reservation.pk)
 
 
 def _change_status(reservation: Reservation, to_status: str, *, who: str, why: str, now: datetime) -> None:
-    told = _insert_transitions.call(
+    transition = _insert_transitions.call(
         reservation_ids=[reservation.pk],
         from_statuses=[reservation.status],
         whos=[who[:120]],
@@ -219,5 +226,5 @@ def _change_status(reservation: Reservation, to_status: str, *, who: str, why: s
         ended_at=reservation.ended_at,
     )
     with connection.cursor() as cursor:
-        _, done = sql.execute_batch(cursor, [told, saved])
-    assert done.touched == 1, f"{done.touched} reservations are {reservation.pk}"
+        _, done = sql.execute_batch(cursor, [transition, saved])
+    assert done.touched == 1, f"{done.touched} rows of reservation {reservation.pk} updated"

@@ -1,4 +1,4 @@
-"""Reservations as others see them: frozen values, in the public contract's words."""
+"""Immutable views of reservations."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class HeldSeat:
 
 @dataclass(frozen=True, slots=True)
 class HeldPlaces:
-    """General admission."""
+    """A line of general-admission tickets."""
 
     line_id: int
     section_pk: int
@@ -51,7 +51,7 @@ class HeldPlaces:
     category: str
     quantity: int
     price_minor: int
-    """Of one."""
+    """The price of one ticket."""
     tax_rate: int | None
 
     def label(self, place: int) -> str:
@@ -71,7 +71,7 @@ class ReservationView:
     expires_at: datetime
     pay_deadline: datetime | None
     total_minor: int
-    """Of the places, at their face; what is to be paid the bill says."""
+    """The sum of the face values; `bill` has the amount to pay."""
     currency: str
     seat_count: int
     created_at: datetime
@@ -80,11 +80,11 @@ class ReservationView:
     general_admission: tuple[HeldPlaces, ...]
     price_policy: events.PricePolicy
     has_access_code: bool = False
-    """Whether a code let it in: who replaces it keeps that."""
+    """Whether it was held with an access code, which also applies to the hold that replaces it."""
 
     @property
     def reserved_until(self) -> datetime:
-        """The deadline in force."""
+        """The current deadline."""
         return self.pay_deadline or self.expires_at
 
     @property
@@ -93,7 +93,7 @@ class ReservationView:
 
     @property
     def by_section(self) -> dict[int, int]:
-        """Section id to places, seats and general admission alike."""
+        """The number of seats and general-admission tickets by section id."""
         counts: dict[int, int] = {}
         for seat in self.seats:
             counts[seat.section_pk] = counts.get(seat.section_pk, 0) + 1
@@ -103,7 +103,7 @@ class ReservationView:
 
     @property
     def places(self) -> Iterator[events.BillItem]:
-        """Every place, at the price that the hold froze."""
+        """Each seat and ticket, at the price fixed by the hold."""
         for seat in self.seats:
             yield events.BillItem(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
         for held in self.general_admission:
@@ -114,11 +114,11 @@ class ReservationView:
 
     @property
     def bill(self) -> events.Bill:
-        """What it comes to for who uses no code."""
+        """The amount to pay without a promo code."""
         return events.calculate_bill(self.places, self.price_policy)
 
     def contract(self) -> dict[str, Any]:
-        """The reservation as the public API shows it."""
+        """Return the reservation in the format of the public API."""
         return contract_answer(
             reservation_id=self.id,
             reserved_until=self.reserved_until,
@@ -161,17 +161,17 @@ class ReservationView:
 
 
 def get_reservation(reservation_id: UUID) -> ReservationView:
-    """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
+    """Return the reservation. After its deadline it reads as expired even before the sweep. Raises
     ReservationNotFound."""
     with connection.cursor() as cursor:
-        found = model_rows.build_instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
-    if not found:
+        rows = model_rows.build_instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
+    if not rows:
         raise ReservationNotFound
-    return view_reservations(found)[0]
+    return view_reservations(rows)[0]
 
 
 def live_reservation_of(entry_id: UUID) -> ReservationView | None:
-    """The entry's live reservation, if its deadline has not passed."""
+    """Return the entry's live reservation, unless its deadline has passed."""
     views = view_reservations(Reservation.objects.filter(entry_id=entry_id, status__in=Reservation.LIVE))
     return views[0] if views and views[0].is_live else None
 
@@ -179,18 +179,18 @@ def live_reservation_of(entry_id: UUID) -> ReservationView | None:
 def view_reservations(
     reservations: Iterable[Reservation], known: Mapping[int, events.EventView] = MappingProxyType({})
 ) -> list[ReservationView]:
-    """Views of these rows, in their order. `known`: events that the caller has just read."""
-    found = list(reservations)
-    # A deadline that has passed says something of live ones only.
-    now = clock.now() if any(row.status in Reservation.LIVE for row in found) else None
-    lines = _lines_of(found)
+    """Return views of these rows, in order. `known` contains events that the caller has just read."""
+    rows = list(reservations)
+    # Deadlines matter for live reservations only.
+    now = clock.now() if any(row.status in Reservation.LIVE for row in rows) else None
+    lines = _lines_of(rows)
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
-    by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in found}
+    by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in rows}
     sections: dict[int, events.SectionView] = {}
     if any(line.seat_id is None for line in lines):
         sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
     views = []
-    for row in found:
+    for row in rows:
         own = [line for line in lines if line.reservation_id == row.pk]
         deadline = row.pay_deadline or row.expires_at
         lapsed = now is not None and row.status in Reservation.LIVE and deadline <= now
@@ -244,11 +244,11 @@ class _Line(NamedTuple):
     seat_id: int | None
     quantity: int
     price_minor: int
-    """Of one place."""
+    """The price of one seat or ticket."""
 
 
 def _lines_of(reservations: Collection[Reservation]) -> list[_Line]:
-    """All their lines but those given back."""
+    """Return the lines of these reservations, except returned ones."""
     if not reservations:
         return []
     with connection.cursor() as cursor:

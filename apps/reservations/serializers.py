@@ -1,4 +1,4 @@
-"""Bodies and answers of the reservations API, for its description; the rules themselves check what is sent."""
+"""Request bodies and responses of the reservations API, for the OpenAPI document; services validate requests."""
 
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
@@ -21,20 +21,20 @@ class SectionCounts(serializers.Serializer):
     type = serializers.ChoiceField(choices=["reserved", "general_admission"])
     total_seats = serializers.IntegerField()
     available_seats = serializers.IntegerField()
-    needs_access = serializers.BooleanField(help_text="Nobody holds here without an access code.")
+    needs_access = serializers.BooleanField(help_text="Holds here require an access code.")
     prices = Price(many=True)
     currency = serializers.CharField(help_text="ISO 4217.")
 
 
 class UpdateFrame(serializers.Serializer):
-    event = serializers.CharField(help_text="What it is about: sections, queue, state, seats, reservation, order, …")
+    event = serializers.CharField(help_text="The frame's type: sections, queue, state, seats, reservation, order, …")
     id = serializers.CharField(allow_blank=True, help_text="What `since` gives back; empty where nothing does.")
     data = serializers.JSONField()  # type: ignore[assignment] # A field of that name, as the contract has it.
 
 
 class Updates(serializers.Serializer):
     frames = UpdateFrame(many=True)
-    next_poll = serializers.IntegerField(help_text="Milliseconds until asking again is worth it.")
+    next_poll = serializers.IntegerField(help_text="Milliseconds until the next poll.")
 
 
 class Sections(serializers.Serializer):
@@ -63,7 +63,7 @@ class BestAvailableBody(serializers.Serializer):
     category = serializers.CharField(required=False)
     accessible = serializers.BooleanField(required=False, default=False)
     companions = serializers.IntegerField(
-        required=False, default=0, min_value=0, help_text="Of the quantity, beside an accessible place."
+        required=False, default=0, min_value=0, help_text="Of the quantity: seats beside an accessible seat."
     )
 
 
@@ -76,21 +76,21 @@ class HoldBody(serializers.Serializer):
     access_code = serializers.CharField(
         required=False,
         max_length=code_format.LENGTH_MAX,
-        help_text="What opens sections that need one; asked for by no other.",
+        help_text="Opens sections that require one; ignored by others.",
     )
     replace = serializers.UUIDField(
         required=False,
-        help_text="A live reservation of one's own that is given up for this one, only together with it.",
+        help_text="A live reservation of the same buyer, released if and only if this hold succeeds.",
     )
 
 
 class ReservationState(serializers.Serializer):
     reservation_id = serializers.UUIDField()
-    reserved_until = serializers.DateTimeField(help_text="The deadline in force.")
+    reserved_until = serializers.DateTimeField(help_text="The current deadline.")
     seats = serializers.ListField(child=serializers.CharField(), help_text="Seat ids.")
     ga_section = serializers.SlugField(allow_null=True)
     ga_quantity = serializers.IntegerField()
-    total_minor = serializers.IntegerField(help_text="Of the places, at their face; the bill has fees and tax.")
+    total_minor = serializers.IntegerField(help_text="The sum of the face values; the bill has fees and tax.")
     currency = serializers.CharField()
     status = serializers.ChoiceField(choices=Reservation.Status.choices)
 

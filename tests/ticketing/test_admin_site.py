@@ -74,7 +74,7 @@ def test_the_release_action_uses_the_service_and_records_the_user(staff: Client,
     first, second = factories.hold(concert, seats=["hall-A-1"]), factories.hold(concert, seats=["hall-A-2"])
     Reservation.objects.filter(pk=second.id).update(status="paying", pay_deadline=second.expires_at)
     page = act(staff, "reservations/reservation", "release", first.id, second.id).content.decode()
-    assert "1 reservation ended: the places are free again" in page
+    assert "1 reservation ended; the tickets are available again" in page
     assert "The payment has started" in page
     assert Reservation.objects.get(pk=first.id).status == "canceled"
     who = ReservationTransition.objects.get(reservation=first.id, to_status="canceled").who
@@ -91,7 +91,7 @@ def test_the_cancel_action_cancels_paying_reservations_and_keeps_sold_ones(
     assert "cancel the order instead" in page
     assert "1 reservation ended" in page
     again = act(staff, "reservations/reservation", "cancel", paying.id).content.decode()
-    assert "There was nothing to give back" in again
+    assert "No reservation was ended" in again
     assert Reservation.objects.get(pk=paying.id).status == "canceled"
     assert Reservation.objects.get(pk=sold.id).status == "confirmed"
 
@@ -107,7 +107,7 @@ def test_staff_must_confirm_before_reservations_are_released(
     page = act(staff, "reservations/reservation", action, held.id, sold.id, confirmed="").content.decode()
     assert question in page
     assert "1 place for $50.00" in page
-    assert "places are free again" in page
+    assert "tickets become available" in page
     assert "stays: " in page
     for key in (held.id, sold.id):
         assert f'name="_selected_action" value="{key}"' in page

@@ -15,7 +15,7 @@ FIXED = ("event", "code")
 
 class SectionsField(PartsField):
     def label_from_instance(self, section: Model) -> str:
-        needs = "" if section.needs_access else " (open to everybody now)"  # type: ignore[attr-defined]
+        needs = "" if section.needs_access else " (open to all buyers now)"  # type: ignore[attr-defined]
         return f"{super().label_from_instance(section)}{needs}"
 
 

@@ -1,4 +1,4 @@
--- How each section stands, in one moment: capacity, free, held, sold, kept by the house, out of use.
+-- The counts of each section at one time: capacity, free, held, sold, house seats, out of use.
 SELECT section_id,
        count(*),
        count(*) FILTER (WHERE status = 0),

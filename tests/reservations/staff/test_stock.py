@@ -270,7 +270,7 @@ def test_the_standing_adds_up_and_the_latest_acts_are_told_in_words(event: event
         "floor: capacity 20 → 25",
         "floor: out of use 0 → 5",
         "hall-C-1: out of use",
-        "9 of hall: kept by the house",
+        "9 of hall: house seats",
     ]
 
 
@@ -282,7 +282,7 @@ def run(*words: str) -> str:
 
 def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
     assert run("block", "--section", "hall", "--row", "C", "--for", "house", "--why", "press") == (
-        "concert: 10 now kept by the house"
+        "concert: 10 now house seats"
     )
     assert run("block", "hall-C-1", "--for", "house") == "concert: all were blocked already"
     assert run("unblock", "hall-C-1", "--for", "house") == "concert: 1 unblocked"
@@ -297,7 +297,7 @@ def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
     assert "  hall           50    39     1     1      9           0" in shown
     assert "  floor          30    26     2     0      0           2" in shown
     assert "price  Back: $10.00 (1000)" in shown
-    assert "10 of hall: kept by the house (press)" in shown
+    assert "10 of hall: house seats (press)" in shown
     assert_audit_clean(without_money=True)
 
 
@@ -347,7 +347,7 @@ def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: event
     assert Section.objects.get(slug="floor").capacity == 20
     reconciler.run(event.id, repair_by="ann")
     assert run("resize", "floor", "30").startswith("concert: floor has 30 places")
-    assert run("block", *row, "--for", "house") == "concert: 10 now kept by the house"
+    assert run("block", *row, "--for", "house") == "concert: 10 now house seats"
 
 
 def test_the_command_knows_public_events_only() -> None:

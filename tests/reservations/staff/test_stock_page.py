@@ -43,9 +43,7 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
     hall = {"section": "hall", "rows": "A, B", "reason": "house"}
     refused, said = send(staff, concert, "block", **hall, why="press")
     assert (refused, said) == (409, "Not free (1 of 20): hall-A-1 held. Nothing was blocked.")
-    assert send(staff, concert, "block", **hall, why="press", only_free="yes")[1] == (
-        "Blocked, kept by the house: 19 seats."
-    )
+    assert send(staff, concert, "block", **hall, why="press", only_free="yes")[1] == ("Blocked, house seats: 19 seats.")
     assert send(staff, concert, "unblock", seats="hall-A-2\nhall-A-3")[1] == "Back on sale: 2 seats."
     assert send(staff, concert, "block", section="hall", reason="house") == (
         422, "Rows: name the rows, or tick the box for the whole section.",
@@ -68,8 +66,8 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
     ):
         assert send(staff, concert, action, **given)[0] in (200, 422)
     page = staff.get(f"/admin/reservations/seatinventory/stock/{concert.id}/").content.decode()
-    assert "17 of hall: kept by the house" not in page
-    assert "19 of hall: kept by the house" in page
+    assert "17 of hall: house seats" not in page
+    assert "19 of hall: house seats" in page
     assert "press" in page
     assert set(InventoryChange.objects.values_list("who", flat=True)) == {"admin"}
     factories.assert_audit_clean()
@@ -125,10 +123,10 @@ def test_the_list_of_seats_blocks_and_puts_back_after_asking(staff: Client, conc
     assert "is out of use, and not for sale." in asked
     assert "camera" in asked
     assert not InventoryChange.objects.exists()
-    assert "Concert: 2 seats out of use, 1 seat as before." in act("block_out_of_use", confirmed="yes")
-    assert "Concert: 2 seats kept by the house, 1 seat as before." in act("block_for_house", confirmed="yes")
+    assert "Concert: 2 seats blocked (out of use), 1 seat unchanged." in act("block_out_of_use", confirmed="yes")
+    assert "Concert: 2 seats blocked (house seats), 1 seat unchanged." in act("block_for_house", confirmed="yes")
     assert "stays: it is held." in act("put_back")
-    assert "Concert: 2 seats back on sale, 1 seat as before." in act("put_back", confirmed="yes")
+    assert "Concert: 2 seats back on sale, 1 seat unchanged." in act("put_back", confirmed="yes")
     assert set(InventoryChange.objects.values_list("why", flat=True)) == {"camera"}
     factories.assert_audit_clean()
 
