@@ -106,7 +106,7 @@ def test_staff_must_confirm_before_reservations_are_released(
     Reservation.objects.filter(pk=sold.id).update(status="confirmed", confirmed_at=clock.now())
     page = act(staff, "reservations/reservation", action, held.id, sold.id, confirmed="").content.decode()
     assert question in page
-    assert "1 place for $50.00" in page
+    assert "1 ticket for $50.00" in page
     assert "tickets become available" in page
     assert "stays: " in page
     for key in (held.id, sold.id):
