@@ -14,7 +14,7 @@ class Hold(NamedTuple):
     entry_id: UUID
     deadline: datetime
     taken: dict[int, int]
-    """Section id to number of places, seats and general admission alike."""
+    """The number of seats and general-admission tickets by section id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class DeadlineChange:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A reservation that has just ended, and the places it returned by section."""
+    """A reservation that has just ended, and the number of tickets that it returned by section."""
 
     event_id: int
     reservation_id: UUID
@@ -39,7 +39,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class StockChange:
-    """The number of places that staff put on sale by section; negative if they withdrew them."""
+    """The number of tickets that staff put on sale by section; negative if they blocked them."""
 
     event_id: int
     free: dict[int, int]

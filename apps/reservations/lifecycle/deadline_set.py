@@ -1,7 +1,5 @@
-"""The deadlines in Redis: per event one sorted set of reservation ids by deadline in force (read by `redis_deadlines`).
-
-Beside them one sorted set of the events that have any, each by its latest deadline. Scores are seconds of PostgreSQL's
-clock, which set the deadlines.
+"""The deadlines in Redis: for each event a sorted set of reservation ids by current deadline, which `redis_deadlines`
+reads, and one sorted set of events by their latest deadline. Scores are seconds of PostgreSQL's clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from apps.reservations.lifecycle.changes import DeadlineChange, Ended, Hold
 EVENTS_KEY = "deadlines"
 
 Deadlines = Mapping[int, Mapping[UUID, datetime]]
-"""Reservation to deadline in force, by event."""
+"""Current deadlines by event id and reservation id."""
 
 
 def key(event_id: int) -> str:

@@ -16,7 +16,7 @@ from apps.reservations.lifecycle.changes import Ended, Hold, StockChange
 logger = logging.getLogger(__name__)
 
 ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
-"""An entry that held something is marked as long as its answer is remembered."""
+"""An entry with a hold stays marked as long as the hold's response is stored."""
 
 Change = TypeVar("Change", Hold, Ended, StockChange)
 
@@ -42,7 +42,7 @@ def record_holds(holds: Sequence[Hold]) -> redis.CommandBatch:
 
 
 def record_endings(endings: Sequence[Ended]) -> redis.CommandBatch:
-    """Return the commands that raise the counts by what these reservations had."""
+    """Return the commands that raise the counts by the stock that these reservations released."""
     updates = []
     for event_id, of_event in _by_event(endings).items():
         for lapsed in (False, True):

@@ -1,4 +1,4 @@
-"""How long a reservation keeps its queue entry's slot busy: told to the queue after whatever changed it."""
+"""Reports to the queue until when a reservation occupies its entry's slot."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -12,12 +12,11 @@ _paid_entries = sql.load("apps.reservations", "paid_entries")
 
 
 def complete_slot(entry_id: UUID) -> None:
-    """The entry is completed, its slot free: its reservation is paid. A transaction of its own, after the sale's; lost
-    with its process it is made up for by the entry's own deadline, and no hold starts meanwhile, because the hold sees
-    the paid reservation.
+    """Complete the entry of a paid reservation, which frees its slot. Own transaction, after the sale's.
 
-    A payment may come late and revive an expired reservation whose buyer has held anew since: that hold keeps the
-    entry, and its slot, until it ends.
+    If the process ends before, the entry's own deadline frees the slot, and no hold starts meanwhile, because holds see
+    the paid reservation. If a late payment revived an expired reservation and its buyer has a new hold, that hold keeps
+    the entry and its slot until it ends.
     """
     with transactions.write_on_django() as cursor:
         deadlines = _lock_and_read(cursor, [entry_id])
@@ -33,13 +32,12 @@ def refresh_slots(
     *,
     lock_ms: int | None = None,
 ) -> None:
-    """Each entry's slot is busy until its live reservation's deadline; without one, what is left of its admission may
-    start another, unless the entry has bought something by then (a payment came late, while this hold lived): it is
-    completed. A transaction of its own, after the one that ended or paid a reservation: entries come before
-    reservations in the order of locks.
+    """Set until when each entry's slot is occupied: until its live reservation's deadline, if it has one.
 
-    It says what is, not what changed, and reads it under the entry's lock. So it may come late, twice, or after the
-    buyer has held anew, and whichever comes last is right.
+    Without one, the rest of the admission may start another reservation, unless the entry has a paid one (its payment
+    came late, during a later hold): then it is completed. Own transaction, after the one that ended or paid a
+    reservation, because entries precede reservations in the lock order. It writes the state read under the entry's
+    lock, not a change, so it may run late, twice, or after a new hold.
     """
     with write(lock_ms=lock_ms) as cursor:
         deadlines = _lock_and_read(cursor, entry_ids)
@@ -51,8 +49,8 @@ def refresh_slots(
 
 
 def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID, datetime]:
-    """These entries are locked; the deadline of each one's live reservation, read by a statement of its own, though in
-    one journey: its snapshot is taken after the last lock came."""
+    """Lock these entries, and return the deadlines of their live reservations. The read is a separate statement in the
+    same roundtrip, so that its snapshot is taken after all locks."""
     locking = queue.lock_entries_call(list(entry_ids))
     _, deadlines = sql.execute_batch(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
     return dict(deadlines.rows)

@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 1.0
-"""What could not be released, because somebody else is deciding it, is tried again after so long."""
+"""Reservations locked by another transaction are retried after this time."""
 EVENT_KEPT_SECONDS = 3_600
-"""An event is forgotten so long after the last deadline it has had: whatever is left of it, other nets have caught."""
+"""An event is dropped this long after its last deadline; the other ways have expired what is left of it."""
 FILLED_KEY = "deadlines:filled"
 FILL_PAGE = 1_000
 
@@ -45,12 +45,12 @@ _FROM_THE_START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 @dataclass(frozen=True, slots=True)
 class _Taken:
     is_filled: bool
-    """Since it was last empty."""
+    """Whether the set has been filled since it was last empty."""
     due: dict[int, list[UUID]]
 
 
 class Watcher:
-    """Takes what is due out of the set, and releases it."""
+    """Removes due members from the set and releases their reservations."""
 
     def __init__(self) -> None:
         self._begin_filling()
@@ -60,28 +60,28 @@ class Watcher:
         self._after = _FROM_THE_START
 
     def run_once(self) -> bool:
-        """What was due at this moment, at most a transaction's worth per event, is released; whether there is more to
-        do at once. Without Redis nothing is done."""
+        """Release due reservations, at most one transaction per event; return whether more are due now. Does nothing
+        without Redis."""
         now = clock.now().timestamp()
         taken = redis.attempt(lambda client: self._take(client, now))
         if taken is None:
-            self._begin_filling()  # Whatever is held meanwhile will not be in the set, should it come back.
+            self._begin_filling()  # Holds made during the outage are not in the set.
             return False
         if self._is_filled and not taken.is_filled:
-            self._begin_filling()  # It was flushed.
+            self._begin_filling()  # Redis was flushed.
         try:
             for event_id, ids in taken.due.items():
                 self._release(event_id, ids)
         except Exception:
-            self._begin_filling()  # What was taken is in the set no more.
+            self._begin_filling()  # The taken members are no longer in the set.
             raise
         return self._fill() or any(len(ids) == SWEEP_MAX for ids in taken.due.values())
 
     def _take(self, client: Redis, now: float) -> _Taken:
-        """What is due is in the set no more.
+        """Remove and return the due members.
 
-        Taken out first and looked at afterwards: a deadline that moves in between is written again either by who
-        moved it, after this, or by us, who then read the new one.
+        They are removed first and checked afterwards: a deadline that changes in between is written again either by its
+        change, after this, or by us, since we then read the new one.
         """
         with client.pipeline(transaction=False) as pipe:
             pipe.exists(FILLED_KEY)
@@ -92,8 +92,8 @@ class Watcher:
         with client.pipeline(transaction=False) as pipe:
             for event_id in event_ids:
                 pipe.zrangebyscore(deadline_set.key(event_id), "-inf", now, start=0, num=SWEEP_MAX)
-            found = pipe.execute()
-        due = {event_id: members for event_id, members in zip(event_ids, found, strict=True) if members}
+            ranges = pipe.execute()
+        due = {event_id: members for event_id, members in zip(event_ids, ranges, strict=True) if members}
         with client.pipeline(transaction=False) as pipe:
             for event_id, members in due.items():
                 pipe.zrem(deadline_set.key(event_id), *members)
@@ -101,20 +101,19 @@ class Watcher:
         return _Taken(bool(is_filled), {event_id: _reservation_ids(members) for event_id, members in due.items()})
 
     def _release(self, event_id: int, ids: Sequence[UUID]) -> None:
-        """Those of them that are past their deadline have ended; what is live still is in the set again."""
+        """Expire those that are overdue, and put those that are still live into the set again."""
         sweep_these(ids, by="deadline", goes_round=True)
         with connection.cursor() as cursor:
             live = _deadlines_of.rows(cursor, reservation_ids=list(ids))
         if not live:
             return
-        # Lapsed and not released: somebody else is deciding it just now.
+        # Overdue but not released: another transaction has it locked.
         soon = clock.now().timestamp() + RETRY_SECONDS
         again = {str(one): soon if has_lapsed else deadline.timestamp() for one, deadline, has_lapsed in live}
         redis.attempt(lambda client: client.zadd(deadline_set.key(event_id), again, nx=True))
 
     def _fill(self) -> bool:
-        """One page more of the ledger's live reservations is in the set, where it has to be filled; whether that goes
-        on. The next to lapse come first."""
+        """Add the next page of live reservations, by deadline, if the set must be filled; return whether to go on."""
         if self._is_filled:
             return False
         after, after_id = self._after
@@ -133,25 +132,25 @@ class Watcher:
 
 
 def _reservation_ids(members: Sequence[bytes]) -> list[UUID]:
-    found = []
+    ids = []
     for member in members:
-        with suppress(ValueError):  # Whoever wrote that, it is no reservation, and it is gone now.
-            found.append(UUID(member.decode()))
-    return found
+        with suppress(ValueError):  # Not a reservation's id; it has been removed from the set.
+            ids.append(UUID(member.decode()))
+    return ids
 
 
 def loop(stopping: threading.Event) -> None:
-    """Watches until `stopping` is set; a restarted database or a lost Redis costs releases, never the watcher."""
-    watcher, troubles = Watcher(), RepeatedErrors(logger)
-    failing = "deadlines: this round failed; other nets have what it missed"
+    """Watch until `stopping` is set. The loop survives a restarted database and a lost Redis."""
+    watcher, errors = Watcher(), RepeatedErrors(logger)
+    failing = "deadlines: this round failed; other sweeps expire what it missed"
     while not stopping.is_set():
-        begun, goes_on = time.monotonic(), False
+        begun, has_more = time.monotonic(), False
         try:
-            goes_on = watcher.run_once()
-            troubles.over(failing)
-        except Exception as error:  # noqa: BLE001 - It outlives whatever one round meets (a restarted database).
-            troubles.record_failure(failing, error)
+            has_more = watcher.run_once()
+            errors.over(failing)
+        except Exception as error:  # noqa: BLE001 - The loop must survive any error (a restarted database).
+            errors.record_failure(failing, error)
         finally:
             close_old_connections()
-        if not goes_on:
+        if not has_more:
             stopping.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))

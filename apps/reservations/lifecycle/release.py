@@ -1,7 +1,7 @@
-"""How a reservation ends: released by its owner, canceled, or swept when its deadline has passed.
+"""The end of a reservation: released by its owner, canceled, or swept after its deadline.
 
 Locks: the reservations by id, then their seats by id, then general-admission rows by id. The entry's slot is freed
-afterwards in a transaction of its own: entries come before reservations in the order of locks.
+afterwards in a separate transaction, since entries precede reservations in the lock order.
 """
 
 import logging
@@ -25,15 +25,15 @@ from apps.reservations.models import Reservation
 logger = logging.getLogger(__name__)
 
 SWEEP_MAX = 500
-"""Reservations per transaction: a buyer waits behind a sweep's general-admission row only as long as this takes."""
+"""Reservations per transaction, which bounds how long a buyer waits for a general-admission row."""
 LOCK_WAIT_MS = 2_000
 BOUNDED_LOCK_WAIT_MS = 200
-"""Of a sweep whose time is bounded: one that waited longer for the first lock would have none left to go round it."""
+"""Lock timeout of a sweep with bounded time: a longer wait for one lock would leave no time to skip it."""
 HALF_LOCK_WAIT_MS = 100
-"""Going round a lock that did not come: it is met again a few times."""
+"""Lock timeout while splitting a batch: the same lock is waited for a few times."""
 SKIP_SECONDS = 60.0
 UNTRIED_SKIP_SECONDS = 5.0
-"""For those beside a kept lock that were not tried alone before the time was up."""
+"""Skip time of reservations in a failed batch that were not tried alone before the time was up."""
 
 _PACKAGE = "apps.reservations"
 _read_clock = sql.load(_PACKAGE, "read_clock")
@@ -56,7 +56,7 @@ _insert_cleanup_log = sql.load(_PACKAGE, "insert_cleanup_log")
 
 
 class Stranded(RuntimeError):
-    """What a reservation's lines say and what the inventory says differ: nothing was changed, the auditor tells."""
+    """A reservation's lines and the inventory disagree. Nothing was changed; the auditor reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +64,30 @@ class SweepResult:
     reservations: int
     seats: int
     places: int
-    """General admission."""
+    """General-admission tickets."""
     found: int = field(default=0, compare=False)
-    """How many it had locked, those counted in that somebody else had ended meanwhile,"""
+    """Reservations that were locked, including those that another process had ended meanwhile."""
     stranded: int = field(default=0, compare=False)
-    """and those that could not give back what they hold."""
+    """Reservations whose stock could not be released."""
 
 
 @dataclass(slots=True)
 class Returned:
-    """What one section got back."""
+    """The stock returned to one section."""
 
     seats: int = 0
     places: int = 0
     by: dict[UUID, int] = field(default_factory=dict)
-    """How many of both each reservation gave."""
+    """The number of seats and tickets returned by each reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """What one transaction of a sweep came to."""
+    """The result of one transaction of a sweep."""
 
     result: SweepResult
     entry_ids: Sequence[UUID] = ()
-    """Whose slots that changes."""
+    """Entries whose slots must be refreshed."""
     endings: Sequence[Ended] = ()
 
 
@@ -101,13 +101,13 @@ def sweep(
     lock_ms: int = LOCK_WAIT_MS,
     write: transactions.TransactionOpener = transactions.write_on_django,
 ) -> SweepResult:
-    """Up to `limit` reservations past their deadline are expired and what they held is free; of this event, or of
-    all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
+    """Expire up to `limit` overdue reservations of this event, or of all, and release their stock. Own transaction.
 
-    `until`: it goes round kept locks, as `sweep_all`, but to this moment of the monotonic clock. `waiting`, of an event
-    only: waits for those that somebody else is deciding instead. Reservations are the first locks of whoever has them
-    (or come after an order, which no sweep wants), and are waited for in id order. One that cannot give back what it
-    holds is left as it is, and logged.
+    Any number of sweeps may run concurrently: each skips rows that another has locked. With `until` (monotonic clock)
+    it splits a batch that meets a lock timeout, as `sweep_all`, until that time. With `waiting` (one event only) it
+    waits for locked reservations instead of skipping them. That cannot deadlock: they are the first locks of each
+    transaction (or come after an order, which no sweep locks), and are waited for in id order. A reservation whose
+    stock cannot be released is left unchanged and logged.
     """
     assert event_id is not None or not waiting
 
@@ -130,8 +130,11 @@ def sweep_these(
     lock_ms: int | None = None,
     write: transactions.TransactionOpener = transactions.write_on_django,
 ) -> SweepResult:
-    """Those of these reservations that are past their deadline are expired, unless somebody else is deciding them. A
-    transaction of its own. `waiting`: see `sweep`; `goes_round`: see `sweep_all`, `until` on the monotonic clock."""
+    """Expire those of these reservations that are overdue and not locked by another transaction. Own transaction.
+
+    `waiting`: see `sweep`. With `goes_round` a batch that meets a lock timeout is split, until `until` (monotonic
+    clock).
+    """
     lock = _lock_reservations_waiting if waiting else _lock_reservations_skipping
 
     def lock_them(cursor: sql.Cursor) -> list[UUID]:
@@ -142,11 +145,11 @@ def sweep_these(
 
 
 def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: float | None = None) -> int:
-    """What lapsed so many seconds ago or more is expired, batch after batch until nothing is left or the time is up;
-    how many reservations.
+    """Expire reservations overdue for `lapsed_seconds`, in batches, until none is left or the time is up; return how
+    many.
 
-    It goes round what is in its way: one that cannot give back what it holds, or whose seat somebody keeps locked,
-    keeps no other from ending. It is logged, and left alone for a minute.
+    A reservation whose stock cannot be released, or whose seats stay locked, does not prevent others from ending: it is
+    logged and skipped for a minute.
     """
     total = 0
     lock_ms, until = LOCK_WAIT_MS, None
@@ -174,33 +177,33 @@ def _sweep(
     goes_round: bool = False,
     until: float | None = None,
 ) -> SweepResult:
-    """One transaction over what `lock` has locked; where that fails, several over parts of it."""
+    """Expire what `lock` returns in one transaction; if that fails, in several over parts of it."""
     found: list[UUID] = []
     try:
         with write(lock_ms=lock_ms) as cursor:
             found = lock(cursor)
             expired = _expire(cursor, found, by)
     except Stranded as error:
-        # One broken reservation must not keep all others from ending.
-        in_the_way: Exception = error
+        # One inconsistent reservation must not prevent the others from ending.
+        obstacle: Exception = error
     except transactions.FAILURES as error:
-        # Neither must a lock that somebody keeps.
+        # Neither must a lock held by another transaction.
         if not goes_round or not found or not transactions.is_transient(error):
             raise
-        in_the_way = error
+        obstacle = error
     else:
         after_commit.notify_ended(expired.endings)
         if expired.entry_ids:
             _refresh_slots(expired.entry_ids, lock_ms, write)
         return replace(expired.result, found=len(found))
     if len(found) > 1 and _is_past(until):
-        # Met again soon. The time of whoever sweeps is bounded, however many wait for one lock.
-        logger.warning("%s reservations keep what they hold: %s", len(found), in_the_way)
+        # Retried soon. The sweep's time is bounded, however many reservations wait for one lock.
+        logger.warning("%s reservations were not released: %s", len(found), obstacle)
         for one in found:
             _skipped.put(one, UNTRIED_SKIP_SECONDS)
         return SweepResult(0, 0, 0, found=len(found))
     if len(found) > 1:
-        # Each half in a transaction of its own, so what is in the way is alone after a few of them.
+        # Each half in its own transaction, so that the obstacle is alone after a few of them.
         middle = len(found) // 2
         halves = [
             sweep_these(
@@ -209,12 +212,12 @@ def _sweep(
             for half in (found[:middle], found[middle:])
         ]
         return replace(_sum(halves), found=len(found))
-    if isinstance(in_the_way, Stranded):
-        logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
+    if isinstance(obstacle, Stranded):
+        logger.error("reservation %s is stranded, its stock cannot be released: %s", found[0], obstacle)
     else:
-        logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
+        logger.warning("reservation %s was not released, its locks timed out: %s", found[0], obstacle)
     _skipped.put(found[0], SKIP_SECONDS)
-    return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(in_the_way, Stranded)))
+    return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(obstacle, Stranded)))
 
 
 def _is_past(until: float | None) -> bool:
@@ -222,8 +225,8 @@ def _is_past(until: float | None) -> bool:
 
 
 def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.TransactionOpener) -> None:
-    """The slots of what was swept, whose end is committed: an entry that somebody keeps locked must not keep others
-    from being swept. Its slot is free by its own deadline then."""
+    """Refresh the slots of swept reservations after the commit. A locked entry must not stop further sweeps: its slot
+    is then freed by its own deadline."""
     try:
         refresh_slots(entry_ids, write, lock_ms=lock_ms)
     except transactions.FAILURES as error:
@@ -233,8 +236,8 @@ def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.
 
 
 class _SkipList:
-    """Reservations that a sweep of this process could not end a moment ago: the longest overdue are taken first, and
-    without this they would be taken again and again before all others."""
+    """Reservations that this process could not end a moment ago. Sweeps take the longest overdue first, and without
+    this list would try the same ones again before all others."""
 
     def __init__(self) -> None:
         self._until: dict[UUID, float] = {}
@@ -265,10 +268,9 @@ def _sum(results: Sequence[SweepResult]) -> SweepResult:
 
 
 def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
-    """Those of these locked reservations that are past their deadline have ended, and the cleanup log says so.
-    Raises Stranded."""
+    """Expire those of these locked reservations that are overdue, and write the cleanup log. Raises Stranded."""
     begun = time.monotonic()
-    # Status and deadline are read again: the list was made before the locks.
+    # Status and deadline are read again: the list was selected before the locks.
     lapsed = _reread_lapsed.rows(cursor, reservation_ids=list(locked)) if locked else []
     if not lapsed:
         return _Expired(SweepResult(0, 0, 0))
@@ -296,7 +298,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
 
 
 def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False) -> list[Ended]:
-    """What each of these reservations gave back, told by reservation instead of by section."""
+    """Return the returned stock by reservation instead of by section."""
     returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
     for section_id, back in sections.items():
         for reservation_id, count in back.by.items():
@@ -305,9 +307,9 @@ def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned], *, la
 
 
 def release(reservation_id: UUID, who: str, why: str = "released") -> None:
-    """The reservation is canceled and what it held is free; one that had ended already is left as it was.
+    """Cancel the reservation and release its stock; an ended one stays unchanged.
 
-    Raises ReservationNotFound, and PaymentInProgress once paying has begun: then the order is canceled instead.
+    Raises ReservationNotFound, and PaymentInProgress once payment has begun: then its order must be canceled.
     """
     with transactions.write():
         reservation = lock(reservation_id)
@@ -319,8 +321,8 @@ def release(reservation_id: UUID, who: str, why: str = "released") -> None:
 
 
 def cancel_pending(event_id: int, limit: int, *, who: str, why: str) -> int:
-    """Up to `limit` holds of the event that nobody has begun to pay for are canceled; how many. Each in a transaction
-    of its own; one whose payment begins at this moment is left to its order."""
+    """Cancel up to `limit` of the event's holds whose payment has not begun; return how many. Each in its own
+    transaction; one whose payment begins meanwhile is left to its order."""
     held = Reservation.objects.filter(event_id=event_id, status=Reservation.Status.PENDING_PAYMENT).order_by("pk")
     ended = 0
     for reservation_id in list(held.values_list("pk", flat=True)[:limit]):
@@ -331,13 +333,13 @@ def cancel_pending(event_id: int, limit: int, *, who: str, why: str) -> int:
 
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> None:
-    """A live or confirmed reservation is canceled and what it held is free again; one that had ended already is left
-    as it was. Joins the caller's transaction. Raises ReservationNotFound."""
+    """Cancel a live or confirmed reservation and release its stock; an ended one stays unchanged. Joins the caller's
+    transaction. Raises ReservationNotFound."""
     end(lock(reservation_id), who=who, why=why)
 
 
 def end(reservation: Reservation, *, who: str, why: str) -> None:
-    """The same for a reservation the caller has locked."""
+    """Cancel a reservation that the caller has locked, as `cancel`."""
     if reservation.status in (Reservation.Status.CANCELED, Reservation.Status.EXPIRED):
         return
     with connection.cursor() as cursor:
@@ -349,20 +351,20 @@ def end(reservation: Reservation, *, who: str, why: str) -> None:
 
 
 def lock(reservation_id: UUID) -> Reservation:
-    """The reservation as it is under its lock. Joins the caller's transaction. Raises ReservationNotFound."""
+    """Lock and return the reservation. Joins the caller's transaction. Raises ReservationNotFound."""
     transactions.require_transaction()
     with connection.cursor() as cursor:
-        found = model_rows.build_instances(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
-    if not found:
+        rows = model_rows.build_instances(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
+    if not rows:
         raise ReservationNotFound
-    return found[0]
+    return rows[0]
 
 
 def end_reservations(
     cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
 ) -> tuple[datetime, dict[int, Returned]]:
-    """These locked reservations end with `to_status`; their seats and places are free. The moment, and what each
-    section got back."""
+    """End these locked reservations with `to_status` and release their stock; return the time, and the returned stock
+    by section id."""
     now, sections = _end_all_but_places(cursor, statuses, to_status, who=who, why=why)
     release_places(cursor, sections)
     return now, sections
@@ -389,7 +391,7 @@ def _end_all_but_places(
             cursor, seat_ids=[seat for seat, _ in seats], reservation_ids=[owner for _, owner in seats]
         )
         if freed != len(seats):
-            raise Stranded(f"{freed} of {len(seats)} seats were still their reservation's")
+            raise Stranded(f"{freed} of {len(seats)} seats still belonged to their reservation")
     ((now,),) = _read_clock.rows(cursor)
     _end_lines.count(cursor, reservation_ids=ids)
     _end_reservations.count(cursor, reservation_ids=ids, to_status=to_status, now=now)
@@ -406,13 +408,13 @@ def _end_all_but_places(
 
 
 def release_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
-    """What these sections got back of general admission is free. The very last thing a transaction does: a buyer waits
-    behind these hot rows only for the commit."""
+    """Release the returned general-admission tickets. This is a transaction's last step, so that buyers wait for these
+    contended rows only until the commit."""
     places = {section: sections[section].places for section in sorted(sections) if sections[section].places}
     if not places:
         return
     ordered = list(places)
     _lock_general_admission.rows(cursor, section_ids=ordered)
-    given = _give_back_general_admission.count(cursor, section_ids=ordered, quantities=list(places.values()))
-    if given != len(ordered):
-        raise Stranded(f"{given} of {len(ordered)} general-admission rows could give back")
+    released = _give_back_general_admission.count(cursor, section_ids=ordered, quantities=list(places.values()))
+    if released != len(ordered):
+        raise Stranded(f"{released} of {len(ordered)} general-admission rows could be released")

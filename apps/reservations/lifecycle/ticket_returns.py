@@ -1,8 +1,8 @@
-"""What a confirmed reservation gives back, in part or whole, while or after its order stands.
+"""Returning tickets of a confirmed reservation, some or all.
 
-Locks as everywhere: the reservation, its seats by id, general-admission rows by id and last. The caller has its own row
-(the order) locked before. What is given back counts for nothing from then on, for caps neither; the lines stay and say
-when.
+Locks in the usual order: the reservation, its seats by id, and last the general-admission rows by id. The caller has
+locked its own row (the order) before. Returned tickets no longer count, not for caps either; their lines are kept with
+the time of the return.
 """
 
 from collections import defaultdict
@@ -34,21 +34,21 @@ _block_seats = sql.load(_PACKAGE, "block_seats")
 _keep_places = sql.load(_PACKAGE, "keep_places")
 
 _Line = Sequence[Any]
-"""Id of its section and of its seat (None: general admission), how many, the price of one."""
+"""Section id, seat id (None: general admission), quantity, price of one."""
 
 
 def return_places(
     reservation_id: UUID, places: Mapping[int, int], *, who: str, why: str, keep: bool = False
 ) -> Reservation:
-    """So many places of each of these lines are free again, by line id; `keep`: they are the house's instead, and not
-    sold to anybody else. What is left stands as before; a reservation that keeps nothing is canceled.
+    """Return the given quantity of each line (by line id) to the stock or, with `keep`, block it as house seats.
 
-    Joins the caller's transaction. Raises ReservationNotFound, and PlacesNotReturnable where the reservation is not
-    confirmed or its lines do not hold that much (any more): then nothing was changed.
+    The rest of the reservation stays confirmed; if nothing is left, it is canceled. Joins the caller's transaction.
+    Raises ReservationNotFound, and PlacesNotReturnable, with nothing changed, if the reservation is not confirmed or a
+    line has less than its quantity.
     """
     reservation = release.lock(reservation_id)
     with connection.cursor() as cursor:
-        # Read after the lock: of two returns of one place the second finds it returned.
+        # Read after the lock: of two concurrent returns of one ticket, the second finds it returned.
         lines = {row[0]: row[1:] for row in _standing_lines.rows(cursor, reservation_id=reservation_id)}
         if reservation.status != Reservation.Status.CONFIRMED or not places:
             raise PlacesNotReturnable
@@ -95,7 +95,7 @@ def _give_back_some(
         _lock_seats_waiting.rows(cursor, seat_ids=seats)
         freed = _free_taken_seats.count(cursor, seat_ids=seats, reservation_ids=[reservation.pk] * len(seats))
         if freed != len(seats):
-            raise release.Stranded(f"{freed} of {len(seats)} seats were still their reservation's")
+            raise release.Stranded(f"{freed} of {len(seats)} seats still belonged to their reservation")
     ((now,),) = _read_clock.rows(cursor)
     _write_lines(cursor, lines, places, now)
     count = sum(places.values())
@@ -108,13 +108,15 @@ def _give_back_some(
         from_statuses=[reservation.status],
         whos=[who[:120]],
         to_status=reservation.status,
-        why=f"{count} given back: {why}"[:200],
+        why=f"{count} returned: {why}"[:200],
         now=now,
     )
     release.release_places(cursor, returned)
-    # The reservation has not ended: whoever keeps counts is told of the places alone.
-    told = StockChange(reservation.event_id, {section: back.seats + back.places for section, back in returned.items()})
-    transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
+    # The reservation has not ended, so the counts are notified of the stock only.
+    change = StockChange(
+        reservation.event_id, {section: back.seats + back.places for section, back in returned.items()}
+    )
+    transaction.on_commit(lambda: after_commit.notify_stock_changed([change]), robust=True)
 
 
 def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], places: Mapping[int, int], now: datetime) -> None:
@@ -122,10 +124,10 @@ def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], places: Mapping
     parts = {line: count for line, count in places.items() if count < lines[line][2]}
     if whole:
         ended = _return_lines.count(cursor, line_ids=whole, now=now)
-        assert ended == len(whole), f"{ended} of {len(whole)} lines given back"
+        assert ended == len(whole), f"{ended} of {len(whole)} lines returned"
     if parts:
-        given = {"line_ids": list(parts), "quantities": list(parts.values())}
-        split, lowered = _split_lines.count(cursor, **given, now=now), _lower_lines.count(cursor, **given)
+        columns = {"line_ids": list(parts), "quantities": list(parts.values())}
+        split, lowered = _split_lines.count(cursor, **columns, now=now), _lower_lines.count(cursor, **columns)
         assert split == lowered == len(parts), f"{split} and {lowered} of {len(parts)} lines split"
 
 
@@ -139,7 +141,8 @@ def _block_for_house(
     who: str,
     why: str,
 ) -> None:
-    """What was just given back, and is locked still, is the house's. Nobody saw it free: it is one commit."""
+    """Block what was just returned, and is still locked, as house seats. It is never free for others: both changes are
+    in one commit."""
     seats = _seats(lines, places)
     if seats:
         kept = _block_seats.count(cursor, seat_ids=seats, blocked_for=BlockedFor.HOUSE)
@@ -152,8 +155,8 @@ def _block_for_house(
     ((now,),) = _read_clock.rows(cursor)
     record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why, now=now)
     kept_back = {section: -back.seats - back.places for section, back in returned.items()}
-    told = StockChange(reservation.event_id, kept_back)
-    transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
+    change = StockChange(reservation.event_id, kept_back)
+    transaction.on_commit(lambda: after_commit.notify_stock_changed([change]), robust=True)
 
 
 def _seats(lines: Mapping[int, _Line], places: Mapping[int, int]) -> list[int]:
