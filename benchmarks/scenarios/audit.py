@@ -1,15 +1,16 @@
-"""The audit of a great event, idle and in the middle of a sale: what it takes, and what the sale loses.
+"""How long the audit of a large event takes, idle and during a sale, and how much it slows the sale.
 
     python -m benchmarks.scenarios.audit [--rounds 5] [--seconds 6] [--buyers 4]
 
-Starts a PostgreSQL that would survive a power cut and removes it again. An event of 60,000 seats and 40,000 places has
-50,000 reservations: sold ones with orders, payments and tickets, live ones, ended ones; ten more events have 500 each.
-The rows are written in bulk, each as the services would have left it, and the audit has to find them clean.
+Starts a PostgreSQL server that would survive a power cut, and removes it afterwards. An event of 60,000 seats and
+40,000 general admission places has 50,000 reservations: sold ones with orders, payments and tickets, live ones and
+ended ones. Ten more events have 500 each. The rows are inserted in bulk, in the state in which the services would have
+left them, and the audit must find no breach.
 
-First the audit alone. Then buyers hold the best two seats of a section and let them go again, as fast as they can, for
-some seconds at a time, in turn: with nobody else there, beside audits one after the other, beside the same audits each
-read in one transaction with one snapshot, and beside a statement that only keeps a core busy, as a measure of what any
-work on the same two cores costs them. Medians of the rounds.
+First the audit runs alone. Then buyers hold the best two seats of a section and release them, as fast as they can, for
+some seconds at a time: alone, during audits that run one after another, during the same audits each read in one
+transaction with one snapshot, and during a statement that only keeps a core busy, which shows what any work on the same
+two cores costs them. The figures are medians of the rounds.
 """
 
 import argparse
@@ -29,14 +30,14 @@ from typing import Any
 
 from benchmarks.support.rooms import start_servers
 
-SECTIONS, ROWS, PLACES_IN_ROW = 40, 30, 50
+SECTIONS, ROWS, SEATS_IN_ROW = 40, 30, 50
 GENERAL_ADMISSION = 40_000
 RESERVATIONS = 50_000
 OTHERS, OTHER_RESERVATIONS = 10, 500
 AUDITS = 7
-BESIDE = ("nobody", "audits in pieces", "audits in one snapshot", "a busy core")
+BESIDE = ("nothing", "audits in pieces", "audits in one snapshot", "a busy core")
 
-_PEOPLE = """
+_BUYERS = """
 CREATE TEMPORARY TABLE person AS
 SELECT n,
        gen_random_uuid() AS entry_id,
@@ -46,11 +47,11 @@ SELECT n,
        'visitor:' || substr(md5(n::text || random()::text), 1, 24) AS buyer,
        CASE WHEN n %% 10 < 6 THEN 'confirmed' WHEN n %% 10 < 7 THEN 'paying' WHEN n %% 10 < 8 THEN 'pending_payment'
             WHEN n %% 10 < 9 THEN 'canceled' ELSE 'expired' END AS status,
-       (n / 10) %% 5 < 2 AS has_places
+       (n / 10) %% 5 < 2 AS is_general_admission
 FROM generate_series(0, %(count)s - 1) AS n
 """
 _SEATS = """
-CREATE TEMPORARY TABLE place AS
+CREATE TEMPORARY TABLE numbered_seat AS
 SELECT row_number() OVER (ORDER BY seat.rank, seat.id DESC) - 1 AS n, seat.id, seat.section_id, seat.category_id
 FROM events_seat AS seat
 WHERE seat.event_id = %(event_id)s
@@ -80,12 +81,12 @@ FROM person
 """,
     """
 INSERT INTO reservations_reservationline (reservation_id, section_id, category_id, seat_id, quantity, price_minor, live)
-SELECT person.reservation_id, place.section_id, place.category_id, place.id, 1, 5000,
+SELECT person.reservation_id, numbered_seat.section_id, numbered_seat.category_id, numbered_seat.id, 1, 5000,
        person.status NOT IN ('canceled', 'expired')
-FROM (SELECT *, row_number() OVER (ORDER BY status IN ('canceled', 'expired'), n) - 1 AS turn
-      FROM person WHERE NOT has_places) AS person
+FROM (SELECT *, row_number() OVER (ORDER BY status IN ('canceled', 'expired'), n) - 1 AS position
+      FROM person WHERE NOT is_general_admission) AS person
 CROSS JOIN generate_series(0, 1) AS which
-JOIN place ON place.n = (person.turn * 2 + which) %% %(seats)s
+JOIN numbered_seat ON numbered_seat.n = (person.position * 2 + which) %% %(seats)s
 """,
     """
 INSERT INTO reservations_reservationline (reservation_id, section_id, category_id, seat_id, quantity, price_minor, live)
@@ -93,7 +94,7 @@ SELECT person.reservation_id, section.id, section.category_id, NULL, 2, 5000,
        person.status NOT IN ('canceled', 'expired')
 FROM person
 JOIN events_section AS section ON section.event_id = %(event_id)s AND section.kind = 'general_admission'
-WHERE has_places
+WHERE is_general_admission
 """,
     """
 UPDATE reservations_seatinventory AS seat
@@ -160,7 +161,7 @@ JOIN orders_orderline AS sold ON sold.reservation_line_id = line.id
 WHERE person.status = 'confirmed'
 """,
     "UPDATE queue_waitingroom SET head = %(count)s, next_number = %(count)s + 1 WHERE event_id = %(event_id)s",
-    "DROP TABLE person, place",
+    "DROP TABLE person, numbered_seat",
 ]
 
 
@@ -172,50 +173,50 @@ def main() -> None:
     parser.add_argument("--beside", choices=BESIDE[1:], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.beside:
-        keep_on(options.beside)
+        repeat_until_stopped(options.beside)
         return
     with start_servers(durable=True):
         measure(options.rounds, options.seconds, options.buyers)
 
 
 def measure(rounds: int, seconds: float, buyers: int) -> None:
-    great = fill("great", SECTIONS, ROWS, PLACES_IN_ROW, GENERAL_ADMISSION, RESERVATIONS)
+    great = fill("great", SECTIONS, ROWS, SEATS_IN_ROW, GENERAL_ADMISSION, RESERVATIONS)
     for number in range(OTHERS):
         fill(f"other-{number}", 2, 20, 25, 2_000, OTHER_RESERVATIONS)
-    settle()
+    vacuum_tables()
     audits = [timed_audit() for _ in range(AUDITS + 1)][1:]
-    tell("the audit alone", audits)
+    print_audits("the audit alone", audits)
     alone = [timed_audit(great.slug) for _ in range(3)]
-    tell("of the great event alone", alone)
+    print_audits("the audit of the large event alone", alone)
 
     rates: dict[str, list[float]] = {name: [] for name in BESIDE}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in BESIDE}
     load(great, buyers, seconds)
     for number in range(rounds):
         for name in BESIDE[:: 1 if number % 2 == 0 else -1]:
-            with beside(name) as told:
+            with beside(name) as reports:
                 rates[name].append(load(great, buyers, seconds))
-            found[name] += told
-    print(f"\n| {buyers} buyers hold and let go, beside | holds/s | to nobody | audits | median | longest statement |")
+            found[name] += reports
+    print(f"\n| {buyers} buyers hold and release, during | holds/s | ratio | audits | median | longest statement |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    base = statistics.median(rates["nobody"])
+    base = statistics.median(rates["nothing"])
     for name in BESIDE:
         rate, audits = statistics.median(rates[name]), found[name]
         took = f"{statistics.median(one['seconds'] for one in audits):.1f} s" if audits else ""
         longest = f"{max(one['longest_ms'] for one in audits):,.0f} ms" if audits else ""
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {len(audits) or ''} | {took} | {longest} |")
     spans = ", ".join(f"{name} {min(of):,.0f} to {max(of):,.0f}" for name, of in rates.items())
-    print(f"\nholds/s from round to round: {spans}")
+    print(f"\nrange of holds/s over the rounds: {spans}")
     breaches = [breach for audits in found.values() for one in audits for breach in one["breaches"]]
     last = timed_audit()
-    print(f"breaches found in {sum(map(len, found.values()))} audits beside the sale: {len(breaches)}; after it: "
+    print(f"breaches found in {sum(map(len, found.values()))} audits during the sale: {len(breaches)}; after it: "
           f"{len(last['breaches'])}")  # fmt: skip
     if breaches or last["breaches"]:
         raise SystemExit("\n".join((breaches + last["breaches"])[:20]))
 
 
-def fill(slug: str, sections: int, rows: int, places: int, general_admission: int, reservations: int) -> Any:
-    """A published event with so many reservations, each as the services would have left it."""
+def fill(slug: str, sections: int, rows: int, row_seats: int, general_admission: int, reservations: int) -> Any:
+    """Create a published event with `reservations` reservations, in the state in which the services leave them."""
     from django.db import connection, transaction
 
     from apps.events import facade as events
@@ -223,8 +224,8 @@ def fill(slug: str, sections: int, rows: int, places: int, general_admission: in
     from apps.kernel import clock
 
     lines = ["section,row,seat,x,y,category,accessible"]
-    for section, row, place in itertools.product(range(sections), range(rows), range(places)):
-        lines.append(f"Block {section},{row + 1},{place + 1},{section * 2000 + place * 20},{row * 25},Standard,no")
+    for section, row, seat in itertools.product(range(sections), range(rows), range(row_seats)):
+        lines.append(f"Block {section},{row + 1},{seat + 1},{section * 2000 + seat * 20},{row * 25},Standard,no")
     create_event(
         EventSpec(
             slug=slug,
@@ -240,21 +241,21 @@ def fill(slug: str, sections: int, rows: int, places: int, general_admission: in
         )
     )
     event = events.get_event(slug)
-    params = {"event_id": event.id, "count": reservations, "seats": sections * rows * places}
+    params = {"event_id": event.id, "count": reservations, "seats": sections * rows * row_seats}
     begun = time.perf_counter()
     with transaction.atomic(), connection.cursor() as cursor:
-        for statement in (_PEOPLE, _SEATS, *_FILL):
+        for statement in (_BUYERS, _SEATS, *_FILL):
             cursor.execute(statement, params)
             if "TEMPORARY" in statement:
                 cursor.execute(f"ANALYZE {statement.split()[3]}")
     if reservations == RESERVATIONS:
-        print(f"{slug}: {params['seats']:,} seats, {general_admission:,} places, {reservations:,} reservations, "
-              f"written in {time.perf_counter() - begun:.1f} s", flush=True)  # fmt: skip
+        print(f"{slug}: {params['seats']:,} seats, {general_admission:,} general admission places, "
+              f"{reservations:,} reservations, written in {time.perf_counter() - begun:.1f} s", flush=True)  # fmt: skip
     return event
 
 
-def settle() -> None:
-    """As a server keeps its tables after a night's rest."""
+def vacuum_tables() -> None:
+    """Bring the tables into the state in which autovacuum keeps those of a server."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -262,7 +263,7 @@ def settle() -> None:
 
 
 def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, Any]:
-    """One audit: its seconds, its statements, the longest of them, and what it found."""
+    """Run one audit; return its seconds, its statement count, the longest statement and the breaches."""
     from django.db import connection, transaction
 
     from apps.kernel.checks import auditor
@@ -271,7 +272,7 @@ def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, A
     took: dict[str, list[float]] = {}
     begun_at: dict[str, float] = {}
 
-    def look(name: str, when: str) -> None:
+    def record_statement(name: str, when: str) -> None:
         if when == "before":
             begun_at[name] = time.perf_counter()
         else:
@@ -280,14 +281,14 @@ def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, A
     read = auditor.read_cursor
 
     @contextmanager
-    def same() -> Iterator[Any]:
+    def same_transaction() -> Iterator[Any]:
         with connection.cursor() as cursor:
             yield cursor
 
     begun = time.perf_counter()
-    with sql.observe(look):
+    with sql.observe(record_statement):
         if in_one_snapshot:
-            auditor.read_cursor = same
+            auditor.read_cursor = same_transaction
             try:
                 with transaction.atomic(), connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -309,10 +310,10 @@ def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, A
     }
 
 
-def tell(what: str, audits: list[dict[str, Any]]) -> None:
+def print_audits(title: str, audits: list[dict[str, Any]]) -> None:
     seconds = [one["seconds"] for one in audits]
     longest = max(audits, key=lambda one: one["longest_ms"])
-    print(f"\n{what}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})", end=", ")
+    print(f"\n{title}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})", end=", ")
     print(f"{audits[0]['statements']} statements, the longest {longest['longest_ms']:.0f} ms ({longest['longest']})")
     sums = audits[0]["sums"]
     print("  " + ", ".join(f"{name} {sums[name]:.0f} ms" for name in sorted(sums, key=lambda n: -sums[n])[:8]))
@@ -322,7 +323,7 @@ def tell(what: str, audits: list[dict[str, Any]]) -> None:
 
 
 def load(event: Any, buyers: int, seconds: float) -> float:
-    """Holds a second, by so many buyers who hold the best two of a section each and let them go."""
+    """Return the holds a second of buyers who each hold the best two seats of a section and release them."""
     from django.db import connections
 
     from apps.queue import facade as queue
@@ -358,10 +359,10 @@ def load(event: Any, buyers: int, seconds: float) -> float:
 
 @contextmanager
 def beside(name: str) -> Iterator[list[dict[str, Any]]]:
-    """Another process does this while the block runs; what it tells is in the list afterwards."""
-    told: list[dict[str, Any]] = []
-    if name == "nobody":
-        yield told
+    """Run `name` in another process while the block runs; afterwards its reports are in the list."""
+    reports: list[dict[str, Any]] = []
+    if name == "nothing":
+        yield reports
         return
     command = [sys.executable, "-m", "benchmarks.scenarios.audit", "--beside", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -370,14 +371,14 @@ def beside(name: str) -> Iterator[list[dict[str, Any]]]:
         assert other.stdout.readline() == "ready\n"
         other.stdin.write("go\n")
         other.stdin.flush()
-        yield told
+        yield reports
         other.stdin.close()
-        told += [json.loads(line) for line in other.stdout]
+        reports += [json.loads(line) for line in other.stdout]
     assert other.returncode == 0
 
 
-def keep_on(name: str) -> None:
-    """This process does so until its standard input ends, and tells each time."""
+def repeat_until_stopped(name: str) -> None:
+    """Repeat this work until standard input ends, and print a report each time."""
     import django
 
     assert os.environ["DJANGO_SETTINGS_MODULE"]
@@ -387,9 +388,9 @@ def keep_on(name: str) -> None:
     connection.ensure_connection()
     print("ready", flush=True)
     sys.stdin.readline()
-    over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-    while not over.is_set():
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    while not stop.is_set():
         if name == "a busy core":
             with connection.cursor() as cursor:
                 cursor.execute("SELECT sum(n) FROM generate_series(1, 100000) AS n")

@@ -1,16 +1,16 @@
-"""The draw of a large lobby, step by step; the exchange of its tokens; and whether anybody else notices either.
+"""How long the draw of a large lobby takes, step by step, how fast its tokens are exchanged, and what others notice.
 
     python -m benchmarks.scenarios.draw [--sizes 10000,100000,1000000] [--rounds 3] [--quiet 10] [--pace 5]
                               [--exchanges-per-second 100] [--burst 20000]
 
-Starts a PostgreSQL that would survive a power cut and a Valkey of its own. Each round takes all sizes in turn, each a
-new lobby whose entrants are COPYed in; closing, digest, reveal, draw and numbers are the house's own, in a process of
-their own with the gatekeeper ticking beside them, as `manage.py gatekeeper` does it. Every draw is checked against a
-second computation of it in this process.
+Starts a PostgreSQL server that would survive a power cut and a Valkey server. Each round measures all sizes in turn,
+each in a new lobby whose entrants are inserted with COPY. Closing, digest, reveal, draw and numbering use Fairgate's
+own code, in a separate process with a running gatekeeper, as `manage.py gatekeeper` does it. Every draw is checked
+against a second computation in this process.
 
-Meanwhile visitors of the same room and of another one join and poll at a steady pace, timed from when they were due:
-before the draw and after it (*quiet*), during each of its steps, and while lobby tokens are exchanged at a steady pace
-by another process. At last nothing but exchanges, as many as 32 callers can make.
+Meanwhile visitors of the same room and of another one join and poll at a steady rate. Their times are measured from the
+moment at which each call was due: before the draw and after it (*quiet*), during each of its steps, and while another
+process exchanges lobby tokens at a steady rate. Finally 32 callers exchange as many tokens as they can.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from benchmarks.support.paced_calls import Act, Measurements, percentiles_ms, ru
 from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 VISITORS = 5_000
-"""Entrants of whom somebody polls, joins again or exchanges a token."""
+"""Entrants who poll, join again or exchange a token."""
 ELSEWHERE = 10_000
 CALLERS = 32
 STEPS = ("close", "digest", "reveal", "draw", "numbers")
@@ -50,7 +50,7 @@ class Drawn:
     steps: dict[str, float]
     slowest_chunk: float
     exchange: list[float] = field(default_factory=list)
-    """How long each of the paced ones took."""
+    """The seconds of each exchange at the steady rate."""
     burst_per_second: float = 0.0
     burst_of: float = 0.0
     """Look-ups in one statement, on average."""
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--quiet", type=float, default=10.0, help="seconds before a draw, after it, and of exchanges")
     parser.add_argument("--pace", type=float, default=5.0, help="calls a second of each kind")
     parser.add_argument("--exchanges-per-second", type=float, default=100.0)
-    parser.add_argument("--burst", type=int, default=20_000, help="exchanges with nobody else about")
+    parser.add_argument("--burst", type=int, default=20_000, help="exchanges at full speed, without other calls")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     with start_servers(durable=True):
@@ -81,7 +81,7 @@ def measure(sizes: list[int], options: argparse.Namespace) -> None:
 
 
 def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str, dict[str, list[float]]]) -> Drawn:
-    """One lobby of this size, drawn and exchanged; what the others noticed is added to `others`, by kind and phase."""
+    """Draw a lobby of this size and exchange its tokens; add the times of others to `others`, by kind and phase."""
     from django.db import connection
 
     from tests.support.queue.lobbies import backdate_sale_start, make_lobby
@@ -104,22 +104,22 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
         spans["quiet"].append((begin, time.monotonic()))
 
     with beside(_draw, event.id) as drawer:
-        closing = told(drawer, "close")
+        closing = ask(drawer, "close")
         with run_at_rate(visitors(event, elsewhere, tokens), options.pace, threads_each=3) as watch:
             quiet()
-            steps = told(drawer, "draw")
+            steps = ask(drawer, "draw")
             quiet()
             with beside(_exchange, slug, tokens, options) as exchanger:
                 begin = time.monotonic()
-                exchanges = told(exchanger, "pace")
+                exchanges = ask(exchanger, "pace")
                 spans["exchange"] = [(begin, time.monotonic())]
-        told(drawer, "end")
+        ask(drawer, "end")
     with beside(_exchange, slug, tokens, options) as exchanger:
-        burst_per_second, burst_of = told(exchanger, "burst")
+        burst_per_second, burst_of = ask(exchanger, "burst")
     check(event)
     for name, begin, end in steps:
         spans.setdefault(name, []).append((begin, end))
-    note(others, watch, spans)
+    add_times(others, watch, spans)
     seconds = {step: sum(end - begin for name, begin, end in (closing, *steps) if name == step) for step in STEPS}
     chunk = max(end - begin for name, begin, end in steps if name == "numbers")
     drawn = Drawn(seconds, chunk, exchanges, burst_per_second, burst_of)
@@ -128,7 +128,7 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
 
 
 def fill(event_id: int, count: int) -> None:
-    """So many are in the lobby, each as a join would have left it."""
+    """Insert so many entrants into the lobby, in the state in which a join leaves them."""
     from django.db import connection
 
     from apps.kernel import clock
@@ -146,18 +146,18 @@ def fill(event_id: int, count: int) -> None:
 
 
 def lobby_tokens(event: Any) -> list[str]:
-    """The lobby tokens of some of the entrants, whoever they are."""
+    """Return the lobby tokens of some entrants."""
     from apps.queue.identity.caller import issue_queue_token
     from apps.queue.models import QueueEntry
 
     ids = QueueEntry.objects.filter(event_id=event.id, in_lobby=True).order_by("id").values_list("id", flat=True)
-    chosen = list(ids[:VISITORS])  # By their random ids: as good as drawn.
+    chosen = list(ids[:VISITORS])  # The ids are random, so this is a random choice.
     random.Random(1).shuffle(chosen)  # noqa: S311
     return [issue_queue_token(entry_id, event.slug, None) for entry_id in chosen]
 
 
 def visitors(event: Any, elsewhere: Any, tokens: list[str]) -> dict[str, Act]:
-    """What is done in both rooms meanwhile."""
+    """Return the calls that run in both rooms during the draw."""
     from apps.queue.identity.caller import issue_queue_token
     from apps.queue.models import QueueEntry
 
@@ -176,28 +176,28 @@ def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
     from apps.queue import facade
     from apps.queue.identity.caller import authenticate
 
-    again = itertools.cycle([authenticate(asking(token), event.slug) for token in tokens]) if tokens else None
+    again = itertools.cycle([authenticate(request_with(token), event.slug) for token in tokens]) if tokens else None
     return lambda: facade.join(event, next(again) if again else facade.Caller(visitor_id=facade.new_visitor_id()))
 
 
 def polling_of(event: Any, tokens: list[str]) -> Act:
-    """Everything a poll does but its HTTP: token read, place found, answer made."""
+    """Return a call that does all of a poll except HTTP: read the token, find the position, make the response."""
     from apps.queue.identity.caller import authenticate
     from apps.queue.serializers import status_answer
     from apps.queue.status import status
 
-    requests = itertools.cycle([asking(token) for token in tokens])
+    requests = itertools.cycle([request_with(token) for token in tokens])
 
     def act() -> None:
         found = status.get_cached_event(event.slug)
-        place = status.get_status(found, authenticate(next(requests), found.slug))
-        assert place is not None
-        status_answer(found, place)
+        position = status.get_status(found, authenticate(next(requests), found.slug))
+        assert position is not None
+        status_answer(found, position)
 
     return act
 
 
-def asking(token: str) -> Any:
+def request_with(token: str) -> Any:
     from django.http import HttpRequest
 
     request = HttpRequest()
@@ -206,7 +206,7 @@ def asking(token: str) -> Any:
 
 
 def check(event: Any) -> None:
-    """The numbers are those that a second computation from the seed gives, and the entries have them."""
+    """Assert that a second computation from the seed gives the same numbers, and that the entries have them."""
     from apps.queue import proofs
     from apps.queue.fairness import stored
     from apps.queue.models import Draw, DrawnPlace, QueueEntry
@@ -217,25 +217,25 @@ def check(event: Any) -> None:
     leaves = [(proofs.leaf(entry_id, bytes(nonce)), entry_id) for entry_id, nonce in entrants.iterator()]
     assert proofs.digest_of(leaf for leaf, _ in leaves) == bytes(draw.digest or b"")
     leaves.sort(key=lambda one: (proofs.draw_key(seed, one[0]), one[0]))
-    places = DrawnPlace.objects.filter(event_id=event.id).order_by("number").values_list("entry_id", flat=True)
-    assert [entry_id for _, entry_id in leaves] == list(places.iterator())
+    drawn = DrawnPlace.objects.filter(event_id=event.id).order_by("number").values_list("entry_id", flat=True)
+    assert [entry_id for _, entry_id in leaves] == list(drawn.iterator())
     assert draw.numbered_at is not None
     assert stored.check(event.id) is None
 
 
-# --- processes of their own ------------------------------------------------------------------------------------------
+# --- separate processes ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def beside(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
-    """A process does this work while the block runs, and is told what to do next by the pipe."""
+    """Run `work` in another process while the block runs; the block sends it commands through the pipe."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, *given))
     process.start()
     theirs.close()
     try:
-        ours.recv()  # It is set up.
+        ours.recv()  # The process is ready.
         yield ours
     finally:
         ours.close()
@@ -244,13 +244,13 @@ def beside(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
             process.kill()
 
 
-def told(pipe: Connection, word: str) -> Any:
-    pipe.send(word)
+def ask(pipe: Connection, command: str) -> Any:
+    pipe.send(command)
     return pipe.recv()
 
 
 def _draw(pipe: Connection, event_id: int) -> None:
-    """The gatekeeper's process: closes the lobby, ticks, and draws when it is told to."""
+    """The gatekeeper's process: it closes the lobby, ticks, and draws on command."""
     import django
 
     django.setup()
@@ -274,7 +274,7 @@ def _draw(pipe: Connection, event_id: int) -> None:
     steps = []
     while (step := _next_step(event_id)) is not None:
         begin = time.monotonic()
-        assert drawer.run_once(), f"it got no further than {step}"
+        assert drawer.run_once(), f"the step {step} did nothing"
         steps.append((step, begin, time.monotonic()))
     drawer.close()
     pipe.send(steps)
@@ -308,8 +308,8 @@ def _exchange(pipe: Connection, slug: str, tokens: list[str], options: argparse.
     act = polling_of(events.get_event(slug), tokens)
     act()
     pipe.send(None)
-    word = pipe.recv()
-    if word == "pace":
+    command = pipe.recv()
+    if command == "pace":
         with run_at_rate({"exchange": act}, options.exchanges_per_second, threads_each=8) as watch:
             time.sleep(options.quiet)
         pipe.send([took for _, took in watch.taken["exchange"]])
@@ -324,10 +324,10 @@ def _exchange(pipe: Connection, slug: str, tokens: list[str], options: argparse.
     drawn_numbers.lookups.close()
 
 
-# --- what came of it -------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
-def note(others: dict[str, dict[str, list[float]]], watch: Measurements, spans: dict[str, list[Span]]) -> None:
+def add_times(others: dict[str, dict[str, list[float]]], watch: Measurements, spans: dict[str, list[Span]]) -> None:
     for kind in watch.taken:
         for phase, when in spans.items():
             others.setdefault(kind, {}).setdefault(phase, []).extend(watch.between(kind, when))
@@ -342,7 +342,7 @@ def show_draws(draws: dict[int, list[Drawn]]) -> None:
         cells = " | ".join(f"{took * 1_000:,.0f} ms" if took < 1 else f"{took:,.1f} s" for took in middle.values())
         chunk = statistics.median(one.slowest_chunk for one in of)
         print(f"| {size:,} | {cells} | {whole:,.1f} s | {whole / size * 1e6:,.0f} µs | {chunk * 1_000:,.0f} ms |")
-    print("\n| entrants | exchange at a pace: median | 99 % | worst | alone, a second | look-ups a statement |")
+    print("\n| entrants | exchange at a steady rate: median | 99 % | worst | burst, a second | look-ups a statement |")
     print("| ---: |" + " ---: |" * 5)
     for size, of in draws.items():
         paced = percentiles_ms([took for one in of for took in one.exchange])

@@ -1,10 +1,10 @@
-"""What it costs to publish, to verify and to receipt a line of a million, first come and drawn.
+"""How long it takes to publish and verify a queue of a million, in order of arrival and drawn, and to issue receipts.
 
     python -m benchmarks.scenarios.fairness [--entries 1000000]
 
-Starts a PostgreSQL of its own and removes it again. Each room is verified as `manage.py verify_queue` does it, page by
-page through the function that serves them, JSON written and read as on the wire; memory is the process's peak above
-what it was before.
+Starts a PostgreSQL server and removes it afterwards. Each room is verified as `manage.py verify_queue` does it: page by
+page through the function that serves the pages, with JSON encoded and decoded as over HTTP. Memory is the peak of the
+process above its use before.
 """
 
 import argparse
@@ -29,12 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
     options = parser.parse_args()
-    place, end = temporary_server_folder()
+    folder, end = temporary_server_folder()
     try:
-        cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
+        cluster = postgres.start(folder, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = cluster.url()
         os.environ["DATABASE_STATEMENT_TIMEOUT_MS"] = "600000"
-        os.environ.setdefault("SECRET_KEY", "known-to-every-benchmark-and-good-for-nothing-else")
+        os.environ.setdefault("SECRET_KEY", "public-key-of-all-benchmarks-never-use-elsewhere")
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
         import django
         from django.core.management import call_command
@@ -50,7 +50,7 @@ def measure(count: int) -> None:
     from tests.support.queue.rooms import make_room
 
     first_come = make_room("first-come")
-    _line_up(first_come, count)
+    _fill_queue(first_come, count)
     _measure_room(first_come, count)
     drawn = make_room("drawn", venue="Elsewhere")
     _draw(drawn, count)
@@ -58,14 +58,14 @@ def measure(count: int) -> None:
 
 
 def _new_entries(count: int) -> list[tuple[bytes, uuid.UUID, bytes]]:
-    """Leaf, id and nonce of so many entries."""
+    """Return leaf, id and nonce of `count` entries."""
     from apps.queue import proofs
 
     entries = [(uuid.uuid4(), os.urandom(16)) for _ in range(count)]
     return [(proofs.leaf(entry_id, nonce), entry_id, nonce) for entry_id, nonce in entries]
 
 
-def _line_up(event: Any, count: int) -> None:
+def _fill_queue(event: Any, count: int) -> None:
     from apps.queue import proofs
     from apps.queue.models import WaitingRoom
 
@@ -78,7 +78,7 @@ def _line_up(event: Any, count: int) -> None:
 
 
 def _draw(event: Any, count: int) -> None:
-    """As the house draws, in as few statements as a benchmark can afford."""
+    """Draw as Fairgate does, in as few statements as possible."""
     from django.db import connection
 
     from apps.kernel import clock
@@ -123,7 +123,7 @@ def _measure_room(event: Any, count: int) -> None:
     sent = pages = 0
     slowest = 0.0
 
-    def wire(make: Any) -> Any:
+    def transfer(make: Any) -> Any:
         nonlocal sent, pages, slowest
         begun = time.perf_counter()
         text = json.dumps(make(), separators=(",", ":"))
@@ -131,16 +131,18 @@ def _measure_room(event: Any, count: int) -> None:
         sent, pages = sent + len(text), pages + 1
         return json.loads(text)
 
-    before = _forget_peak()
+    before = _reset_peak()
     begun = time.perf_counter()
-    document = wire(lambda: published.document(event))
-    outcome = verification.verify(document, lambda part, after: wire(lambda: published.page(event, part, after).body))
+    document = transfer(lambda: published.document(event))
+    outcome = verification.verify(
+        document, lambda part, after: transfer(lambda: published.page(event, part, after).body)
+    )
     seconds = time.perf_counter() - begun
     assert isinstance(outcome, verification.Verified), outcome
     memory = _of_status("VmHWM") - before
     begun = time.perf_counter()
     assert stored.check(event.id) is None
-    beside = time.perf_counter() - begun
+    stored_seconds = time.perf_counter() - begun
     entry = QueueEntry.objects.filter(event_id=event.id).latest("number")
     receipts.issue(event, entry)
     begun = time.perf_counter()
@@ -148,15 +150,17 @@ def _measure_room(event: Any, count: int) -> None:
         receipts.issue(event, entry)
     each = (time.perf_counter() - begun) / 100
     print(
-        f"{event.slug:<10} {count:>9,} numbers: verified in {seconds:6.2f} s, the ledger beside it in {beside:5.2f} s, "
-        f"{memory:4.0f} MiB at the peak; {pages} answers, {sent / 2**20:.0f} MiB, the slowest {slowest * 1000:.0f} ms; "
-        f"a receipt {each * 1000:.1f} ms",
+        f"{event.slug:<10} {count:>9,} numbers: verified in {seconds:6.2f} s, the stored queue in "
+        f"{stored_seconds:5.2f} s, "
+        f"{memory:4.0f} MiB at the peak; {pages} responses, {sent / 2**20:.0f} MiB, "
+        f"the slowest {slowest * 1000:.0f} ms; "
+        f"one receipt {each * 1000:.1f} ms",
         flush=True,
     )
 
 
-def _forget_peak() -> float:
-    """The memory of this process now, MiB; from here on its peak is counted anew."""
+def _reset_peak() -> float:
+    """Return the memory of this process in MiB and start a new measurement of its peak."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
     return _of_status("VmRSS")

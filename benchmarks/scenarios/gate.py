@@ -1,10 +1,11 @@
-"""What "sold out" costs: refused by the gate, and by the ledger; and what the gate costs whoever is not refused.
+"""How fast a sold-out event refuses requests, by the gate and by PostgreSQL, and what the gate costs other requests.
 
     python -m benchmarks.scenarios.gate [--rounds 20] [--calls 100] [--callers 16] [--live 10000] [--seats 60000]
 
-One sold-out event in a house of its own. Both ways are the API's own call (`reservations.hold_one`) in this process,
-asked in turn in one run, by one caller and by many at once; a machine that slows down slows both. Beside them: the
-question alone, a request that is let through, and one reset of a gate with so many seats and live reservations.
+Measures one sold-out event with servers of the benchmark. Both ways use the API's call (`reservations.hold_one`) in
+this process, in turn within one run, with one caller and with many at once, so that a slow machine slows both. Also
+measured: the check alone, a request that the gate passes, and one reset of a gate with so many seats and live
+reservations.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any
 
 from benchmarks.support.rooms import start_servers
 
-PLACES = {"ga_section": "floor", "ga_quantity": 1}
+PAYLOAD = {"ga_section": "floor", "ga_quantity": 1}
 _LIVE = """
 WITH made AS (
     INSERT INTO reservations_reservation
@@ -49,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=100, help="per round and way")
-    parser.add_argument("--callers", type=int, default=16, help="how many ask at once in the second table")
+    parser.add_argument("--callers", type=int, default=16, help="concurrent callers in the second table")
     parser.add_argument("--live", type=int, default=10_000, help="live reservations of the event that is reset")
     parser.add_argument("--seats", type=int, default=60_000, help="seats of the event that is reset")
     options = parser.parse_args()
@@ -70,37 +71,37 @@ def refusals(rounds: int, calls: int, callers: int) -> None:
     sold_out = make_event("sold-out", rows=0, general_admission=2)
     free = make_event("free", rows=0, general_admission=1_000)
     for _ in range(2):
-        hold(sold_out, **PLACES)
+        hold(sold_out, **PAYLOAD)
     entries = [join(sold_out) for _ in range(50)]
-    with_places = [join(free) for _ in range(50)]
-    ask = gate.refusal
+    free_entries = [join(free) for _ in range(50)]
+    check = gate.refusal
 
     def buy(event: events.EventView, entry: Any) -> None:
         try:
-            reservations.hold_one(event, entry, PLACES, uuid.uuid4().hex)
+            reservations.hold_one(event, entry, PAYLOAD, uuid.uuid4().hex)
         except reservations.SoldOut:
             return
-        raise AssertionError("it was not refused")
+        raise AssertionError("the request was not refused")
 
     def by_gate(entry: Any) -> None:
-        gate.refusal = ask
+        gate.refusal = check
         buy(sold_out, entry)
 
-    def by_ledger(entry: Any) -> None:
+    def by_postgres(entry: Any) -> None:
         gate.refusal = lambda *_: None
         buy(sold_out, entry)
 
-    def question(entry: Any) -> None:
-        assert ask(sold_out, entry, PLACES, uuid.uuid4().hex) is not None
+    def check_refused(entry: Any) -> None:
+        assert check(sold_out, entry, PAYLOAD, uuid.uuid4().hex) is not None
 
-    def let_through(entry: Any) -> None:
-        assert ask(free, entry, PLACES, uuid.uuid4().hex) is None
+    def check_passed(entry: Any) -> None:
+        assert check(free, entry, PAYLOAD, uuid.uuid4().hex) is None
 
     ways: list[tuple[str, Callable[[Any], None], list[Any]]] = [
         ("refused by the gate", by_gate, entries),
-        ("refused by the ledger", by_ledger, entries),
-        ("the question alone, refused", question, entries),
-        ("the question alone, let through", let_through, with_places),
+        ("refused by PostgreSQL", by_postgres, entries),
+        ("the check alone, refused", check_refused, entries),
+        ("the check alone, passed", check_passed, free_entries),
     ]
     order = random.Random(1)  # noqa: S311
     for at_once in (1, callers):
@@ -121,21 +122,21 @@ def refusals(rounds: int, calls: int, callers: int) -> None:
             p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
             rate = len(times) / begun[name]
             print(f"{name:<34} p50 {p50 * 1e3:7.2f} ms   p99 {p99 * 1e3:7.2f} ms   {rate:8,.0f} a second", flush=True)
-    gate.refusal = ask
+    gate.refusal = check
     holds.close()
     connections.close_all()
 
 
 def all_at_once(callers: int, calls: int, act: Callable[[Any], None], buyers: list[Any]) -> list[float]:
-    """How long each of these calls took, in seconds."""
+    """Make the calls from `callers` threads; return the seconds of each."""
     from django.db import connections
 
     times: list[float] = []
 
     def call(number: int) -> None:
-        for turn in range(calls // callers or 1):
+        for repetition in range(calls // callers or 1):
             start = time.perf_counter()
-            act(buyers[(number * 7 + turn) % len(buyers)])
+            act(buyers[(number * 7 + repetition) % len(buyers)])
             times.append(time.perf_counter() - start)
 
     if callers == 1:
@@ -186,20 +187,20 @@ def resets(live: int, seats: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_FILL, {"event_id": event.id, "count": live})
         cursor.execute(_LIVE, {"event_id": event.id, "section_id": floor.id, "category_id": floor.category_id})
-        cursor.execute("VACUUM ANALYZE")  # As a server keeps its tables that has had a night's rest.
+        cursor.execute("VACUUM ANALYZE")  # As autovacuum keeps the tables of a server.
     begun = time.perf_counter()
     assert rebuild.reset(event.id) == "open"
     first = time.perf_counter() - begun
     again = []
     for _ in range(20):
-        time.sleep(0.4)  # Until the answers of this very crowd are none of the last moment's any more.
+        time.sleep(0.4)  # Until the stored responses of the last reservations no longer count as recent.
         begun = time.perf_counter()
         assert rebuild.reset(event.id) == "open"
         again.append(time.perf_counter() - begun)
     size = sum(redis.client().memory_usage(key) or 0 for key in gate_counts.keys(event.id))
     print(f"\n{seats:,} seats in {len(events.list_sections(event.id)) - 1} sections, {live:,} live reservations")
-    print(f"the first reset, ledger examined and all marks read: {first * 1e3:.1f} ms")
-    print(f"every further one: median {statistics.median(again[14:]) * 1e3:.1f} ms, {size:,} bytes in Redis")
+    print(f"the first reset, with PostgreSQL read and all keys checked: {first * 1e3:.1f} ms")
+    print(f"each later reset: median {statistics.median(again[14:]) * 1e3:.1f} ms, {size:,} bytes in Redis")
 
 
 if __name__ == "__main__":

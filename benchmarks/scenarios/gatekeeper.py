@@ -1,10 +1,11 @@
-"""Two thousand admissions a second within the caps: real ticks over a line of 200,000, while others give slots back.
+"""Two thousand admissions a second within the limits: real ticks over a queue of 200,000 while admissions end.
 
     python -m benchmarks.scenarios.gatekeeper [--waiting 200000] [--seconds 10]
 
-The gatekeeper's own loop leads and ticks, 250 ms apart by the real clock. A process beside it ends each admission after
-a stay, as completed sales do, and counts again and again how many are in. One room each: where the rate decides, where
-the cap decides, and a slow one, whose ticks do with as many statements. Exit 1 if a limit was passed.
+The gatekeeper's loop leads and ticks every 250 ms of the real clock. Another process ends each admission after a stay,
+as completed orders do, and repeatedly counts the active admissions. There is one room each in which the rate limits,
+in which the number of active admissions limits, and a slow one whose ticks need as many statements. The exit status is
+1 if a limit was exceeded.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from benchmarks.support.rooms import make_full_room, start_servers, vacuum_table
 
 STAY_SECONDS = 2.0
 SHOP_SECONDS = 0.05
-"""Between two looks of those who shop."""
+"""The seconds between two rounds of the process that ends admissions."""
 END_SECONDS_MAX = 30
 
 _END_STAYS = """
@@ -41,8 +42,8 @@ WITH done AS (
 UPDATE queue_queueentry AS entry SET status = 'completed', ended_at = clock_timestamp()
 FROM done WHERE entry.id = done.id
 """
-_COUNT_IN = "SELECT count(*) FROM queue_queueentry WHERE event_id = %(event_id)s AND status = 'ready'"
-# How many after the first batch, in how many seconds; the most in any second that begins with a batch; the fullest.
+_COUNT_ACTIVE = "SELECT count(*) FROM queue_queueentry WHERE event_id = %(event_id)s AND status = 'ready'"
+# Admissions after the first batch and their seconds; the most in any second that starts with a batch; the most active.
 _RECORD = """
 SELECT sum(batch.count) FILTER (WHERE batch.at > first.at),
        extract(epoch FROM max(batch.at) - first.at)::float8,
@@ -58,7 +59,7 @@ GROUP BY first.at
 
 @dataclass
 class Ticks:
-    """What the ticks that let somebody in took, each: seconds, and statements by their first words."""
+    """The seconds of each tick that admitted somebody, and its statements by their first words."""
 
     seconds: list[float] = field(default_factory=list)
     statements: list[Counter[str]] = field(default_factory=list)
@@ -76,8 +77,8 @@ def main() -> int:
             measure(url, slug, rate, active, options.waiting, options.seconds)
             for slug, rate, active in (("by-rate", 2_000, 5_000), ("by-cap", 2_000, 3_000), ("slow", 10, 500))
         ]
-        with psycopg.connect(url) as ledger:
-            size, count = ledger.execute(
+        with psycopg.connect(url) as connection:
+            size, count = connection.execute(
                 "SELECT pg_total_relation_size('queue_admissionbatch'), (SELECT count(*) FROM queue_admissionbatch)"
             ).fetchone() or (0, 1)
     print(f"{count} batches on record; {size / count:,.0f} bytes each, indexes included")
@@ -86,7 +87,7 @@ def main() -> int:
 
 
 def measure(url: str, slug: str, rate: int, active: int, waiting: int, seconds: float) -> bool:
-    """Whether a limit was passed."""
+    """Run one room; return whether a limit was exceeded."""
     from django.db import connection
 
     from apps.queue.models import WaitingRoom
@@ -95,10 +96,10 @@ def measure(url: str, slug: str, rate: int, active: int, waiting: int, seconds: 
 
     event = make_full_room(slug, waiting)
     vacuum_tables()
-    # A floor at the rate: this is about the caps, and the shop's health must not slow the line down meanwhile.
+    # The lowest rate equals the rate: the site's health must not reduce it during the measurement.
     WaitingRoom.objects.filter(event_id=event.id).update(rate_per_second=rate, rate_floor=rate, active_max=active)
     stopping = threading.Event()
-    with shoppers(url, event.id) as most_in, watched() as ticks:
+    with shoppers(url, event.id) as most_active, measured_ticks() as ticks:
         loop = threading.Thread(target=gatekeeper.loop, args=(stopping,))
         loop.start()
         time.sleep(seconds)
@@ -107,25 +108,26 @@ def measure(url: str, slug: str, rate: int, active: int, waiting: int, seconds: 
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
     with connection.cursor() as cursor:
         cursor.execute(_RECORD, {"event_id": event.id})
-        let_in, lasted, in_a_second, recorded_in = cursor.fetchone()
+        admitted, lasted, most_a_second, most_recorded = cursor.fetchone()
     allowed = rate + burst(rate)
     statements = Counter(sum(one.values()) for one in ticks.statements)
     updates = Counter(one["WITH ahead"] for one in ticks.statements)
     centiles = statistics.quantiles(ticks.seconds, n=100) if len(ticks.seconds) > 1 else ticks.seconds * 99
     print(
-        f"{slug}: rate {rate:,}/s, cap {active:,}: {let_in / lasted:,.0f} let in a second over {lasted:.1f} s; "
-        f"at most {in_a_second:,} in a second of {allowed:,.0f}; "
-        f"at most {max(recorded_in, most_in.value):,} in at once of {active:,} ({most_in.value:,} seen from outside)\n"
-        f"{slug}: {len(ticks.seconds)} ticks let somebody in: p50 {centiles[49] * 1_000:.1f} ms, "
+        f"{slug}: rate {rate:,}/s, limit {active:,}: {admitted / lasted:,.0f} admitted a second over {lasted:.1f} s; "
+        f"at most {most_a_second:,} in a second of {allowed:,.0f}; "
+        f"at most {max(most_recorded, most_active.value):,} active of {active:,} "
+        f"({most_active.value:,} counted outside)\n"
+        f"{slug}: {len(ticks.seconds)} ticks with admissions: p50 {centiles[49] * 1_000:.1f} ms, "
         f"p99 {centiles[98] * 1_000:.1f} ms; statements each {dict(statements)}, range UPDATEs each {dict(updates)}",
         flush=True,
     )
-    return in_a_second > math.ceil(allowed) or max(recorded_in, most_in.value) > active
+    return most_a_second > math.ceil(allowed) or max(most_recorded, most_active.value) > active
 
 
 @contextmanager
-def watched() -> Iterator[Ticks]:
-    """While the block runs, every tick that lets somebody in is noted."""
+def measured_ticks() -> Iterator[Ticks]:
+    """Measure every tick with admissions while the block runs."""
     from django.db import connection
 
     from apps.queue.room import admission
@@ -157,24 +159,24 @@ def watched() -> Iterator[Ticks]:
 
 @contextmanager
 def shoppers(url: str, event_id: int) -> Iterator[Any]:
-    """A process in which everybody let in is done after a stay; yields the most that it ever saw in at once."""
+    """Run a process in which each admission ends after a stay; yield the most active admissions that it has counted."""
     spawn = multiprocessing.get_context("spawn")
-    stopping, most_in = spawn.Event(), spawn.Value("i", 0)
-    process = spawn.Process(target=shop, args=(url, event_id, stopping, most_in), daemon=True)
+    stopping, most_active = spawn.Event(), spawn.Value("i", 0)
+    process = spawn.Process(target=shop, args=(url, event_id, stopping, most_active), daemon=True)
     process.start()
     try:
-        yield most_in
+        yield most_active
     finally:
         stopping.set()
         process.join(END_SECONDS_MAX)
 
 
-def shop(url: str, event_id: int, stopping: Any, most_in: Any) -> None:
-    with psycopg.connect(url, autocommit=True) as ledger:
+def shop(url: str, event_id: int, stopping: Any, most_active: Any) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
         while not stopping.wait(SHOP_SECONDS):
-            ((count,),) = ledger.execute(_COUNT_IN, {"event_id": event_id}).fetchall()
-            most_in.value = max(most_in.value, count)
-            ledger.execute(_END_STAYS, {"event_id": event_id, "stay": STAY_SECONDS})
+            ((count,),) = connection.execute(_COUNT_ACTIVE, {"event_id": event_id}).fetchall()
+            most_active.value = max(most_active.value, count)
+            connection.execute(_END_STAYS, {"event_id": event_id, "stay": STAY_SECONDS})
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
 
 Each size is a database of its own in one server that would survive a power cut: events of up to 200,000 seats in
 sections of up to 10,000, all vacuumed and analyzed. Holds go through `service.hold` on a connection like a batcher's,
-alone and by so many at once, in any of the events, at random: two named seats, the best two of any section (a batch
-reads each of its sections once), the best two of one section, two places of general admission. Each round asks every
-database, in an order drawn anew, and then gives back what was held; medians of the rounds. Processor time is that of
-both sides, the caller's and its server process's.
+one at a time and in batches, in random events: two named seats, the best two of any section (a batch reads each of its
+sections once), the best two of one section, two general admission places. Each round measures every database in a new
+random order and then removes its holds. The figures are medians of the rounds. CPU time includes the caller's process
+and its PostgreSQL backend.
 
-A size followed by names of indexes, `100000-seat_inventory_event`, is a database without them: what they cost a hold.
+A size followed by index names, as in `100000-seat_inventory_event`, is a database without these indexes: it shows what
+they cost a hold.
 """
 
 import argparse
@@ -33,19 +34,19 @@ from benchmarks.support.rooms import start_servers
 
 EVENT_SEATS_MAX = 200_000
 SECTION_SEATS_MAX = 10_000
-LATER = 10_000
-"""Holds that were there before: nothing begins with empty tables."""
+EARLIER_HOLDS = 10_000
+"""Holds made before the measurement, so that no table is empty."""
 KINDS = {
     "named": "two named seats",
     "best": "best two, in any section",
     "section": "best two, all in one section",
-    "places": "general admission",
+    "general_admission": "general admission",
 }
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one hold."""
+    """The cost of one hold."""
 
     wall_us: float
     cpu_us: float
@@ -80,7 +81,7 @@ def measure(sizes: list[str], rounds: int, alone: int, together: int, superuser_
         assert pipes[size].recv() == "filled"
         print(f"# {size}: {time.perf_counter() - begun:.0f} s", file=sys.stderr)
     with psycopg.connect(superuser_url, autocommit=True) as on:
-        # The first change of a page after a checkpoint writes the whole page to the log: the same beginning for all.
+        # The first change of a page after a checkpoint writes the whole page to the log; all databases start equal.
         on.execute("CHECKPOINT")
     batches = {"alone": [1] * alone, f"{together} at once": [together] * 2}
     found: dict[tuple[str, str, str], list[Cost]] = {}
@@ -103,7 +104,7 @@ def measure(sizes: list[str], rounds: int, alone: int, together: int, superuser_
 
 
 def print_table(found: dict[tuple[str, str, str], list[Cost]], sizes: Sequence[str]) -> None:
-    print("\n| of one hold | seats in the database | processor time | | wall time | | log written |")
+    print("\n| hold | seats in the database | CPU time | | wall time | | log written |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for kind, way in dict.fromkeys((kind, way) for kind, way, _ in found):
 
@@ -125,7 +126,7 @@ def print_table(found: dict[tuple[str, str, str], list[Cost]], sizes: Sequence[s
 
 
 def copy_database(name: str) -> str:
-    """A new database like the migrated one, still without an event; its address."""
+    """Create a copy of the migrated database, without events, and return its URL."""
     from django.db import connections
 
     connections.close_all()
@@ -143,20 +144,20 @@ def serve(pipe: Connection, url: str, size: str) -> None:
     django.setup()
     holder = Holder(size)
     pipe.send("filled")
-    while (asked := pipe.recv()) is not None:
+    while (order := pipe.recv()) is not None:
         try:
-            pipe.send(holder.cost(*asked))
-        except BaseException as error:  # noqa: BLE001 - Raised where it was asked for.
+            pipe.send(holder.cost(*order))
+        except BaseException as error:  # noqa: BLE001 - Raised by the receiver.
             pipe.send(error)
 
 
 class Holder:
-    """A filled database, and one connection that holds in it."""
+    """A filled database and one connection that makes holds in it."""
 
     def __init__(self, size: str) -> None:
         from django.db import connection
 
-        from apps.kernel.db import pools, transactions
+        from apps.kernel.db import pools
 
         seats, *without = size.split("-")
         self._halls = [
@@ -176,20 +177,20 @@ class Holder:
         self._pool.open()
         self._random = random.Random(4)  # noqa: S311
         self._next = dict.fromkeys(range(len(self._halls)), 0)
-        self._hold_before(transactions.writes_on)
+        self._hold_earlier()
         halls.vacuum_tables()
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as on:
             on.execute("VACUUM ANALYZE")
         self._pool.close()
-        # A session of its own after all that: it plans for the tables as they are now.
+        # A new session plans its statements for the tables as they are now.
         self._pool = pools.create_pool("hold-cost", size_max=1, connect_ms=10_000, prepares=True)
         self._pool.open()
 
-    def _hold_before(self, writes_on: Callable[[Any], Any]) -> None:
-        for begin in range(0, LATER, 100):
-            self._held(self._wishes("places", 100), begin)
+    def _hold_earlier(self) -> None:
+        for _ in range(0, EARLIER_HOLDS, 100):
+            self._hold(self._make_requests("general_admission", 100))
 
-    def _wishes(self, kind: str, count: int) -> list[Any]:
+    def _make_requests(self, kind: str, count: int) -> list[Any]:
         from apps.events import facade as events
         from apps.reservations.holds.best_available import BestAvailable
 
@@ -197,59 +198,64 @@ class Holder:
         chosen = [any_hall if kind == "section" else self._random.randrange(len(self._halls)) for _ in range(count)]
         numbers: dict[int, list[int]] = {}
         for index in set(chosen):
-            wanted = chosen.count(index)
-            begin, self._next[index] = self._next[index], self._next[index] + wanted
-            halls.admit_buyers(self._halls[index].event, range(begin, begin + wanted))
-            numbers[index] = list(range(begin, begin + wanted))
+            needed = chosen.count(index)
+            begin, self._next[index] = self._next[index], self._next[index] + needed
+            halls.admit_buyers(self._halls[index].event, range(begin, begin + needed))
+            numbers[index] = list(range(begin, begin + needed))
         pairs = {
             index: self._random.sample(range(self._halls[index].seat_count // 2), chosen.count(index))
             for index in set(chosen)
         }
-        wishes = []
+        requests = []
         for index in chosen:
             hall, number = self._halls[index], numbers[index].pop()
             if kind == "named":
                 first = hall.first_seat + 2 * pairs[index].pop()
-                wishes.append(halls.make_hold_request(hall, number, seats=[first, first + 1]))
+                requests.append(halls.make_hold_request(hall, number, seats=[first, first + 1]))
             elif kind in ("best", "section"):
                 sections = [one for one in events.list_sections(hall.event.id) if not one.is_general_admission]
                 index_of = any_section if kind == "section" else self._random.randrange(1_000)
                 best = BestAvailable(sections[index_of % len(sections)].id, 2)
-                wishes.append(halls.make_hold_request(hall, number, best=best))
+                requests.append(halls.make_hold_request(hall, number, best=best))
             else:
-                wishes.append(halls.make_hold_request(hall, number, quantity=2))
-        return wishes
+                requests.append(halls.make_hold_request(hall, number, quantity=2))
+        return requests
 
     def cost(self, kind: str, batches: list[int]) -> Cost:
-        """Of one hold, on average over batches of these sizes; afterwards everything is as it was."""
+        """Return the cost of one hold, the average over batches of these sizes, and remove the holds."""
         from apps.kernel.db import transactions
         from apps.reservations.holds import service
 
-        wishes = self._wishes(kind, sum(batches))
+        requests = self._make_requests(kind, sum(batches))
         with self._pool.connection() as on:
             write = transactions.writes_on(on)
             pid = on.info.backend_pid
-            log, ran, cpu, begun = log_position(on), ran_us(pid), time.process_time(), time.perf_counter()
-            rest, outcomes = wishes, []
+            log, cpu_before, cpu, begun = (
+                log_position(on),
+                backend_cpu_us(pid),
+                time.process_time(),
+                time.perf_counter(),
+            )
+            rest, outcomes = requests, []
             for count in batches:
                 outcomes += service.hold(rest[:count], write)
                 rest = rest[count:]
             wall = time.perf_counter() - begun
-            cpu_us = 1e6 * (time.process_time() - cpu) + ran_us(pid) - ran
+            cpu_us = 1e6 * (time.process_time() - cpu) + backend_cpu_us(pid) - cpu_before
             written = log_position(on) - log
             assert all(isinstance(outcome, service.Held) for outcome in outcomes), outcomes
-            self._give_back(on, outcomes)
-        return Cost(1e6 * wall / len(wishes), cpu_us / len(wishes), written / len(wishes))
+            self._remove_holds(on, outcomes)
+        return Cost(1e6 * wall / len(requests), cpu_us / len(requests), written / len(requests))
 
-    def _held(self, wishes: list[Any], begin: int) -> None:
+    def _hold(self, requests: list[Any]) -> None:
         from apps.kernel.db import transactions
         from apps.reservations.holds import service
 
         with self._pool.connection() as on:
-            outcomes = service.hold(wishes, transactions.writes_on(on))
+            outcomes = service.hold(requests, transactions.writes_on(on))
             assert all(isinstance(outcome, service.Held) for outcome in outcomes), outcomes
 
-    def _give_back(self, on: Any, outcomes: list[Any]) -> None:
+    def _remove_holds(self, on: Any, outcomes: list[Any]) -> None:
         from apps.kernel.db import transactions
         from apps.reservations.lifecycle.release import end_reservations
         from apps.reservations.models import Reservation
@@ -265,8 +271,8 @@ def log_position(on: Any) -> int:
     return int(position)
 
 
-def ran_us(pid: int) -> float:
-    """How long this process has been on a processor, as the scheduler counts it: to the nanosecond."""
+def backend_cpu_us(pid: int) -> float:
+    """Return the CPU time of this process according to the scheduler, which counts nanoseconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1_000
 
 

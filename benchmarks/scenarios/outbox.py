@@ -1,13 +1,14 @@
-"""How fast the outbox delivers, beside what PostgreSQL does of its claim by itself, and whether a backlog slows it.
+"""How fast the outbox delivers, compared with PostgreSQL's rate of the claim alone, and whether a backlog slows it.
 
     python -m benchmarks.scenarios.outbox [--messages 100000] [--deliverers 8] [--rounds 5] [--seconds 5] [--no-durable]
 
-The handler does nothing, so what is measured is claiming, handing over and settling, by one process as a worker has
-it; the server is durable (fsync on) unless told otherwise. Each round drains a backlog, then lets pgbench run the very
-claim statement, a message each transaction, from as many clients as there are deliverers: messages a second over claims
-a second is the ratio, the median of the rounds. Then so many messages are drained in one go, and the last tenth's time
-stands beside the first's. Last, some messages of other keys are drained once by themselves and once beside a backlog of
-one key whose first message is under way. Exit 1 unless every message was handed over once.
+The handler does nothing, so the claim, the delivery and the completion are measured, in one process like a worker's.
+The server is durable (fsync on) unless `--no-durable` is set. Each round delivers a backlog and then lets pgbench run
+the same claim statement, one message in each transaction, with as many clients as there are deliverers. The ratio is
+messages a second by claims a second, the median of the rounds. Then a large backlog is delivered at once, and the time
+of its last tenth is compared with that of the first. Finally messages of other keys are delivered, once alone and once
+behind a backlog of one key whose first message is in progress. The exit status is 1 unless every message was delivered
+exactly once.
 """
 
 import argparse
@@ -38,16 +39,16 @@ FROM generate_series(1, %(count)s::bigint) AS number
 """
 
 
-class Noted:
-    """The handler: notes when each of the messages came."""
+class RecordingHandler:
+    """A handler that records when each message arrives."""
 
     def __init__(self) -> None:
-        self._noting = threading.Lock()
+        self._lock = threading.Lock()
         self.at: list[float] = []
         self.ids: set[int] = set()
 
     def handle(self, message: Any) -> None:
-        with self._noting:
+        with self._lock:
             self.at.append(time.perf_counter())
             self.ids.add(message.id)
 
@@ -59,7 +60,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="of pgbench in each round")
     parser.add_argument(
-        "--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on, as in earnest"
+        "--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on, as in production"
     )
     options = parser.parse_args()
     with start_servers(durable=options.durable) as servers:
@@ -74,8 +75,8 @@ def main() -> int:
 def one_round(servers: Any, options: argparse.Namespace) -> float:
     count = max(1, options.messages // 10)
     fill(count)
-    began, noted = time.perf_counter(), drain(count, options.deliverers)
-    delivered = count / (noted.at[-1] - began)
+    began, handler = time.perf_counter(), drain(count, options.deliverers)
+    delivered = count / (handler.at[-1] - began)
     fill(int(options.seconds * 20_000))
     claims = pgbench(servers, options)
     share = delivered / claims
@@ -86,11 +87,11 @@ def one_round(servers: Any, options: argparse.Namespace) -> float:
 def drain_in_one_go(options: argparse.Namespace) -> None:
     count = options.messages
     fill(count)
-    began, noted = time.perf_counter(), drain(count, options.deliverers)
-    marks = [began, *(noted.at[count * tenth // TENTHS - 1] for tenth in range(1, TENTHS + 1))]
+    began, handler = time.perf_counter(), drain(count, options.deliverers)
+    marks = [began, *(handler.at[count * tenth // TENTHS - 1] for tenth in range(1, TENTHS + 1))]
     tenths = [after - before for before, after in itertools.pairwise(marks)]
     print(f"{count:,} in {marks[-1] - began:.1f} s; tenths: {' '.join(f'{one:.2f}' for one in tenths)} s")
-    print(f"last tenth over first: {tenths[-1] / tenths[0]:.2f}", flush=True)
+    print(f"last tenth / first tenth: {tenths[-1] / tenths[0]:.2f}", flush=True)
 
 
 def beside_a_backlog(options: argparse.Namespace) -> None:
@@ -105,26 +106,26 @@ def beside_a_backlog(options: argparse.Namespace) -> None:
             assert len(outbox.claim(1)) == 1
             began = time.perf_counter()
             assert outbox.claim(1) == []
-            print(f"{backlog:,} put aside behind one in {time.perf_counter() - began:.1f} s", flush=True)
+            print(f"{backlog:,} set aside behind one in {time.perf_counter() - began:.1f} s", flush=True)
         fill(BESIDE_COUNT, keep=True)
-        began, noted = time.perf_counter(), drain(BESIDE_COUNT, options.deliverers)
-        rates.append(BESIDE_COUNT / (noted.at[-1] - began))
-    print(f"beside {options.messages:,} of one key: {rates[1] / rates[0]:.2f} of the rate without", flush=True)
+        began, handler = time.perf_counter(), drain(BESIDE_COUNT, options.deliverers)
+        rates.append(BESIDE_COUNT / (handler.at[-1] - began))
+    print(f"with {options.messages:,} of one key: {rates[1] / rates[0]:.2f} of the rate without", flush=True)
 
 
-def drain(count: int, deliverers: int) -> Noted:
+def drain(count: int, deliverers: int) -> RecordingHandler:
     from apps.kernel.outbox import facade as outbox
     from apps.kernel.outbox.delivery import Delivery
 
-    noted, crew = Noted(), Delivery(deliverers)
-    outbox.register_handler("benchmark", noted.handle, timedelta(hours=1))
-    crew.wake()
-    assert crew.wait(DRAIN_SECONDS_MAX), "still draining"
-    assert crew.close(60)
-    assert (len(noted.at), len(noted.ids)) == (count, count), (
-        f"{len(noted.at)} handed over, {len(noted.ids)} of {count}"
+    handler, delivery = RecordingHandler(), Delivery(deliverers)
+    outbox.register_handler("benchmark", handler.handle, timedelta(hours=1))
+    delivery.wake()
+    assert delivery.wait(DRAIN_SECONDS_MAX), "messages are still left"
+    assert delivery.close(60)
+    assert (len(handler.at), len(handler.ids)) == (count, count), (
+        f"{len(handler.at)} deliveries of {len(handler.ids)} messages; {count} expected"
     )
-    return noted
+    return handler
 
 
 def fill(count: int, *, one_key: bool = False, keep: bool = False) -> None:
@@ -135,7 +136,7 @@ def fill(count: int, *, one_key: bool = False, keep: bool = False) -> None:
 
 
 def pgbench(servers: Any, options: argparse.Namespace) -> float:
-    """Claims a second of the very statement, one message each."""
+    """Return how many times a second pgbench runs the claim statement, one message each."""
     from django.db import connection
 
     from apps.kernel.outbox import facade as outbox
@@ -149,8 +150,8 @@ def pgbench(servers: Any, options: argparse.Namespace) -> float:
             },
         )  # fmt: skip
     cluster = servers.postgres
-    with tempfile.TemporaryDirectory(prefix="fairgate-pgbench-") as made:
-        script = Path(made) / "claim.sql"
+    with tempfile.TemporaryDirectory(prefix="fairgate-pgbench-") as folder:
+        script = Path(folder) / "claim.sql"
         script.write_text(f"{text};\n")
         done = subprocess.run(
             [
@@ -161,11 +162,11 @@ def pgbench(servers: Any, options: argparse.Namespace) -> float:
             env={**os.environ, "PGPASSWORD": cluster.superuser_password, "LC_ALL": "C"},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-    told = re.search(r"number of transactions actually processed: (\d+)", done.stdout)
+    processed = re.search(r"number of transactions actually processed: (\d+)", done.stdout)
     assert done.returncode == 0, done.stderr
-    assert told, done.stdout
+    assert processed, done.stdout
     ((claimed,),) = run("SELECT count(*) FROM outbox_outboxmessage WHERE claimed_at IS NOT NULL")
-    assert claimed > 0.98 * int(told[1]), f"{told[1]} transactions claimed {claimed}: the backlog ran dry"
+    assert claimed > 0.98 * int(processed[1]), f"{processed[1]} transactions claimed {claimed}: the backlog is empty"
     return claimed / options.seconds
 
 

@@ -1,12 +1,12 @@
-"""What one status poll costs, with few and with very many waiting; what the waiting cost in Redis and PostgreSQL.
+"""What one status poll costs, with few and with very many waiting, and how much memory and disk the waiting need.
 
     python -m benchmarks.scenarios.polls [--sizes 1000,100000,2000000] [--rounds 41] [--polls 500] [--http-polls 100]
 
-The lines stand side by side in one house, and each round asks each of them, in an order drawn anew: a machine that
-slows down slows all. A poll is measured in blocks, as the service does it (verify the token, answer), with the board as
-a process keeps it for a tenth of a second; with the board forgotten before every single poll, so that it is read from
-Redis, or from PostgreSQL where Redis is away; and over HTTP through the whole site (middleware, view, JSON), in this
-process. The ledger's way, which reads the entry as at the turn itself, stands beside it. Medians of rounds.
+The queues of all sizes exist in one database, and each round measures each of them in a new random order, so that a
+slow machine slows all. A poll is measured in blocks, as the service does it (verify the token, make the response), with
+the snapshot that a process caches for a tenth of a second; with the cache cleared before every poll, so that the
+snapshot is read from Redis, or from PostgreSQL when Redis is not available; and over HTTP through the whole site
+(middleware, view, JSON) in this process. Reading the entry from PostgreSQL is measured too. Medians of the rounds.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from typing import Any
 from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 TOKENS = 200
-"""Different visitors asked for in turn."""
+"""The number of visitors who poll in turn."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1000,100000,2000000")
     parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--polls", type=int, default=500, help="per round and size, at the service")
+    parser.add_argument("--polls", type=int, default=500, help="per round and size, by the service")
     parser.add_argument("--http-polls", type=int, default=100, help="per round and size, in every other way")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -46,18 +46,18 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
     client = redis.client()
     used = int(client.info("memory")["used_memory"])
     before = table_bytes()
-    names = ("service", "board from Redis", "no Redis at all", "HTTP", "by the ledger")
+    names = ("service", "snapshot from Redis", "without Redis", "HTTP", "from PostgreSQL")
     ways: dict[str, dict[int, Callable[[], None]]] = {name: {} for name in names}
     for size in sizes:
-        event = make_full_room(f"crowd-{size}", size)
+        event = make_full_room(f"queue-{size}", size)
         numbers = random.Random(size).choices(range(size // 2, size + 1), k=TOKENS)  # noqa: S311
-        places = QueueEntry.objects.filter(event_id=event.id, number__in=numbers).values_list("id", "number")
-        tokens = [issue_queue_token(entry_id, event.slug, number) for entry_id, number in places]
-        ways["service"][size] = at_the_service(event, tokens, polls)
-        ways["board from Redis"][size] = remembering_nothing(event, tokens, http_polls, redis_is_there=True)
-        ways["no Redis at all"][size] = remembering_nothing(event, tokens, http_polls, redis_is_there=False)
+        entries = QueueEntry.objects.filter(event_id=event.id, number__in=numbers).values_list("id", "number")
+        tokens = [issue_queue_token(entry_id, event.slug, number) for entry_id, number in entries]
+        ways["service"][size] = by_service(event, tokens, polls)
+        ways["snapshot from Redis"][size] = without_cache(event, tokens, http_polls, has_redis=True)
+        ways["without Redis"][size] = without_cache(event, tokens, http_polls, has_redis=False)
         ways["HTTP"][size] = over_http(Client(SERVER_NAME="localhost"), event.slug, tokens, http_polls)
-        ways["by the ledger"][size] = by_the_ledger(event, [entry_id for entry_id, _ in places], http_polls)
+        ways["from PostgreSQL"][size] = from_postgres(event, [entry_id for entry_id, _ in entries], http_polls)
     vacuum_tables()
     after = table_bytes()
     counts = {name: polls if name == "service" else http_polls for name in names}
@@ -75,17 +75,19 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
                 cpu[size].append((time.process_time() - begun_cpu) / counts[way] * 1e6)
         for size in sizes:
             figures = f"{statistics.median(wall[size]):8.1f} µs a poll, {statistics.median(cpu[size]):8.1f} µs of CPU"
-            print(f"{way:<14} {size:>9,} waiting {figures}")
+            print(f"{way:<19} {size:>9,} waiting {figures}")
         medians = [[statistics.median(rounds_of) for rounds_of in of.values()] for of in (wall, cpu)]
         ratios = [max(of) / min(of) for of in medians]
-        print(f"{way:<14} largest to smallest median: {ratios[0]:.2f}, of CPU {ratios[1]:.2f}", flush=True)
+        print(f"{way:<19} largest to smallest median: {ratios[0]:.2f}, of CPU {ratios[1]:.2f}", flush=True)
     largest = sizes[-1]
-    room_snapshot.COPY_TTL_MS = 60_000  # So that it is still there when its size is asked.
-    boards = room_snapshot.copy_to_redis([event_of(size) for size in sizes])
+    room_snapshot.COPY_TTL_MS = 60_000  # Keep the copy until its size has been read.
+    snapshots = room_snapshot.copy_to_redis([event_of(size) for size in sizes])
     value = client.memory_usage(room_snapshot.key(event_of(largest)))
-    shown = max(boards, key=lambda shown: shown.next_number)
+    shown = max(snapshots, key=lambda snapshot: snapshot.next_number)
     grown = int(client.info("memory")["used_memory"]) - used
-    print(f"Redis for {largest:,} waiting: {value:,} bytes, of which the board {len(room_snapshot.encode(shown)):,};")
+    print(
+        f"Redis for {largest:,} waiting: {value:,} bytes, of which the snapshot {len(room_snapshot.encode(shown)):,};"
+    )
     print(f"  the whole server grew by {grown:,} bytes for all rooms")
     people = sum(sizes)
     print(f"PostgreSQL per waiting person: {sum(after.values()) - sum(before.values()):,} bytes for {people:,}:")
@@ -97,16 +99,16 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
 def event_of(size: int) -> int:
     from apps.events import facade as events
 
-    return events.get_event(f"crowd-{size}").id
+    return events.get_event(f"queue-{size}").id
 
 
-def remembering_nothing(event: Any, tokens: list[str], polls: int, *, redis_is_there: bool) -> Callable[[], None]:
+def without_cache(event: Any, tokens: list[str], polls: int, *, has_redis: bool) -> Callable[[], None]:
     from apps.queue.snapshot import room_snapshot
 
-    one_poll = at_the_service(event, tokens, 1)
+    one_poll = by_service(event, tokens, 1)
 
     def act() -> None:
-        fresh, room_snapshot.COPY_FRESH_SECONDS = room_snapshot.COPY_FRESH_SECONDS, 60.0 if redis_is_there else 0.0
+        fresh, room_snapshot.COPY_FRESH_SECONDS = room_snapshot.COPY_FRESH_SECONDS, 60.0 if has_redis else 0.0
         kept, room_snapshot.COPY_TTL_MS = room_snapshot.COPY_TTL_MS, 60_000
         room_snapshot.copy_to_redis([event.id])
         for _ in range(polls):
@@ -117,7 +119,7 @@ def remembering_nothing(event: Any, tokens: list[str], polls: int, *, redis_is_t
     return act
 
 
-def at_the_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
+def by_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
     from django.test import RequestFactory
 
     from apps.queue.identity.caller import authenticate
@@ -129,9 +131,9 @@ def at_the_service(event: Any, tokens: list[str], polls: int) -> Callable[[], No
     def act() -> None:
         for number in range(polls):
             found = status.get_cached_event(event.slug)
-            place = status.get_status(found, authenticate(requests[number % len(requests)], found.slug))
-            assert place is not None
-            assert status_answer(found, place)["status"] == "waiting"
+            position = status.get_status(found, authenticate(requests[number % len(requests)], found.slug))
+            assert position is not None
+            assert status_answer(found, position)["status"] == "waiting"
 
     return act
 
@@ -145,26 +147,26 @@ def over_http(client: Any, slug: str, tokens: list[str], polls: int) -> Callable
     return act
 
 
-def by_the_ledger(event: Any, entry_ids: list[Any], polls: int) -> Callable[[], None]:
+def from_postgres(event: Any, entry_ids: list[Any], polls: int) -> Callable[[], None]:
     from apps.queue import facade
     from apps.queue.status import status
 
     def act() -> None:
         for number in range(polls):
-            place = status.get_status(event, facade.Caller(entry_id=entry_ids[number % len(entry_ids)]))
-            assert place is not None
-            assert place.estimate.status == "waiting"
+            position = status.get_status(event, facade.Caller(entry_id=entry_ids[number % len(entry_ids)]))
+            assert position is not None
+            assert position.estimate.status == "waiting"
 
     return act
 
 
 def table_bytes() -> dict[str, int]:
-    """Bytes of the table of places and of each of its indexes."""
+    """Return the bytes of the table of queue entries and of each of its indexes."""
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT 'the table itself', pg_table_size('queue_queueentry') UNION ALL "
+            "SELECT 'the table', pg_table_size('queue_queueentry') UNION ALL "
             "SELECT indexrelid::regclass::text, pg_relation_size(indexrelid) FROM pg_index "
             "WHERE indrelid = 'queue_queueentry'::regclass"
         )

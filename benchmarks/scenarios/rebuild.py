@@ -1,17 +1,17 @@
-"""From the loss of Redis to its copy standing again, with a million waiting, and nobody in another place.
+"""The time from the loss of Redis until its copy is restored, with a million waiting and every position unchanged.
 
     python -m benchmarks.scenarios.rebuild [--waiting 1000000] [--rounds 5] [--asked 5000]
 
-Each round loses Redis in four ways, and measures how long its copy is gone:
+Each round loses Redis in four ways and measures how long its copy is missing:
 
-- flushed, and made anew by hand (`rebuild_queue`), with the order in PostgreSQL digested before and after;
-- flushed, and healed by the next poll;
-- killed and started again empty, and healed by the next poll;
-- the source document's way, for comparison: a sorted set with a member for each who waits, filled anew from the same
-  rows in pipelines of 10,000, as a replay would have to do at the least.
+- flushed, and rebuilt by hand (`rebuild_queue`), with a digest of the order in PostgreSQL before and after;
+- flushed, and restored by the next poll;
+- killed and restarted empty, and restored by the next poll;
+- for comparison, the design of the source document: a sorted set with a member for each waiting visitor, filled from
+  the same rows in pipelines of 10,000, the minimum that a replay would do.
 
-Before the loss, while the server is dead, and after it, the same visitors ask for their place by their tokens: every
-answer has to be the same. Medians of rounds.
+Before the loss, while the server is down, and after it, the same visitors request their positions with their tokens:
+all responses must be the same. The figures are medians of the rounds.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--asked", type=int, default=5_000, help="visitors whose place is asked for")
+    parser.add_argument("--asked", type=int, default=5_000, help="visitors who request their positions")
     options = parser.parse_args()
     with start_servers(durable=True) as servers:
         assert servers.valkey is not None
@@ -45,7 +45,7 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
     from apps.queue.models import QueueEntry, WaitingRoom
     from apps.queue.snapshot import rebuild, room_snapshot
 
-    event = make_full_room("crowd", waiting)
+    event = make_full_room("large-queue", waiting)
     vacuum_tables()
     head = waiting // 10
     WaitingRoom.objects.filter(event_id=event.id).update(head=head)
@@ -55,12 +55,12 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
     took: dict[str, list[float]] = {}
     orders, seen = set(), set()
 
-    def timed(what: str, begun: float) -> None:
-        took.setdefault(what, []).append(time.perf_counter() - begun)
+    def record_time(label: str, begun: float) -> None:
+        took.setdefault(label, []).append(time.perf_counter() - begun)
 
-    def heal(what: str, begun: float) -> None:
+    def restore(label: str, begun: float) -> None:
         room_snapshot.get_snapshot(event.id)
-        timed(what, begun)
+        record_time(label, begun)
         assert redis.client().exists(room_snapshot.key(event.id))
 
     for _ in range(rounds):
@@ -70,52 +70,52 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         redis.client().flushall()
         done = rebuild.rebuild(event.id)
         took.setdefault("flushed, rebuilt by hand", []).append(done.seconds)
-        took.setdefault("  the order digested, before and after", []).append(done.checking_seconds)
+        took.setdefault("  digest of the order, before and after", []).append(done.checking_seconds)
         orders |= {done.before, done.after}
         seen.add(positions(event, callers))
 
         redis.client().flushall()
         room_snapshot.clear_cache()
-        heal("flushed, healed by the next poll", time.perf_counter())
+        restore("flushed, restored by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
         os.kill(server.pid, signal.SIGKILL)
         room_snapshot.clear_cache()
         begun = time.perf_counter()
         room_snapshot.get_snapshot(event.id)
-        timed("killed: the first poll without it", begun)
+        record_time("killed: the first poll without it", begun)
         seen.add(positions(event, callers))
         begun = time.perf_counter()
         server = valkey.start(server.place, password=server.password, preferred_port=server.port)
-        timed("  started again, empty", begun)
-        redis.forget_outage()  # The second in which a process leaves it alone is over.
+        record_time("  restarted, empty", begun)
+        redis.forget_outage()  # Skip the second in which a process does not use Redis after an outage.
         room_snapshot.clear_cache()
-        heal("  healed by the next poll", time.perf_counter())
+        restore("  restored by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
         begun = time.perf_counter()
         assert sorted_set(event.id) == waiting
-        timed("the source's sorted set, filled anew", begun)
+        record_time("the source's sorted set, filled again", begun)
         redis.client().delete("sorted-set")
     (order,) = orders
-    (places,) = seen
-    print(f"{waiting:,} waiting: {order.entry_count:,} places in the same order in every round: {order.digest[:16]}…")
-    print(f"{len(places):,} visitors asked {rounds * 5} times, before, during and after: each told the same every time")
-    for what, seconds in took.items():
-        print(f"{what:<40} {statistics.median(seconds) * 1_000:10.1f} ms, worst {max(seconds) * 1_000:10.1f} ms")
+    (constant,) = seen
+    print(f"{waiting:,} waiting: {order.entry_count:,} entries in the same order in every round: {order.digest[:16]}…")
+    print(f"{len(constant):,} visitors asked {rounds * 5} times, before, during and after: every response the same")
+    for label, seconds in took.items():
+        print(f"{label:<40} {statistics.median(seconds) * 1_000:10.1f} ms, worst {max(seconds) * 1_000:10.1f} ms")
 
 
 def positions(event: Any, callers: list[Any]) -> tuple[int | None, ...]:
-    """What these visitors are told, by a process that remembers nothing."""
+    """Return the positions that these visitors get from a process with empty caches."""
     from apps.queue.status import status
 
     status.clear_caches()
-    places = [status.get_status(event, caller) for caller in callers]
-    return tuple(place.estimate.ahead for place in places if place is not None)
+    statuses = [status.get_status(event, caller) for caller in callers]
+    return tuple(one.estimate.ahead for one in statuses if one is not None)
 
 
 def sorted_set(event_id: int) -> int:
-    """The line as the source document keeps it, from the same rows; how many are in it."""
+    """Fill the sorted set of the source document from the same rows; return how many members it has."""
     from django.db import connection
 
     from apps.kernel import redis

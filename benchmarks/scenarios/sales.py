@@ -1,16 +1,17 @@
-"""How many orders are confirmed in a second, end to end, and what each step of a sale takes.
+"""How many orders are confirmed in a second, end to end, and how long each step of a sale takes.
 
     python -m benchmarks.scenarios.sales [--sales 300] [--buyers 8] [--deliverers 8] [--rounds 5] [--no-durable]
 
-Each round first lets so many buyers hold two named seats each and nothing more, then lets as many others buy: hold,
-checkout, the charge by the outbox, the sandbox's signed word that it is paid, the tickets, the invoice, the mail (which
-is rendered and thrown away). Sales a second over holds a second is the ratio, the median of the rounds. A sale counts
-when all of it is done: the clock stops when the outbox is dry. Buyers are threads of this process and deliverers of
-another, as `web` and `worker` are processes of a house: two cores for Python, which the server has to share; a commit
-here wakes the deliverers by a word through a pipe, where a house has Celery's. The server is durable (fsync on) unless
-told otherwise. A step's share is of the seconds that threads of both spent in all steps, claims and settling of the
-outbox among them.
-Exit 1 unless every order is confirmed with its tickets, nothing is left in the outbox and the auditor finds nothing.
+Each round first lets so many buyers each hold two named seats and do nothing more, and then lets as many others buy:
+hold, checkout, the charge by the outbox, the sandbox's signed notification of the payment, the tickets, the invoice and
+the email (which is rendered and discarded). The ratio is sales a second by holds a second, the median of the rounds. A
+sale is complete when all of this is done: the clock stops when the outbox is empty. Buyers are threads of this process
+and deliverers are threads of another, as `web` and `worker` are separate processes in production; the two Python
+processes share the cores with the server. A commit here wakes the deliverers through a pipe, where production uses
+Celery. The server is durable (fsync on) unless `--no-durable` is set. A step's share is its part of the seconds that
+the threads of both processes spent in all steps, including the claims and completions of the outbox.
+The exit status is 1 unless every order is confirmed with its tickets, the outbox is empty and the audit finds no
+breach.
 """
 
 import argparse
@@ -33,18 +34,18 @@ from benchmarks.support.rooms import start_servers
 
 SEATS_PER_ROW = 100
 DRAIN_SECONDS_MAX = 600.0
-LOOK_SECONDS = 0.05
-"""How often it is looked whether the outbox is dry, and the deliverers are woken for what has come due."""
+POLL_SECONDS = 0.05
+"""The seconds between two checks whether the outbox is empty, which also wake the deliverers for messages now due."""
 END_SECONDS_MAX = 60.0
 WAKE, END = b"w", b"e"
 BUYER = {"email": "buyer@example.org", "name": "Ada Buyer"}
 
 
 class Steps:
-    """Seconds that threads spent, by step."""
+    """The seconds that threads spent, by step."""
 
     def __init__(self) -> None:
-        self._noting = threading.Lock()
+        self._lock = threading.Lock()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def timed(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +54,7 @@ class Steps:
             try:
                 return act(*args, **options)
             finally:
-                with self._noting:
+                with self._lock:
                     self.seconds[name] += time.perf_counter() - begun
 
         return run
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--deliverers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on")
-    parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # What the other process is told.
+    parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # For the deliverers' process.
     options = parser.parse_args()
     if options.deliver:
         return deliver(options.deliverers)
@@ -83,14 +84,15 @@ def measure(options: argparse.Namespace) -> int:
     steps, ratios = Steps(), []
     with deliverers(options, steps) as worker:
         for number in range(options.rounds):
-            event = house_of(f"round-{number}", seats=4 * options.sales)
+            event = make_event(f"round-{number}", seats=4 * options.sales)
             seats = iter(pairs(4 * options.sales))
-            held = rate(options, [lambda wish=wish: hold(wish) for wish in wishes(event, seats, options.sales)])
-            sold = sell(options, steps, worker, wishes(event, seats, options.sales))
+            requests = make_requests(event, seats, options.sales)
+            held = rate(options, [lambda request=request: hold(request) for request in requests])
+            sold = sell(options, steps, worker, make_requests(event, seats, options.sales))
             ratios.append(sold / held)
             print(f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f}", flush=True)
     whole = sum(steps.seconds.values())
-    print(f"\nmedian: {statistics.median(ratios):.2f} of the holds; {min(ratios):.2f} to {max(ratios):.2f}")
+    print(f"\nmedian: {statistics.median(ratios):.2f} of the hold rate; {min(ratios):.2f} to {max(ratios):.2f}")
     for name, seconds in sorted(steps.seconds.items(), key=lambda item: -item[1]):
         per_sale = 1_000 * seconds / (options.sales * options.rounds)
         print(f"  {name:<28} {seconds / whole:6.1%}  {per_sale:7.1f} ms a sale, waits included")
@@ -98,33 +100,33 @@ def measure(options: argparse.Namespace) -> int:
 
 
 class Worker:
-    """The process that delivers, as its parent has it."""
+    """The deliverers' process, as its parent controls it."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
-        self._telling = threading.Lock()
+        self._lock = threading.Lock()
 
     def wake(self) -> None:
-        """What is due is delivered from now on."""
-        self._tell(WAKE)
+        """Let the process deliver the messages that are due."""
+        self._send(WAKE)
 
     def end(self) -> dict[str, float]:
-        """It has ended, with nothing under way; the seconds that its threads spent, by step."""
-        self._tell(END)
-        told, _ = self._process.communicate(timeout=END_SECONDS_MAX)
+        """End the process after its current deliveries; return the seconds that its threads spent, by step."""
+        self._send(END)
+        output, _ = self._process.communicate(timeout=END_SECONDS_MAX)
         assert self._process.returncode == 0, self._process.returncode
-        seconds: dict[str, float] = json.loads(told)
+        seconds: dict[str, float] = json.loads(output)
         return seconds
 
-    def _tell(self, word: bytes) -> None:
+    def _send(self, command: bytes) -> None:
         assert self._process.stdin is not None
-        with self._telling:
-            self._process.stdin.write(word)
+        with self._lock:
+            self._process.stdin.write(command)
 
 
 @contextmanager
 def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
-    """Another process delivers while the block runs; then what it spent is among the steps."""
+    """Run deliverers in another process while the block runs, and add the seconds that they spent to the steps."""
     from apps.kernel.outbox import facade as outbox
 
     process = subprocess.Popen(
@@ -143,7 +145,7 @@ def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
 
 
 def deliver(count: int) -> int:
-    """What the other process does: it delivers when it is woken, until it is told to end, and tells its steps."""
+    """Deliver in this process whenever the parent asks for it, until it asks to end; print the seconds by step."""
     import django
 
     django.setup()
@@ -154,35 +156,35 @@ def deliver(count: int) -> int:
     outbox_handlers.register()
     steps = Steps()
     time_the_handlers(steps)
-    crew = Delivery(count)
-    outbox.register_wake(crew.wake)
-    # Words that came meanwhile are one. None at all: whoever began this is gone.
-    while (words := os.read(sys.stdin.fileno(), 4_096)) and END not in words:
-        crew.wake()
-    is_over = crew.close(END_SECONDS_MAX)
+    delivery = Delivery(count)
+    outbox.register_wake(delivery.wake)
+    # Commands that arrived together count as one. An empty read means that the parent has ended.
+    while (commands := os.read(sys.stdin.fileno(), 4_096)) and END not in commands:
+        delivery.wake()
+    is_over = delivery.close(END_SECONDS_MAX)
     json.dump(steps.seconds, sys.stdout)
     return 0 if is_over else 1
 
 
-def sell(options: argparse.Namespace, steps: Steps, worker: Worker, wanted: list[Any]) -> float:
-    """Orders a second from the first hold to the last mail."""
+def sell(options: argparse.Namespace, steps: Steps, worker: Worker, requests: list[Any]) -> float:
+    """Sell to all of these requests; return the orders a second from the first hold to the last email."""
     from apps.orders.checkout.checkout import check_out
     from apps.orders.payments.providers.sandbox.cards import DELAYED
 
     hold_one, pay = steps.timed("hold", hold), steps.timed("checkout", check_out)
 
-    def buy(wish: Any) -> None:
-        reservation = hold_one(wish)
+    def buy(request: Any) -> None:
+        reservation = hold_one(request)
         answer = pay(reservation, {**BUYER, "payment_method": DELAYED}, uuid.uuid4().hex)
         assert json.loads(answer.body)["status"] == "placed", answer.body
 
     begun = time.perf_counter()
-    in_threads(options.buyers, [lambda wish=wish: buy(wish) for wish in wanted])
-    while outbox_is_at_work():
+    in_threads(options.buyers, [lambda request=request: buy(request) for request in requests])
+    while has_pending_messages():
         worker.wake()
-        assert time.perf_counter() - begun < DRAIN_SECONDS_MAX, "still delivering"
-        time.sleep(LOOK_SECONDS)
-    return len(wanted) / (time.perf_counter() - begun)
+        assert time.perf_counter() - begun < DRAIN_SECONDS_MAX, "messages are still left"
+        time.sleep(POLL_SECONDS)
+    return len(requests) / (time.perf_counter() - begun)
 
 
 def time_the_handlers(steps: Steps) -> None:
@@ -198,8 +200,8 @@ def time_the_handlers(steps: Steps) -> None:
     outbox._end_claim = steps.timed("the outbox settles", outbox._end_claim)
 
 
-def outbox_is_at_work() -> bool:
-    """Whether anything of these sales is still to be delivered; what asks again later in doubt is not of them."""
+def has_pending_messages() -> bool:
+    """Whether a message of these sales is still to be delivered; the topics that only check payments do not count."""
     from apps.kernel.outbox.models import OutboxMessage
     from apps.orders import topics
 
@@ -207,11 +209,11 @@ def outbox_is_at_work() -> bool:
     return left.exclude(topic__in=(topics.ASK, topics.RECONCILE_PAYMENT)).exists()
 
 
-def hold(wish: Any) -> Any:
+def hold(request: Any) -> Any:
     from apps.reservations import facade as reservations
     from apps.reservations.holds.service import Held, holds
 
-    outcome = holds.submit_sync(wish, 10_000)
+    outcome = holds.submit_sync(request, 10_000)
     assert isinstance(outcome, Held), outcome
     return reservations.get_reservation(uuid.UUID(json.loads(outcome.answer.body)["reservation_id"]))
 
@@ -225,17 +227,17 @@ def rate(options: argparse.Namespace, acts: list[Callable[[], Any]]) -> float:
 def in_threads(count: int, acts: Iterable[Callable[[], Any]]) -> None:
     from django.db import connection
 
-    left, taking, failures = iter(acts), threading.Lock(), []
+    remaining, lock, failures = iter(acts), threading.Lock(), []
 
     def work() -> None:
         try:
             while True:
-                with taking:
-                    act = next(left, None)
+                with lock:
+                    act = next(remaining, None)
                 if act is None:
                     return
                 act()
-        except Exception as error:  # noqa: BLE001 - Told by the thread that waits for all of them.
+        except Exception as error:  # noqa: BLE001 - Raised by the thread that waits for all of them.
             failures.append(error)
         finally:
             connection.close()
@@ -249,15 +251,15 @@ def in_threads(count: int, acts: Iterable[Callable[[], Any]]) -> None:
         raise failures[0]
 
 
-def house_of(slug: str, *, seats: int) -> Any:
+def make_event(slug: str, *, seats: int) -> Any:
     from apps.events import facade as events
     from apps.events.creation import EventSpec, create_event
     from apps.kernel import clock
 
     lines = ["section,row,seat,x,y,category,accessible"]
     for seat in range(seats):
-        row, place = divmod(seat, SEATS_PER_ROW)
-        lines.append(f"Hall,R{row},{place + 1},{place * 20},{row * 25},Standard,")
+        row, index = divmod(seat, SEATS_PER_ROW)
+        lines.append(f"Hall,R{row},{index + 1},{index * 20},{row * 25},Standard,")
     create_event(
         EventSpec(
             slug=slug,
@@ -274,14 +276,14 @@ def house_of(slug: str, *, seats: int) -> Any:
 
 
 def pairs(seats: int) -> Iterable[list[str]]:
-    """Every second seat and its neighbour, as the plan calls them."""
+    """Yield pairs of adjacent seats by their names on the plan."""
     for seat in range(0, seats - 1, 2):
-        row, place = divmod(seat, SEATS_PER_ROW)
-        yield [f"hall-R{row}-{place + 1}", f"hall-R{row}-{place + 2}"]
+        row, index = divmod(seat, SEATS_PER_ROW)
+        yield [f"hall-R{row}-{index + 1}", f"hall-R{row}-{index + 2}"]
 
 
-def wishes(event: Any, seats: Any, count: int) -> list[Any]:
-    """So many buyers, joined and let in, each with two seats in mind."""
+def make_requests(event: Any, seats: Any, count: int) -> list[Any]:
+    """Return hold requests of `count` admitted buyers, each for two seats."""
     from apps.queue import facade as queue
     from apps.reservations import facade as reservations
 
@@ -298,7 +300,7 @@ def verdict(options: argparse.Namespace) -> int:
     orders = options.sales * options.rounds
     confirmed, tickets = Order.objects.filter(status="confirmed").count(), Ticket.objects.count()
     broken = [finding for finding in auditor.run() if finding.breaches or finding.unchecked]
-    print(f"{confirmed:,} of {orders:,} orders confirmed with {tickets:,} tickets; the auditor finds {len(broken)}")
+    print(f"{confirmed:,} of {orders:,} orders confirmed with {tickets:,} tickets; breached invariants: {len(broken)}")
     for finding in broken:
         print(f"  {finding.invariant}: {finding.promise}: {finding.breaches[:3] or finding.unchecked}")
     return 0 if (confirmed, tickets, broken) == (orders, 2 * orders, []) else 1

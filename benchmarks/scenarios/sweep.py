@@ -1,12 +1,12 @@
-"""A hundred thousand reservations lapse while people go on buying: how fast they are swept, and what buyers notice.
+"""A hundred thousand reservations expire during a sale: how fast they are swept, and how much it slows the buyers.
 
     python -m benchmarks.scenarios.sweep [--history 900000] [--lapsed 100000] [--limits 100,250,500]
         [--buyers 8] [--plans]
 
-Two events, half of the lapsed reservations in each: two in five hold a seat, the others general admission. Buyers hold
-all the time, seats and general admission of the same two events in turn, through the same group commit as the site. For
-each limit they first do so undisturbed, then beside a sweep in a process of its own; the server is durable (fsync on).
-Exit 1 unless afterwards every lapsed reservation has ended exactly once and the auditor finds nothing.
+Two events have half of the lapsed reservations each: two in five hold a seat, the others general admission. Buyers hold
+continuously, seats and general admission of both events in turn, through the same group commit as the site. For each
+limit they first do so alone and then during a sweep in another process. The server is durable (fsync on). The exit
+status is 1 unless afterwards every lapsed reservation has expired exactly once and the audit finds no breach.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.support.rooms import start_servers
 EVENTS = 2
 SEATS_PER_ROW = 100
 PAUSE_SECONDS = 0.02
-"""Between two holds of one buyer: the machine is to be used, not used up."""
+"""Between two holds of one buyer, so that the machine is not saturated."""
 UNDISTURBED_SECONDS = 10.0
 AUDITED = ("I1", "I2", "I3", "I8", "I10")
 
@@ -57,7 +57,7 @@ JOIN (SELECT *, row_number() OVER (ORDER BY seat_id) AS number FROM reservations
       WHERE event_id = %(event_id)s) AS seat ON seat.number = reservation.number
 WHERE reservation.number <= %(seats)s
 """
-_PLACE_LINES = """
+_FLOOR_LINES = """
 INSERT INTO reservations_reservationline (reservation_id, section_id, category_id, seat_id, quantity, price_minor, live)
 SELECT r.id, section.id, section.category_id, NULL, 1, 1000, true
 FROM reservations_reservation AS r
@@ -70,11 +70,11 @@ UPDATE reservations_seatinventory AS seat SET status = 1, reservation_id = line.
 FROM reservations_reservationline AS line
 WHERE line.seat_id = seat.seat_id AND line.live AND seat.event_id = %(event_id)s AND seat.status = 0
 """
-_TAKE_PLACES = """
-UPDATE reservations_generaladmissioninventory AS place SET taken = (
+_TAKE_FLOOR = """
+UPDATE reservations_generaladmissioninventory AS inventory SET taken = (
     SELECT coalesce(sum(quantity), 0) FROM reservations_reservationline AS line
-    WHERE line.section_id = place.section_id AND line.live AND line.seat_id IS NULL)
-WHERE place.event_id = %(event_id)s
+    WHERE line.section_id = inventory.section_id AND line.live AND line.seat_id IS NULL)
+WHERE inventory.event_id = %(event_id)s
 """
 _LEDGER = """
 INSERT INTO reservations_reservationtransition (reservation_id, from_status, to_status, who, why, at)
@@ -115,7 +115,7 @@ class Waits:
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
 
-    def told(self) -> str:
+    def row(self) -> str:
         centiles = statistics.quantiles(self.seconds, n=100) if len(self.seconds) > 1 else self.seconds * 99
         return (
             f"{len(self.seconds):,} | {self.refused} | {centiles[49] * 1e3:.1f} ms | {centiles[98] * 1e3:.1f} ms "
@@ -138,7 +138,7 @@ def main() -> int:
 def measure(options: argparse.Namespace) -> int:
     half = options.lapsed // EVENTS
     seats = half * 2 // 5
-    events = [make_event(f"house-{number}", seats, half) for number in range(1, EVENTS + 1)]
+    events = [make_event(f"event-{number}", seats, half) for number in range(1, EVENTS + 1)]
     begun = time.perf_counter()
     for event in events:
         run(_ENTRIES, event_id=event.id, first=1, last=half)
@@ -148,37 +148,37 @@ def measure(options: argparse.Namespace) -> int:
             next=half + 1,
         )
         run(_HISTORY, event_id=event.id, count=options.history // EVENTS)
-    print(f"# {options.history:,} reservations of old in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
+    print(f"# {options.history:,} ended reservations in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
     rows = []
     for limit in [int(limit) for limit in options.limits.split(",")]:
         for event in events:
             lapse(event, half, seats)
-        settle()
+        vacuum_tables()
         if options.plans:
             print_plans(limit)
         buyers = Buyers(events, options.buyers)
-        undisturbed = buyers.during(lambda: time.sleep(UNDISTURBED_SECONDS))
+        alone = buyers.during(lambda: time.sleep(UNDISTURBED_SECONDS))
         swept = Sweep(limit)
         beside = buyers.during(swept.run)
-        rows.append((limit, swept, undisturbed, beside))
+        rows.append((limit, swept, alone, beside))
         buyers.end()
         check(limit, options.lapsed, seats * EVENTS)
         print(f"# {limit}: swept in {swept.seconds:.1f} s", file=sys.stderr)
     print("| limit | swept/s | longest transaction | buyers | holds | refused | p50 | p99 | longest |")
     print("| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
-    for limit, swept, undisturbed, beside in rows:
-        print(f"| {limit} | | | undisturbed | {undisturbed.told()} |")
+    for limit, swept, alone, beside in rows:
+        print(f"| {limit} | | | alone | {alone.row()} |")
         rate = swept.count / swept.seconds
-        print(f"| {limit} | {rate:,.0f} | {swept.longest * 1e3:.0f} ms | beside the sweep | {beside.told()} |")
+        print(f"| {limit} | {rate:,.0f} | {swept.longest * 1e3:.0f} ms | during the sweep | {beside.row()} |")
     return 0
 
 
-def make_event(slug: str, seats: int, places: int) -> Any:
+def make_event(slug: str, seats: int, capacity: int) -> Any:
     from apps.events import facade
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock
 
-    # As many again are free, for the buyers.
+    # Twice as many seats, so that the buyers have free ones.
     rows = 2 * seats // SEATS_PER_ROW
     lines = ["section,row,seat,x,y,category,accessible"]
     lines += [
@@ -188,7 +188,7 @@ def make_event(slug: str, seats: int, places: int) -> Any:
         EventSpec(
             slug=slug, name=slug, venue=f"Venue of {slug}", starts_at=clock.now() + timedelta(days=30), currency="USD",
             plan="\n".join(lines).encode(), prices={"Standard": 1_000},
-            general_admission=(GeneralAdmission("Floor", 2 * places, 1_000),),
+            general_admission=(GeneralAdmission("Floor", 2 * capacity, 1_000),),
             opens_at=clock.now() - timedelta(minutes=1),
         )
     )  # fmt: skip
@@ -204,13 +204,13 @@ def run(statement: str, **params: Any) -> list[Any]:
 
 
 def lapse(event: Any, count: int, seats: int) -> None:
-    """So many reservations of the event are past their deadline, exactly as holds and checkouts left them."""
-    # What buyers of an earlier round have is given back: they sit on seats of the later half, and on entries of theirs.
-    for statement in (_RESERVATIONS, _SEAT_LINES, _PLACE_LINES, _TAKE_SEATS, _TAKE_PLACES, _LEDGER):
+    """Insert lapsed reservations of the event, in the state in which holds and checkouts leave them."""
+    # The holds of earlier buyers have been released; they used seats of the second half and entries of their own.
+    for statement in (_RESERVATIONS, _SEAT_LINES, _FLOOR_LINES, _TAKE_SEATS, _TAKE_FLOOR, _LEDGER):
         run(statement, event_id=event.id, count=count, seats=seats)
 
 
-def settle() -> None:
+def vacuum_tables() -> None:
     for table in ("reservation", "reservationline", "reservationtransition", "seatinventory"):
         run(f"VACUUM ANALYZE reservations_{table}")
     run("VACUUM ANALYZE queue_queueentry")
@@ -226,14 +226,14 @@ def print_plans(limit: int) -> None:
 
 
 class Buyers:
-    """People who hold all the time, each with an admission of their own for every hold."""
+    """Buyers who hold continuously, with a new admission for each hold."""
 
     def __init__(self, events: list[Any], count: int) -> None:
         self.events, self.count = events, count
         self.numbers = itertools.count()
 
     def during(self, act: Any) -> Waits:
-        """How long their holds took while `act` ran."""
+        """Return how long their holds took while `act` ran."""
         stopping, waits = threading.Event(), [Waits() for _ in range(self.count)]
         threads = [threading.Thread(target=self._buy, args=(stopping, one)) for one in waits]
         for thread in threads:
@@ -271,7 +271,7 @@ class Buyers:
             connections.close_all()
 
     def end(self) -> None:
-        """Nobody holds anything any more."""
+        """Release all holds."""
         from apps.reservations import facade as reservations
         from apps.reservations.models import Reservation
 
@@ -287,7 +287,7 @@ def clock_now() -> Any:
 
 
 class Sweep:
-    """A process beside the buyers that sweeps until nothing is left."""
+    """A sweep in another process, until nothing is left."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -302,7 +302,7 @@ class Sweep:
         process.join()
 
 
-def sweep(limit: int, answer: Any) -> None:
+def sweep(limit: int, pipe: Any) -> None:
     import django
 
     django.setup()
@@ -317,24 +317,24 @@ def sweep(limit: int, answer: Any) -> None:
             break
         longest = max(longest, time.perf_counter() - one)
         total += count
-    answer.send((total, time.perf_counter() - begun, longest))
+    pipe.send((total, time.perf_counter() - begun, longest))
 
 
 def check(limit: int, lapsed: int, seats: int) -> None:
-    """Each ended once, what it held was counted once, and the auditor finds nothing."""
+    """Assert that each reservation expired once, that the log counts it once, and that the audit finds no breach."""
     from apps.kernel.checks import auditor
 
-    ((swept_seats, swept_places),) = run(
+    ((swept_seats, swept_general),) = run(
         "SELECT sum(seats_released), sum(general_admission_released) FROM reservations_cleanuplog"
         " WHERE swept_by = %(by)s",
         by=f"limit {limit}",
     )
-    assert (swept_seats, swept_places) == (seats, lapsed - seats), (swept_seats, swept_places)
+    assert (swept_seats, swept_general) == (seats, lapsed - seats), (swept_seats, swept_general)
     ((twice,),) = run(
         "SELECT count(*) FROM (SELECT 1 FROM reservations_reservationtransition WHERE to_status = 'expired'"
         " GROUP BY reservation_id HAVING count(*) > 1) AS twice"
     )
-    assert twice == 0, f"{twice} ended twice"
+    assert twice == 0, f"{twice} expired twice"
     breaches = [breach for finding in auditor.run() if finding.invariant in AUDITED for breach in finding.breaches]
     assert not breaches, breaches[:5]
 

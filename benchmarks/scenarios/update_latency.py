@@ -1,15 +1,15 @@
-"""Whether ten thousand hear of every hold within two seconds, while holds run at half of what the house can do.
+"""Whether ten thousand listeners receive every hold within two seconds, at half of the possible rate of holds.
 
     python -m benchmarks.scenarios.update_latency [--listeners 10000] [--rounds 3] [--seconds 30] [--connections 64]
 
-A durable house: `web` with its usual workers, the relay and the gatekeeper. With all listeners there, buyers hold one
-place each over HTTP, in a closed loop, until it is known how many holds a second are possible; then half as many, as
-they come, for so many seconds. In the middle a tenth of the listeners hang up at once and come back with what they have
-read. Counted is every hold for every listener: from the moment that stands in the ledger (a little before the commit)
-to the first frame that says at least as many places are taken, the time for coming back included. In the end each
-listener's last word has to be the ledger's, or the run fails; so it does where less than `--share` reached those who
-stayed in time. A round takes `--seconds` and
-some ten more, the beginning about a minute.
+Runs a durable deployment: `web` with its usual workers, the relay and the gatekeeper. With all listeners connected,
+buyers hold one place each over HTTP in a closed loop, which measures the possible rate of holds; then they hold at half
+of that rate for so many seconds, each hold sent when it is due. In the middle a tenth of the listeners disconnect at
+once and reconnect with the position that they have read. Each hold is measured for every listener: from its time in
+PostgreSQL (a little before the commit) to the first frame that reports at least as many places taken, including the
+time to reconnect. The run fails unless the last frame of each listener equals PostgreSQL's state at the end, and unless
+at least `--share` reached the listeners that stayed connected in time. A round takes `--seconds` and some ten seconds
+more, the start about a minute.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from benchmarks.support.rooms import start_servers
 from benchmarks.support.stream_clients import DeliveryReport, StreamClients, start_stream_clients
 
 WITHIN_SECONDS = 2.0
-ONE_IN_COMES_BACK = 10
+RECONNECT_ONE_IN = 10
 SATURATION_MAX = 2_500
-"""Buyers are let in for so many holds a second."""
-CALM_SECONDS = 3.0
+"""The holds a second for which buyers are admitted."""
+SETTLE_SECONDS = 3.0
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30, help="of each round")
     parser.add_argument("--saturation-seconds", type=float, default=8, help="of the closed loop before them")
     parser.add_argument("--connections", type=int, default=64, help="buyers at once in the closed loop")
-    parser.add_argument("--share", type=float, default=0.999, help="acceptable")
+    parser.add_argument("--share", type=float, default=0.999, help="the lowest acceptable share")
     options = parser.parse_args()
     with start_servers(durable=True), live_event.environment() as environment:
         return measure(options, environment)
@@ -53,65 +53,63 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
     with (
         live_event.run_commands(environment, ["relay", "gatekeeper"]),
         live_event.run_server(live_event.WEB, port, environment),
-        start_stream_clients(port, live_event.PATH) as crowd,
+        start_stream_clients(port, live_event.PATH) as pool,
         buyers.start_buyers(port, requests, options.connections) as buying,
     ):
         begun = time.monotonic()
-        crowd.connect(options.listeners)
-        print(f"{options.listeners:,} listeners came in {time.monotonic() - begun:.1f} s", flush=True)
-        buying.run_closed_loop(1)  # Whatever is made with the first hold is made.
+        pool.connect(options.listeners)
+        print(f"{options.listeners:,} listeners connected in {time.monotonic() - begun:.1f} s", flush=True)
+        buying.run_closed_loop(1)  # Warms up.
         saturation = buying.run_closed_loop(options.saturation_seconds)
         print(
-            f"saturation, {options.connections} buyers at once: {saturation.per_second:,.0f} holds/s, "
+            f"saturation, {options.connections} concurrent buyers: {saturation.per_second:,.0f} holds/s, "
             f"p50 {saturation.ms(0.5):.0f} ms, p99 {saturation.ms(0.99):.0f} ms, {saturation.statuses}",
             flush=True,
         )
         for number in range(options.rounds):
-            heard, bought = round_of(options, crowd, buying, saturation.per_second / 2)
-            found.append((heard, bought))
+            report, bought = round_of(options, pool, buying, saturation.per_second / 2)
+            found.append((report, bought))
             print(
                 f"round {number + 1}: {bought.per_second:,.0f} holds/s (p99 {bought.ms(0.99):.0f} ms), "
-                f"{heard.expected:,} times to hear of one: {heard.on_time:.4%} within {WITHIN_SECONDS:.0f} s, "
-                f"{heard.on_time_for_stayers:.4%} of who stayed, "
-                f"p50 {heard.p50_ms:.0f} ms, p99 {heard.p99_ms:.0f} ms, worst {heard.worst_ms:,.0f} ms, "
-                f"never {heard.lost}, last word wrong {heard.behind}; {heard.frames:,} frames",
+                f"{report.expected:,} updates expected: {report.on_time:.4%} within {WITHIN_SECONDS:.0f} s, "
+                f"{report.on_time_for_stayers:.4%} of those without reconnecting, "
+                f"p50 {report.p50_ms:.0f} ms, p99 {report.p99_ms:.0f} ms, worst {report.worst_ms:,.0f} ms, "
+                f"never {report.lost}, last frame wrong {report.behind}; {report.frames:,} frames",
                 flush=True,
             )
     return show(options, found)
 
 
 def round_of(
-    options: argparse.Namespace, crowd: StreamClients, buying: buyers.BuyerProcess, per_second: float
+    options: argparse.Namespace, pool: StreamClients, buying: buyers.BuyerProcess, per_second: float
 ) -> tuple[DeliveryReport, buyers.LoadResult]:
-    time.sleep(CALM_SECONDS)
+    time.sleep(SETTLE_SECONDS)
     before = live_event.count_held()
-    crowd.begin()
+    pool.begin()
     buying.begin(per_second, options.seconds)
     time.sleep(options.seconds / 2)
-    crowd.reconnect(ONE_IN_COMES_BACK)
+    pool.reconnect(RECONNECT_ONE_IN)
     bought = buying.end(options.seconds)
-    time.sleep(CALM_SECONDS)
+    time.sleep(SETTLE_SECONDS)
     committed = live_event.read_hold_times(before)
-    assert len(committed) >= bought.held, "the ledger has fewer holds than were answered"
-    return crowd.report(committed, before, within_seconds=WITHIN_SECONDS), bought
+    assert len(committed) >= bought.held, "PostgreSQL has fewer holds than were confirmed"
+    return pool.report(committed, before, within_seconds=WITHIN_SECONDS), bought
 
 
 def show(options: argparse.Namespace, found: list[tuple[DeliveryReport, Any]]) -> int:
-    def middle(name: str) -> float:
-        return statistics.median(getattr(heard, name) for heard, _ in found)
+    def median(name: str) -> float:
+        return statistics.median(getattr(report, name) for report, _ in found)
 
     rate = statistics.median(bought.per_second for _, bought in found)
-    wrong = sum(heard.lost + heard.behind for heard, _ in found)
-    worst = min(heard.on_time_for_stayers for heard, _ in found)
+    wrong = sum(report.lost + report.behind for report, _ in found)
+    worst = min(report.on_time_for_stayers for report, _ in found)
     print(f"\n{options.listeners:,} listeners, {rate:,.0f} holds/s, medians of {options.rounds} rounds")
-    stayed = middle("on_time_for_stayers")
-    print(
-        f"  heard within {WITHIN_SECONDS:.0f} s        {stayed:.4%} of those who stayed (the worst round {worst:.4%})"
-    )
-    print(f"                         {middle('on_time'):.4%} of all, the gaps of who came back included")
-    print(f"  from the ledger      p50 {middle('p50_ms'):.0f} ms, p99 {middle('p99_ms'):.0f} ms")
-    print(f"  the very last        {middle('worst_ms'):,.0f} ms (of all holds and listeners, coming back included)")
-    print(f"  never heard, or a last word that was not the ledger's: {wrong}")
+    stayed = median("on_time_for_stayers")
+    print(f"  within {WITHIN_SECONDS:.0f} s           {stayed:.4%} of those that stayed (worst round {worst:.4%})")
+    print(f"                       {median('on_time'):.4%} of all, including reconnects")
+    print(f"  from the commit      p50 {median('p50_ms'):.0f} ms, p99 {median('p99_ms'):.0f} ms")
+    print(f"  the last             {median('worst_ms'):,.0f} ms (of all holds and listeners, including reconnects)")
+    print(f"  never received, or a last frame that differs from PostgreSQL: {wrong}")
     return 1 if wrong or stayed < options.share else 0
 
 

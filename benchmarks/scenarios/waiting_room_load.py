@@ -1,14 +1,14 @@
-"""What the house itself is asked with a thousand and with ten thousand people listening in the waiting room.
+"""The load on Fairgate with a thousand and with ten thousand people listening in the waiting room.
 
     python -m benchmarks.scenarios.waiting_room_load [--listeners 1000,10000] [--rounds 2] [--seconds 20]
 
-`web` with its usual workers, the relay and the gatekeeper; one event with an open room in which 50,000 wait and some
-are let in every second, and five holds a second of which everybody is told. So many listen by server-sent events; once
-all of them are there, for so many seconds: requests over HTTP by the house's own figures, transactions in PostgreSQL,
-commands in Redis, and the processor's time of `web`, each a second; the sizes in turn, medians of the rounds. `with
-looks`: the same while each of them also asks for its place every three minutes, as the page does. Fails where, by the
-stream alone, the largest crowd asks more than `--ratio` times what the smallest asks. Each size takes a minute and a
-half a round.
+Runs `web` with its usual workers, the relay and the gatekeeper, and one event with an open room in which 50,000 wait,
+some are admitted every second, and five holds a second are sent to all listeners. So many listen by server-sent events.
+With all of them connected, the following are measured for so many seconds, each a second: HTTP requests by Fairgate's
+metrics, transactions in PostgreSQL, commands in Redis, and the CPU time of `web`; the sizes in turn, medians of the
+rounds. `with polls`: the same while each listener also requests its position every three minutes, as the page does. The
+run fails if, with the stream alone, the largest pool causes more than `--ratio` times the load of the smallest. Each
+size takes a minute and a half in each round.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from benchmarks.support.stream_clients import start_stream_clients
 
 WAITING = 50_000
 BUYERS = 5_000
-LET_IN_PER_SECOND = 2
+ADMITTED_PER_SECOND = 2
 HOLDS_PER_SECOND = 5.0
-LOOK_SECONDS = 180.0
-"""How often a page in line asks although nothing has happened (`static/js/wait.js`)."""
-FIGURES_SECONDS = 7.0
-"""The processes write their figures more often than this."""
+POLL_SECONDS = 180.0
+"""How often a waiting page polls even if nothing has happened (`static/js/wait.js`)."""
+METRICS_SECONDS = 7.0
+"""The processes write their metrics more often than this."""
 CONNECTIONS = 16
-CALM_SECONDS = 3.0
+SETTLE_SECONDS = 3.0
 JUDGED = ("HTTP requests", "PostgreSQL transactions", "Redis commands")
 
 Figures = dict[str, float]
@@ -40,10 +40,10 @@ Figures = dict[str, float]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--listeners", default="1000,10000", help="sizes")
+    parser.add_argument("--listeners", default="1000,10000", help="the numbers of listeners")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--ratio", type=float, default=1.1, help="acceptable")
+    parser.add_argument("--ratio", type=float, default=1.1, help="the highest acceptable ratio")
     options = parser.parse_args()
     with start_servers(durable=True), live_event.environment() as environment:
         return measure(options, [int(size) for size in options.listeners.split(",")], environment)
@@ -55,7 +55,7 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
 
     port = free_port()
     event = live_event.make_event(
-        room=events.WaitingRoomSettings(rate_per_second=LET_IN_PER_SECOND, active_max=BUYERS + WAITING)
+        room=events.WaitingRoomSettings(rate_per_second=ADMITTED_PER_SECOND, active_max=BUYERS + WAITING)
     )
     tokens = live_event.admit_buyers(event, BUYERS)
     waiting = live_event.fill_waiting_room(event, WAITING, after=BUYERS)
@@ -64,39 +64,39 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
         live_event.run_commands(environment, ["relay", "gatekeeper"]),
         live_event.run_server(live_event.WEB, port, environment) as web,
         buyers.start_buyers(port, buyers.hold_requests(live_event.SLUG, tokens), CONNECTIONS) as buying,
-        buyers.start_buyers(port, looks(waiting), CONNECTIONS) as looking,
+        buyers.start_buyers(port, poll_requests(waiting), CONNECTIONS) as polling,
     ):
         for number in range(options.rounds):
             for size in sizes if number % 2 == 0 else sizes[::-1]:
-                with start_stream_clients(port, live_event.PATH) as crowd:
-                    crowd.connect(size)
-                    time.sleep(CALM_SECONDS)
-                    for way, per_second in (("the stream alone", 0.0), ("with looks", size / LOOK_SECONDS)):
+                with start_stream_clients(port, live_event.PATH) as pool:
+                    pool.connect(size)
+                    time.sleep(SETTLE_SECONDS)
+                    for way, per_second in (("the stream alone", 0.0), ("with polls", size / POLL_SECONDS)):
                         before = figures(environment, 0.0)
                         started = time.monotonic(), live_event.cpu_seconds(web), figures(environment, 1.0)
                         buying.begin(HOLDS_PER_SECOND, options.seconds)
                         if per_second:
-                            looking.begin(per_second, options.seconds)
+                            polling.begin(per_second, options.seconds)
                         held = buying.end(options.seconds)
                         if per_second:
-                            asked = looking.end(options.seconds)
-                            assert set(asked.statuses) == {200}, asked.statuses
+                            polls = polling.end(options.seconds)
+                            assert set(polls.statuses) == {200}, polls.statuses
                         seconds, after = time.monotonic() - started[0], figures(environment, 1.0)
                         cpu = live_event.cpu_seconds(web) - started[1]
-                        time.sleep(FIGURES_SECONDS)
+                        time.sleep(METRICS_SECONDS)
                         after["HTTP requests"] = figures(environment, 0.0)["HTTP requests"]
                         started[2]["HTTP requests"] = before["HTTP requests"]
                         rates = {name: (after[name] - started[2][name]) / seconds for name in after}
-                        rates["processor of web, ms"] = 1_000 * cpu / seconds
+                        rates["CPU time of web, ms"] = 1_000 * cpu / seconds
                         found.setdefault((way, size), []).append(rates)
                         print(f"{size:>7,} listeners, {way}: {rates}, {held.statuses}", flush=True)
-                time.sleep(CALM_SECONDS)
+                time.sleep(SETTLE_SECONDS)
     return show(options, sizes, found)
 
 
 def show(options: argparse.Namespace, sizes: list[int], found: dict[tuple[str, int], list[Figures]]) -> int:
     failed = False
-    for way in ("the stream alone", "with looks"):
+    for way in ("the stream alone", "with polls"):
         print(f"\n{way}, each a second, medians of {options.rounds} rounds of {options.seconds:.0f} s")
         print(f"| | {' | '.join(f'{size:,}' for size in sizes)} | ratio |\n| --- |{' ---: |' * (len(sizes) + 1)}")
         for name in found[way, sizes[0]][0]:
@@ -107,13 +107,13 @@ def show(options: argparse.Namespace, sizes: list[int], found: dict[tuple[str, i
     return int(failed)
 
 
-def looks(tokens: list[str]) -> list[bytes]:
+def poll_requests(tokens: list[str]) -> list[bytes]:
     path = f"/api/events/{live_event.SLUG}/queue/status"
     return [raw_requests.get(path, token) for token in tokens]
 
 
 def figures(environment: dict[str, str], pause_seconds: float) -> Figures:
-    """What has been counted since the house began. PostgreSQL's sessions say it within a second."""
+    """Return the totals since the deployment started. PostgreSQL's sessions report theirs within a second."""
     from django.db import connection
 
     from apps.kernel import redis
