@@ -78,17 +78,17 @@ def send_dispute_notice(message: Message) -> None:
     assert said.payment is not None
     order, to = said.payment.order, _dispute_recipients()
     if not to:
-        logger.warning("order %s: %s, and no staff has an e-mail address", order.number, Kind(said.kind).words)
+        logger.warning("order %s: %s, and no staff has an e-mail address", order.number, Kind(said.kind).description)
         return
     context = {
         "order": order,
         "said": said,
-        "words": Kind(said.kind).words,
+        "words": Kind(said.kind).description,
         "is_open": said.kind == Kind.DISPUTED,
         "order_url": absolute_url(reverse("admin:orders_refund_desk", args=[order.pk])),
     }
     EmailMultiAlternatives(
-        subject=f"Order {order.number}: {Kind(said.kind).words}",
+        subject=f"Order {order.number}: {Kind(said.kind).description}",
         body=render_to_string("orders/email/disputed.txt", context),
         to=to,
     ).send()

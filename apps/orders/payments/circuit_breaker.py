@@ -1,8 +1,9 @@
-"""The circuit breaker before a payment provider: one that does not answer is left alone, and tried now and then.
+"""The circuit breaker of the payment providers: stop calling a provider that does not respond, and try it now and then.
 
-The state is one row per provider in PostgreSQL, so that all workers know at once and nothing is lost with Redis. What
-would have called stays in the outbox. An answer costs a read; only a fault, and the answer after one, write. How calls
-go is told to the waiting rooms too, which send fewer people into a shop that cannot take their money.
+The state is one row per provider in PostgreSQL, so that all workers share it and a loss of Redis does not affect it.
+Messages whose call is refused stay in the outbox. A successful call costs one read; only a fault, and the first success
+after one, write. The outcome of calls is also reported to the waiting rooms, which admit fewer visitors while payments
+fail.
 """
 
 import math
@@ -19,9 +20,9 @@ from apps.orders.models import ProviderStanding
 from apps.queue import facade as queue
 
 FAULT_WINDOW_SECONDS = 60
-"""Faults further apart than this are not in a row."""
+"""Faults further apart than this are not consecutive."""
 TRIAL_PAUSE_SECONDS = 2
-"""How long those wait who find another trying the provider."""
+"""How long a caller waits when another caller's trial of the provider is under way."""
 
 _package = "apps.orders"
 _standing = sql.load(_package, "provider_standing")
@@ -31,18 +32,19 @@ _note_answer = sql.load(_package, "note_provider_answer")
 
 
 class ProviderUnavailable(Exception):
-    """The provider failed too often and is left alone; nothing was asked of it."""
+    """The circuit is open: the provider failed too often, and was not called."""
 
     def __init__(self, provider: str, seconds: int) -> None:
-        super().__init__(f"{provider} rests for another {seconds} s")
+        super().__init__(f"{provider} is unavailable; retry in {seconds} s")
         self.seconds = seconds
 
 
 def require_available(provider: str) -> int:
-    """The provider may be called once the caller has committed; its faults in a row, to be given to `record_success`.
+    """Return the provider's consecutive faults if it may be called after the caller's commit. Pass them to
+    `record_success`.
 
-    After a rest that is so for one caller alone, whose call decides for all. Raises ProviderUnavailable. Joins the
-    caller's transaction, whose last lock is this one.
+    After a rest only one caller gets permission: its trial call decides for all. Raises ProviderUnavailable. Joins the
+    caller's transaction, where this row is the last lock.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -58,14 +60,13 @@ def require_available(provider: str) -> int:
             if _claim_trial.count(cursor, provider=provider, trial_seconds=trial_seconds):
                 return int(faults)
             seconds = TRIAL_PAUSE_SECONDS
-    # A shop whose charges wait is no better off than one whose charges fail.
+    # For the waiting rooms a postponed charge counts like a failed one.
     queue.payment_faults.observe(1)
     raise ProviderUnavailable(provider, seconds)
 
 
 def record_fault(provider: str) -> None:
-    """A call brought no answer, or none that can be read: one more fault in a row, committed. A decline is an
-    answer."""
+    """Count one more consecutive fault, committed: no response, or one that cannot be parsed. A decline is no fault."""
     queue.payment_faults.observe(1)
     with transactions.write(), connection.cursor() as cursor:
         _note_fault.count(
@@ -79,7 +80,7 @@ def record_fault(provider: str) -> None:
 
 
 def record_success(provider: str, faults: int) -> None:
-    """A call brought an answer: the faults, if there were any when it began, are over, committed."""
+    """Record a response. If there were faults when the call began, reset them, committed."""
     queue.payment_faults.observe(0)
     if faults:
         with transactions.write(), connection.cursor() as cursor:
@@ -88,7 +89,8 @@ def record_success(provider: str, faults: int) -> None:
 
 @contextmanager
 def guard_call(provider: str) -> Iterator[None]:
-    """Around a call to a provider: entered before, and how it went noted after. Raises ProviderUnavailable."""
+    """Wrap one call to a provider: check the circuit before it, record the outcome after it. Raises
+    ProviderUnavailable."""
     with transactions.write():
         faults = require_available(provider)
     try:
@@ -101,7 +103,7 @@ def guard_call(provider: str) -> Iterator[None]:
 
 @contextmanager
 def postpone_if_unavailable() -> Iterator[None]:
-    """Within a handler of the outbox: a message that meets a provider that rests comes again when it has rested."""
+    """Within an outbox handler: retry the message after the provider's rest if the circuit is open."""
     try:
         yield
     except ProviderUnavailable as resting:
@@ -109,11 +111,11 @@ def postpone_if_unavailable() -> Iterator[None]:
 
 
 def is_unavailable(provider: str) -> bool:
-    """Whether the provider is left alone, or only being tried."""
+    """Return whether the provider is resting or being tried after a rest."""
     return ProviderStanding.objects.filter(provider=provider, rests_until__isnull=False).exists()
 
 
 def list_unavailable() -> list[str]:
-    """The providers that are left alone now, by name."""
+    """Return the names of the providers that are not called now."""
     resting_now = ProviderStanding.objects.filter(rests_until__gt=clock.now()).order_by("provider")
     return list(resting_now.values_list("provider", flat=True))

@@ -1,4 +1,4 @@
-"""Money back: asked for in the transaction that decides it, sent by the outbox, once."""
+"""Refunds: requested in the transaction that decides them, sent once by the outbox."""
 
 from uuid import UUID
 
@@ -19,8 +19,9 @@ PAID_OUT_NOTE_MAX = 200
 
 
 def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
-    """So much of what this payment still holds, or all of it, is on its way back once the caller commits; how much that
-    is. Joins the caller's transaction, which holds the order's lock. Nothing left: nothing happens."""
+    """Request a refund of this amount, at most what the payment still keeps; all of it if no amount is given. Return
+    the amount. It is sent once the caller's transaction commits, which holds the order's lock. With nothing left,
+    returns 0 and creates no refund."""
     transactions.require_transaction()
     left_minor = payment.captured_minor - payment.refunded_minor
     back_minor = left_minor if amount_minor is None else min(amount_minor, left_minor)
@@ -34,8 +35,8 @@ def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: i
 
 
 def request_of_order(order: Order, amount_minor: int, reason: str, requested_by: str) -> None:
-    """So much of the order's money is on its way back, from whichever of its payments holds it. Joins the caller's
-    transaction, which holds the order's lock and knows that the order keeps as much."""
+    """Request refunds of this amount from those of the order's payments that keep money. Joins the caller's
+    transaction, which holds the order's lock and has checked that the order keeps as much."""
     left_minor = amount_minor
     for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED).order_by("attempt"):
         left_minor -= request(payment, reason, requested_by, amount_minor=left_minor)
@@ -60,39 +61,39 @@ def _create_refund(
 
 
 def retry_refund(refund_id: UUID, who: str) -> Refund:
-    """The failed refund's amount is on its way once more, committed, as a refund with a key of its own: under the old
-    key the provider would only say again that it failed. Asked twice, the second finds it replaced.
+    """Request the failed refund's amount again, committed, as a new refund with its own key: under the old key the
+    provider would only return the failure again. A second call finds the refund replaced.
 
     Raises RefundNotFailed.
     """
     with transactions.write():
         failed = _lock_failed(refund_id)
-        _settle_difference(failed, who, "sent again")
+        _settle_difference(failed, who, "requested again")
         return _create_refund(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
 
 
 def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
-    """The failed refund has reached its buyer by other means, as this note says, committed. Whoever says so has paid;
-    nothing is sent. The order owes and keeps what it did, since its payment counts the refund already.
+    """Record that staff paid the failed refund to its buyer by other means, described by this note, committed. Nothing
+    is sent to the provider. The order's balance does not change: its payment already counts the refund.
 
-    Of this and another try at once the second reads what the first one did: nobody is paid twice. Raises
-    RefundNotFailed, and Invalid without a note.
+    If `retry_refund` runs concurrently, the second of the two sees the first one's result, so no buyer is paid twice.
+    Raises RefundNotFailed, and Invalid without a note.
     """
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in note).split())[:PAID_OUT_NOTE_MAX]
-    if not words:
-        raise problems.Invalid({"note": "say how it was paid out, and to whom"})
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in note).split())[:PAID_OUT_NOTE_MAX]
+    if not text:
+        raise problems.Invalid({"note": "enter how it was paid out, and to whom"})
     with transactions.write():
         refund = _lock_failed(refund_id)
         refund.status, refund.settled_at = Refund.Status.PAID_OUT, clock.now()
-        refund.paid_out_by, refund.paid_out_note = who, words
+        refund.paid_out_by, refund.paid_out_note = who, text
         refund.save(update_fields=["status", "settled_at", "paid_out_by", "paid_out_note"])
-        _settle_difference(refund, who, f"paid out by other means: {words}")
+        _settle_difference(refund, who, f"paid out by other means: {text}")
         return refund
 
 
 def _lock_failed(refund_id: UUID) -> Refund:
-    """The refund that failed and was not sent again, with its order locked. Joins the caller's transaction. Raises
-    RefundNotFailed."""
+    """Lock the refund's order and return the refund, which failed and was not replaced. Joins the caller's transaction.
+    Raises RefundNotFailed."""
     order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
     if order_id is None:
         raise RefundNotFailed
@@ -110,8 +111,8 @@ def _settle_difference(failed: Refund, who: str, note: str) -> None:
 
 
 def send(message: outbox.Message) -> None:
-    """The provider has given the money back, once per refund: its id is the provider's idempotency key, so a second
-    delivery of this message asks for the same refund, not for another."""
+    """Request the refund from the provider. The refund's id is the provider's idempotency key, so a second delivery of
+    this message requests the same refund, not another one."""
     refund = Refund.objects.select_related("payment").get(pk=UUID(message.body["refund"]))
     if refund.status != Refund.Status.REQUESTED:
         return
@@ -122,7 +123,7 @@ def send(message: outbox.Message) -> None:
 
 
 def provider_request(refund: Refund) -> RefundRequest:
-    """What the provider is asked for with this refund: the same each time, because its key is."""
+    """Return the request to the provider for this refund; identical on every retry, as its idempotency key requires."""
     return RefundRequest(
         key=refund.pk,
         charge_reference=refund.payment.reference,
@@ -132,14 +133,14 @@ def provider_request(refund: Refund) -> RefundRequest:
 
 
 def record_refund_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None:
-    """The refund says what the provider answered, committed. Own transaction."""
+    """Apply the provider's response to the refund, in a transaction of its own."""
     with transactions.write():
         lock_order(order_id)
         _apply_answer(Refund.objects.get(pk=refund_id), answer)
 
 
 def settle(payment: Payment, message: ProviderMessage) -> str:
-    """The refund that this message speaks of says so; in words, what changed. Joins the caller's transaction, which
+    """Apply the message to its refund. Return a description of what changed. Joins the caller's transaction, which
     holds the order's lock."""
     transactions.require_transaction()
     state = {
@@ -149,12 +150,12 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
     }[Kind(message.kind)]
     refund = find(payment, message)
     if refund is None:
-        return "a refund that we did not ask for"
+        return "a refund that we did not request"
     return _apply_answer(refund, RefundAnswer(message.refund_reference, state, message.failure))
 
 
 def find(payment: Payment, message: ProviderMessage) -> Refund | None:
-    """The refund of ours that this message speaks of."""
+    """Return our refund that this message is about, if there is one."""
     try:
         return payment.refunds.filter(pk=UUID(message.refund_key)).first()
     except ValueError:
@@ -162,8 +163,11 @@ def find(payment: Payment, message: ProviderMessage) -> Refund | None:
 
 
 def _apply_answer(refund: Refund, answer: RefundAnswer) -> str:
-    """Joins a transaction that holds the order's lock. What the provider says first may arrive last: pending never
-    takes a decision back, and a failure is the last word, because a refund that succeeded may still come back."""
+    """Apply the provider's answer to the refund. Joins a transaction that holds the order's lock.
+
+    Messages may arrive out of order: `pending` never reverts a decision. A failure is final: a bank may return a refund
+    that had succeeded.
+    """
     came_back = refund.status == Refund.Status.SUCCEEDED and answer.state == RefundState.FAILED
     if refund.status == answer.state or not (refund.status in Refund.OPEN or came_back):
         return "known already"

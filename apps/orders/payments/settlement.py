@@ -1,7 +1,7 @@
-"""The one place where money changes an order. Everything here joins a transaction that holds the order's lock.
+"""The only place where money changes an order. All functions join a transaction that holds the order's lock.
 
-What a provider says may come twice, late, or before what it says first; the decision is made from the order as it is
-under the lock and from when the payment occurred, never from when the word of it arrived (I7, I8).
+A provider's messages may arrive twice, late, or out of order. Decisions depend on the order as read under the lock and
+on when the payment occurred, never on when the message arrived (I7, I8).
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ from apps.reservations import facade as reservations
 
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
-"""What a message came to that changed nothing, because another had been first. The auditor counts the others."""
+"""Outcomes of messages that changed nothing, because another message was first. The auditor counts all others."""
 
 
 def settle(locked: LockedPayment, message: ProviderMessage) -> str:
-    """The payment and its order say what this message means for them; in words, what it changed."""
+    """Apply the message to the payment and its order. Return a description of what it changed."""
     transactions.require_transaction()
     order, payment, _ = locked
     if not payment.reference:
@@ -79,7 +79,7 @@ def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
     if order.status == Order.Status.CANCELED:
         return _refund_order(order, payment, Order.Reason(order.reason))
     try:
-        # A savepoint: whatever a refused confirmation did on its way is undone, and the refund still commits.
+        # A savepoint: if the confirmation is refused, its changes are rolled back and the refund still commits.
         with transaction.atomic():
             view = reservations.confirm(
                 order.reservation_id,
@@ -121,7 +121,7 @@ def _canceled(order: Order, payment: Payment) -> str:
 
 
 def confirm_free_order(order: Order) -> None:
-    """An order that owes nothing stands at once."""
+    """Confirm an order whose total is 0."""
     transactions.require_transaction()
     assert order.total_minor == 0
     view = reservations.confirm(
@@ -131,8 +131,8 @@ def confirm_free_order(order: Order) -> None:
 
 
 def abandon_unsent(order: Order, payment: Payment) -> None:
-    """The payment, of which the provider has not heard, never will be sent; an order that waited for it has failed.
-    Joins the caller's transaction, which holds the order's lock."""
+    """Abandon a payment that was never sent to the provider, and fail its order if that is open. Joins the caller's
+    transaction, which holds the order's lock."""
     transactions.require_transaction()
     _abandon(payment)
     if order.status in Order.OPEN:
@@ -140,24 +140,26 @@ def abandon_unsent(order: Order, payment: Payment) -> None:
 
 
 def schedule_inquiry(payment_id: UUID, delay: timedelta) -> None:
-    """The provider will be asked what became of the payment, and told if nobody waits for it any more. Joins the
-    caller's transaction."""
+    """Schedule an inquiry about the payment, which also cancels it at the provider if its order no longer needs it.
+    Joins the caller's transaction."""
     outbox.publish(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay=delay)
 
 
 def fail_order(order: Order, reason: Order.Reason) -> None:
-    """The order has failed and what it held is free again; once the deadline has passed, by the reservation's sweep."""
+    """Fail the order and release its seats; past the deadline the reservation's sweep releases them."""
     transactions.require_transaction()
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
-    # Else it reads expired and not canceled, as by `order_cancellation.fail_expired_orders`. Had the word of a success
-    # in time come before that of a decline, it would have confirmed; so it still may when it comes after (I8).
+    # Past the deadline the reservation must end as expired, not as canceled, as in
+    # `order_cancellation.fail_expired_orders`: a success that occurred in time would have confirmed the order if its
+    # message had arrived before the decline's, so it must still be able to when it arrives after (I8).
     end_order(order, Order.Status.FAILED, reason)
 
 
 def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
-    """The order has ended so, and the buyer of one that failed is told. A payment nobody sent yet never will be; one
-    that is with the provider is canceled there if it has not happened, and else decided here like any other."""
+    """End the order with this status and reason; the buyer of a failed order is notified. A pending payment that was
+    not sent is abandoned. One that was sent is canceled at the provider if it has not succeeded, and otherwise settled
+    like any other."""
     transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
@@ -169,13 +171,16 @@ def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
 
 
 def has_time_for_attempt(order: Order, now: datetime | None = None) -> bool:
-    """Whether the provider still has its whole time-out before the deadline (rule 27). `now`: the moment, for who has
-    just read it under the order's lock."""
+    """Return whether a call to the provider can take its whole timeout and still end before the payment deadline.
+
+    `now`: the current time, if the caller has just read it under the order's lock.
+    """
     return order.pay_deadline - (now or clock.now()) >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
 
 
 def _drop_pending_payments(payments: Iterable[Payment]) -> None:
-    """Nobody waits any more for what of an order's payments is pending."""
+    """Abandon those of an ended or confirmed order's pending payments that were never sent; schedule an inquiry for the
+    others."""
     for payment in payments:
         if payment.status != Payment.Status.PENDING:
             continue
@@ -196,7 +201,7 @@ def _abandon(payment: Payment) -> None:
 
 
 def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
-    """The order is a sale. `payments`: all that it has."""
+    """Confirm the order: issue its tickets, publish invoice, mail and messages. `payments`: all of the order's."""
     now = clock.now()
     if order.ended_at is not None:
         promo_codes.restore_use(order, now)

@@ -45,9 +45,11 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
         occurred_at=message.occurred_at,
     )
     if latest.kind == closes:
-        discrepancies.close(listed, payment.provider, message.dispute_reference, f"{closes.words}: {latest.failure}.")
+        discrepancies.close(
+            listed, payment.provider, message.dispute_reference, f"{closes.description}: {latest.failure}."
+        )
     else:
         discrepancies.reopen_difference(listed, payment.provider, message.dispute_reference)
     if kind in _MAILED_KINDS:
         outbox.publish(topics.SEND_DISPUTE_NOTICE, str(payment.order_id), {"message": message.pk})
-    return f"{kind.words}: {message.failure}"
+    return f"{kind.description}: {message.failure}"

@@ -24,7 +24,7 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if refunds.find(payment, message) is not None:
         return refunds.settle(payment, message)
     if message.kind != Kind.REFUNDED:
-        return "a refund that we did not ask for: not settled there yet"
+        return "a refund that we did not request: not settled there yet"
     left_minor = payment.captured_minor - payment.refunded_minor
     if payment.currency != message.currency or message.amount_minor > left_minor:
         # After one of ours had failed, staff may have sent it by hand: the same amount of the same payment.
@@ -83,4 +83,4 @@ def _record_unknown_refund(order: Order, payment: Payment, message: ProviderMess
         currency=message.currency,
         occurred_at=message.occurred_at,
     )
-    return "a refund that we did not ask for: listed"
+    return "a refund that we did not request: listed"

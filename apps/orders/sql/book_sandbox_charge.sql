@@ -1,5 +1,5 @@
--- Books a charge of the sandbox, once per key: where it is known nothing comes back. Two at once with one key: the second
--- waits for the first one's commit.
+-- Insert a charge of the sandbox, once per key: returns no row for a known key. A concurrent second insert with the key
+-- waits for the first to commit.
 INSERT INTO orders_sandboxcharge (
     idempotency_key, method, amount_minor, currency, status, occurred_at, then_status, then_at, return_url
 )

@@ -1,5 +1,5 @@
--- The one trial call after a provider's rest is ours, until it must have come back: no row touched means that another
--- has it. The row's own lock lets one of two through; the second re-reads it and finds it taken.
+-- Claim the one trial call after a provider's rest, until that call must have ended. No row updated: another caller has
+-- it. Two concurrent claims conflict on the row's lock: the second re-reads the row and finds it claimed.
 UPDATE orders_providerstanding
 SET tried_until = clock_timestamp() + %(trial_seconds)s * interval '1 second'
 WHERE provider = %(provider)s

@@ -1,5 +1,5 @@
--- One more fault in a row; from the %(faults_max)s-th on the provider rests, each time twice as long. Calls that were
--- under way when the rest began tell nothing new, and faults far apart are not in a row.
+-- Count one more consecutive fault. From the %(faults_max)s-th on the provider rests, each time twice as long. Calls
+-- that were under way when the rest began do not count, and faults far apart are not consecutive.
 INSERT INTO orders_providerstanding AS standing (provider, faults_count, changed_at, rests_until)
 VALUES (
     %(provider)s,

@@ -1,4 +1,4 @@
--- All payments of the order that this one is of, in their order.
+-- All payments of this payment's order, by attempt.
 SELECT id, order_id, attempt, provider, method, faults_count, reference, status, amount_minor, captured_minor, refunded_minor,
        currency, next_action, counts_until, created_at, started_at, asked_at, occurred_at, settled_at
 FROM orders_payment

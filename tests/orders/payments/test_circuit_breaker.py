@@ -234,7 +234,7 @@ def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_aft
         ("orders.reconcile_payment", 0),
         ("orders.reconcile_refund", 0),
     ]
-    assert all("rests for another" in why for *_, why in waits)
+    assert all("is unavailable; retry in" in why for *_, why in waits)
     assert questions == []
     rested()
     deliver_later(3)
@@ -277,7 +277,7 @@ def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_w
         "unsettled_payment": reconciler.NEEDS_MANUAL_REPAIR,
         "unsettled_refund": reconciler.NEEDS_MANUAL_REPAIR,
     }
-    assert all("rests" in one.reason and "is asked again by itself" in one.reason for one in found)
+    assert all("is unavailable" in one.reason and "is asked again by itself" in one.reason for one in found)
     assert questions == []
 
 

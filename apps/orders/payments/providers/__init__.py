@@ -1,4 +1,4 @@
-"""Payment providers by name. Which one takes new payments is configuration; old payments keep theirs."""
+"""Payment providers by name. PAYMENT_PROVIDER chooses the one for new payments; old payments keep theirs."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,19 +13,19 @@ STRIPE = "stripe"
 
 
 def get_provider(name: str) -> Provider:
-    """The provider of this name, if it has what it needs to work. Raises ProviderNotFound."""
+    """Return the configured provider of this name. Raises ProviderNotFound."""
     if not is_set_up(name):
         raise ProviderNotFound
     return _makers[name]()
 
 
 def is_set_up(name: str) -> bool:
-    """Whether there is such a provider, with what it needs to work."""
+    """Return whether there is a provider of this name and it has its credentials."""
     return name in _makers and (name != STRIPE or bool(settings.STRIPE_SECRET_KEY))
 
 
 def chosen_provider() -> Provider:
-    """The provider that takes new payments. Raises ProviderNotFound when the configuration names none of ours."""
+    """Return the provider for new payments. Raises ProviderNotFound if PAYMENT_PROVIDER names none."""
     return get_provider(settings.PAYMENT_PROVIDER)
 
 
@@ -36,7 +36,7 @@ def _sandbox() -> Provider:
 
 @cache
 def _stripe() -> Provider:
-    # Its SDK takes seconds to import and many megabytes: only where somebody pays by it.
+    # Imported only where Stripe is used: its SDK takes seconds to import and many megabytes.
     from apps.orders.payments.providers.stripe import Stripe
 
     return Stripe()

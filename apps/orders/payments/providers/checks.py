@@ -1,4 +1,4 @@
-"""What `manage.py check` says of the provider that takes payments: what is missing, before a buyer finds it."""
+"""System checks for the payment provider: report missing configuration before a buyer runs into it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from apps.orders.payments.providers import NAMES, STRIPE
 
 @register()
 def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
-    """The provider that is chosen can take money, hear of it, and be asked about it."""
+    """Check that the chosen provider can take payments, receive webhooks and be queried."""
     if settings.PAYMENT_PROVIDER not in NAMES:
         return [
             Error(f"PAYMENT_PROVIDER is {settings.PAYMENT_PROVIDER!r}, not one of {', '.join(NAMES)}", id="orders.E001")
@@ -24,19 +24,19 @@ def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> l
     secret, publishable = settings.STRIPE_SECRET_KEY, settings.STRIPE_PUBLISHABLE_KEY
     address = urlsplit(settings.STRIPE_API_BASE)
     wrong = [
-        (not secret.startswith(("sk_", "rk_")), "STRIPE_SECRET_KEY is missing, or no secret key (sk_…, rk_…)"),
-        (not publishable.startswith("pk_"), "STRIPE_PUBLISHABLE_KEY is missing, or no publishable key (pk_…)"),
+        (not secret.startswith(("sk_", "rk_")), "STRIPE_SECRET_KEY is missing or not a secret key (sk_…, rk_…)"),
+        (not publishable.startswith("pk_"), "STRIPE_PUBLISHABLE_KEY is missing or not a publishable key (pk_…)"),
         (
             not settings.STRIPE_WEBHOOK_SECRETS,
-            "STRIPE_WEBHOOK_SECRETS is missing: what Stripe delivers would be refused, and no payment settled in time",
+            "STRIPE_WEBHOOK_SECRETS is missing: Stripe's webhooks would be refused, and no payment settled in time",
         ),
         (
             ("_live_" in secret and "_test_" in publishable) or ("_test_" in secret and "_live_" in publishable),
-            "STRIPE_SECRET_KEY and STRIPE_PUBLISHABLE_KEY are of different modes: one is for tests, one for money",
+            "STRIPE_SECRET_KEY and STRIPE_PUBLISHABLE_KEY belong to different modes: one is a test key, one is live",
         ),
         (
             address.scheme != "https" and address.hostname not in ("localhost", "127.0.0.1", "::1"),
-            "STRIPE_API_BASE is not https: keys would travel in the clear",
+            "STRIPE_API_BASE is not https: keys would be sent unencrypted",
         ),
     ]
     return [Error(text, id=f"orders.E{number:03}") for number, (is_wrong, text) in enumerate(wrong, 2) if is_wrong]
@@ -44,7 +44,7 @@ def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> l
 
 @register(deploy=True)
 def check_provider_of_deployment(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
-    """Real tickets are sold for real money."""
+    """Warn if a deployment would sell tickets with a test-mode key."""
     if settings.PAYMENT_PROVIDER == STRIPE and "_live_" not in settings.STRIPE_SECRET_KEY:
-        return [checks.Warning("STRIPE_SECRET_KEY is of test mode: no money moves", id="orders.W001")]
+        return [checks.Warning("STRIPE_SECRET_KEY is a test-mode key: no money moves", id="orders.W001")]
     return []

@@ -1,6 +1,6 @@
-"""What a payment provider is to us: a few calls, and one form for whatever it says.
+"""The interface of a payment provider: its calls, and one message type for all that it reports.
 
-A provider is always called with no transaction and no lock open: it is the slow outside world.
+Call a provider outside any transaction and without holding a lock: a call may take seconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,20 +12,20 @@ from uuid import UUID
 
 
 class Kind(StrEnum):
-    """What a provider can say of a charge, of a refund of it, and of a dispute about it."""
+    """Types of provider messages: about a charge, its refunds, and disputes about it."""
 
     PENDING = "payment.pending"
     SUCCEEDED = "payment.succeeded"
     DECLINED = "payment.declined"
     CANCELED = "payment.canceled"
-    """It has not happened and never will."""
+    """The charge has not succeeded and never will."""
     REFUND_PENDING = "refund.pending"
     REFUNDED = "refund.succeeded"
     REFUND_FAILED = "refund.failed"
     DISPUTED = "dispute.opened"
-    """Its buyer has asked the bank for the money."""
+    """The buyer disputes the charge at the bank."""
     DISPUTE_WITHDRAWN = "dispute.withdrawn"
-    """The bank has taken the money, until it is decided."""
+    """The bank has withdrawn the money until it decides the dispute."""
     DISPUTE_REINSTATED = "dispute.reinstated"
     DISPUTE_CLOSED = "dispute.closed"
 
@@ -34,8 +34,8 @@ class Kind(StrEnum):
         return self in _DISPUTE_DESCRIPTIONS
 
     @property
-    def words(self) -> str:
-        """Of a dispute: what staff reads."""
+    def description(self) -> str:
+        """Of a dispute message: the text for staff."""
         return _DISPUTE_DESCRIPTIONS[self]
 
     @property
@@ -53,7 +53,7 @@ _DISPUTE_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChargeRequest:
-    """`key` is the provider's idempotency key: asked twice with the same one, it charges once."""
+    """A charge to create. `key` is the provider's idempotency key: two requests with one key create one charge."""
 
     key: UUID
     method: str
@@ -62,32 +62,32 @@ class ChargeRequest:
     description: str
     counts_until: datetime
     return_url: str = ""
-    """Where a buyer who was sent away to confirm comes back to."""
+    """Where the provider redirects a buyer after a confirmation on its page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
-    """One thing that happened at the provider; `occurred_at` is its word for when, and decides (I8)."""
+    """One event at the provider. `occurred_at` is the provider's time of it, which decides (I8)."""
 
     message_id: str
     kind: Kind
     key: str
-    """The idempotency key of the charge it speaks of: our payment's id, if it is ours."""
+    """The idempotency key of the charge: our payment's id, if we created it."""
     reference: str
-    """The provider's own id of that charge, also where it speaks of a refund or a dispute."""
+    """The provider's id of the charge, also for a refund or a dispute."""
     amount_minor: int
-    """Of the refund or the dispute, if it speaks of one."""
+    """The amount of the charge, or of the refund or dispute that the event is about."""
     currency: str
     occurred_at: datetime
     raw: bytes
     next_action: Mapping[str, str] | None = None
-    """What the buyer must do now for a pending charge: {"type": "redirect", "url"}, or {"type": "stripe",
+    """For a pending charge, what the buyer must do: {"type": "redirect", "url"}, or {"type": "stripe",
     "client_secret", "publishable_key"}."""
     refund_key: str = ""
-    """Of a refund: our refund's id, if it is ours. Somebody may give money back by hand, at the provider."""
+    """For a refund: our refund's id, if we requested it. Staff can also create refunds at the provider by hand."""
     refund_reference: str = ""
     failure: str = ""
-    """Why a refund failed, or how a dispute stands, in the provider's words."""
+    """The provider's text: why a refund failed, or the state of a dispute."""
     dispute_reference: str = ""
 
 
@@ -101,17 +101,17 @@ class RefundRequest:
 
 class RefundState(StrEnum):
     PENDING = "pending"
-    """The provider has taken it on and says later, by a webhook or when asked, what came of it."""
+    """The provider has accepted it and reports the result later, by a webhook or on inquiry."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class RefundAnswer:
-    """What became of a refund so far."""
+    """The current state of a refund at the provider."""
 
     reference: str
-    """The provider's own id; empty where it refused to begin."""
+    """The provider's id of the refund; empty if it refused to create one."""
     state: RefundState
     failure: str = ""
 
@@ -123,13 +123,13 @@ class MovementKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """Money that went one way or the other, as the provider's books have it."""
+    """One capture or refund in the provider's books."""
 
     kind: MovementKind
     reference: str
-    """The provider's own id of the charge, or of the refund."""
+    """The provider's id of the charge or of the refund."""
     key: str
-    """Our payment's or refund's id, if it is ours."""
+    """The id of our payment or refund, if we created it."""
     charge_reference: str
     amount_minor: int
     currency: str
@@ -137,7 +137,7 @@ class Movement:
 
 
 class ProviderFault(Exception):
-    """No answer, or none that can be understood. Nothing is known about the charge: ask again."""
+    """No response, or one that cannot be parsed. The state of the charge is unknown: retry."""
 
 
 class Provider(Protocol):
@@ -146,37 +146,38 @@ class Provider(Protocol):
 
     @property
     def methods(self) -> Mapping[str, str]:
-        """Payment methods it takes: name to what a buyer reads, the default first."""
+        """Payment methods: name to label for buyers, the default first."""
         ...
 
     def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
-        """What became of the charge with this key, or None if it never heard of it. `reference`: the provider's own id
-        of it, where we know it. Raises ProviderFault."""
+        """Return the state of the charge with this key, or None if the provider does not know it. `reference`: the
+        provider's id of it, where we know it. Raises ProviderFault."""
         ...
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
-        """The charge exists, once per key; what became of it so far. Raises ProviderFault."""
+        """Create the charge, once per key, and return its current state. Raises ProviderFault."""
         ...
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
-        """A charge that has not happened never will, also one the provider had not heard of: then the answer's kind is
-        CANCELED, and certain. Else what became of the charge: SUCCEEDED, or PENDING where it is under way and cannot be
-        stopped. Once more changes nothing. Raises ProviderFault."""
+        """Cancel the charge if it has not succeeded, even one that the provider does not know yet: CANCELED then means
+        that it never will succeed. Otherwise return its state: SUCCEEDED, or PENDING if it is under way and cannot be
+        stopped. Idempotent. Raises ProviderFault."""
         ...
 
     def refund(self, request: RefundRequest) -> RefundAnswer:
-        """The money is on its way back, once per key, or the provider says why not. Raises ProviderFault."""
+        """Refund the amount, once per key. Return the refund's state, which may be a refusal. Raises ProviderFault."""
         ...
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
-        """What became of the refund with this key, or None if the provider never heard of it. Raises ProviderFault."""
+        """Return the state of the refund with this key, or None if the provider does not know it. Raises
+        ProviderFault."""
         ...
 
     def movements(self, day: date) -> Iterator[Movement]:
-        """All captures and refunds of this day in UTC, read in pieces. Raises ProviderFault, also in the middle."""
+        """Yield all captures and refunds of this UTC day, read page by page. Raises ProviderFault, also midway."""
         ...
 
     def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent | None:
-        """What a delivery says, its signature and age checked on the raw bytes; None for what is of no interest to us.
-        Raises SignatureInvalid, and MalformedBody when the provider signed something that cannot be read."""
+        """Verify a delivery's signature and age on the raw bytes and return its event; None for event types that we
+        ignore. Raises SignatureInvalid, and MalformedBody for signed bytes that cannot be parsed."""
         ...

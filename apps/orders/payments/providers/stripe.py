@@ -1,10 +1,10 @@
-"""Stripe, through its own SDK: a payment is a PaymentIntent that the buyer's browser pays with Stripe's own form.
+"""Stripe, through its SDK: a payment is a PaymentIntent, which the buyer's browser pays in Stripe's own form.
 
-Card data goes from the browser to Stripe and never passes here. Our payment's id is the idempotency key of its intent
-and stands in its metadata; our refund's id likewise.
+Card data goes from the browser directly to Stripe. Our payment's id is the idempotency key of its intent and is stored
+in its metadata; likewise our refund's id.
 
-The SDK retries nothing by itself: every try is one that we count. A time-out leaves nothing known, so the same key is
-asked again. Stripe remembers keys for a day; what is asked for after that is looked for first.
+SDK retries are off: we count every try. After a timeout the state is unknown, so we retry with the same key. Stripe
+keeps idempotency keys for a day; a later retry first looks the object up.
 """
 
 import json
@@ -34,8 +34,8 @@ from apps.orders.payments.providers.protocol import (
 )
 
 NAME = "stripe"
-METHODS = {"card": "Card, or a wallet that holds one"}
-# What answers at once: a bank debit that says after days whether it worked cannot keep a deadline of minutes.
+METHODS = {"card": "Card or digital wallet"}
+# Only methods that are decided at once: a bank debit takes days, and a payment deadline is minutes away.
 METHOD_TYPES: list[Any] = ["card"]
 SIGNATURE_HEADER = "Stripe-Signature"
 SIGNATURE_AGE_SECONDS_MAX = 300
@@ -43,11 +43,11 @@ CONNECT_SECONDS_MAX = 5
 PAGE_SIZE = 100
 TEXT_MAX = 120
 FAILURE_MAX = 200
-# Where Stripe counts in other units than ISO 4217 does, by how much: https://docs.stripe.com/currencies.
+# Currencies whose smallest unit at Stripe differs from ISO 4217, with the factor: https://docs.stripe.com/currencies.
 _MULTIPLIED_BY = {"ISK": 100, "UGX": 100}
 _DIVIDED_BY = {"MGA": 100}
 _MULTIPLES_OF_TEN = {"BHD", "JOD", "KWD", "OMR", "TND"}
-# Nobody's card is at fault, and asking again changes nothing.
+# Errors of the amount, not of the card; a retry cannot succeed.
 _AMOUNT_ERRORS = {"amount_too_small", "amount_too_large"}
 _REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
 _CANCELABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
@@ -80,7 +80,7 @@ Row = dict[str, Any]
 
 
 class AmountRefused(ValueError):
-    """Stripe cannot take this amount exactly, and another will not do."""
+    """Stripe cannot represent or refuses this amount."""
 
 
 class Stripe:
@@ -102,8 +102,8 @@ class Stripe:
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         with _translate_errors():
             try:
-                # The same key: an intent we had not heard the answer about is found by it, and one that was never made
-                # is made and ended at once, so that a request still under way cannot make another.
+                # The same key: it finds an intent whose response we lost. If there is none yet, it creates one, which
+                # is canceled below, so that a request still under way cannot create another.
                 intent = _retrieve_intent(reference) if reference else _create(request)
             except AmountRefused as error:
                 return _amount_refused_event(request, Kind.CANCELED, str(error))
@@ -111,7 +111,7 @@ class Stripe:
                 try:
                     intent = _client().v1.payment_intents.cancel(intent["id"]).to_dict()
                 except sdk.InvalidRequestError:
-                    # Its buyer was faster.
+                    # The buyer paid meanwhile.
                     intent = _retrieve_intent(intent["id"])
             return _intent_event(intent)
 
@@ -171,35 +171,35 @@ class Stripe:
             if kind in _DISPUTE_EVENTS and row.get("payment_intent"):
                 return _dispute_event(row, _DISPUTE_EVENTS[kind], **about)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
-            raise problems.MalformedBody("This is not a message of Stripe's.") from error
+            raise problems.MalformedBody("The body is not a Stripe event.") from error
         return None
 
 
 def to_stripe(amount_minor: int, currency: str) -> int:
-    """The amount as Stripe counts it. Raises AmountRefused when it cannot be said exactly."""
+    """Return the amount in Stripe's units. Raises AmountRefused if it is not a whole number of them."""
     amount, rest = divmod(amount_minor * _MULTIPLIED_BY.get(currency, 1), _DIVIDED_BY.get(currency, 1))
     if rest or (currency in _MULTIPLES_OF_TEN and amount % 10):
-        raise AmountRefused(f"Stripe takes no {amount_minor} of the smallest unit of {currency}")
+        raise AmountRefused(f"Stripe cannot charge {amount_minor} of the smallest unit of {currency}")
     return amount
 
 
 def from_stripe(amount: int, currency: str) -> int:
-    """The amount as we count it, in the smallest unit of ISO 4217."""
+    """Return Stripe's amount in the smallest unit of ISO 4217."""
     amount_minor, rest = divmod(amount * _DIVIDED_BY.get(currency, 1), _MULTIPLIED_BY.get(currency, 1))
     if rest:
-        raise ValueError(f"{amount} {currency} is no whole number of its smallest unit")
+        raise ValueError(f"{amount} {currency} is not a whole number of its smallest unit")
     return amount_minor
 
 
 @cache
 def _client_of(key: str, base: str, timeout_seconds: int) -> sdk.StripeClient:
     sdk.enable_telemetry = False
-    waits = (min(CONNECT_SECONDS_MAX, timeout_seconds), max(timeout_seconds - CONNECT_SECONDS_MAX, 1))
+    timeouts = (min(CONNECT_SECONDS_MAX, timeout_seconds), max(timeout_seconds - CONNECT_SECONDS_MAX, 1))
     return sdk.StripeClient(
         key,
         base_addresses={"api": base},
         max_network_retries=0,
-        http_client=sdk.RequestsClient(timeout=waits),
+        http_client=sdk.RequestsClient(timeout=timeouts),
     )
 
 
@@ -209,14 +209,14 @@ def _client() -> sdk.StripeClient:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Whatever keeps Stripe from answering, or us from understanding it, is a ProviderFault."""
+    """Translate SDK errors and responses that cannot be parsed into ProviderFault."""
     try:
         yield
     except sdk.StripeError as error:
-        # Its words name no secret: the SDK masks keys, and no card data ever came here.
+        # The text contains no secret: the SDK masks keys, and card data never reaches us.
         raise ProviderFault(f"Stripe: {type(error).__name__} {error.code or ''} {error}"[:500]) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ProviderFault(f"Stripe answered what cannot be read: {error!r}"[:500]) from error
+        raise ProviderFault(f"Stripe's response cannot be parsed: {error!r}"[:500]) from error
 
 
 def _create(request: ChargeRequest) -> Row:
@@ -243,7 +243,8 @@ def _retrieve_intent(reference: str) -> Row:
 
 
 def _search_intent(key: UUID) -> Row | None:
-    """Stripe's index may lag by a minute: who finds nothing here and charges meets the intent by its key."""
+    """Search the intent by our payment's id. Stripe's index may lag by a minute; if it misses the intent, the charge
+    that follows finds it by its idempotency key."""
     found = _client().v1.payment_intents.search(
         params={"query": f"metadata['payment']:'{key}'", "limit": 1, "expand": ["data.latest_charge"]}
     )
@@ -251,7 +252,7 @@ def _search_intent(key: UUID) -> Row | None:
 
 
 def _intent_event(intent: Row) -> ProviderEvent:
-    """What an intent's state says: same state, same message id."""
+    """Return the intent's state as an event. The same state gets the same message id."""
     status, charge = intent["status"], intent.get("latest_charge")
     charge = charge if isinstance(charge, dict) else None
     kind = {"succeeded": Kind.SUCCEEDED, "canceled": Kind.CANCELED}.get(status, Kind.PENDING)
@@ -302,7 +303,7 @@ def _refund_event(refund: Row, *, message_id: str, occurred_at: datetime, raw: b
     return ProviderEvent(
         message_id=message_id,
         kind=_REFUND_KINDS[answer.state],
-        # A refund says whose charge it is by its intent; its own metadata carries our refund's id.
+        # The intent identifies the charge; the refund's metadata holds our refund's id.
         key="",
         reference=_id(refund["payment_intent"]),
         amount_minor=_amount(refund["amount"], currency),
@@ -317,24 +318,24 @@ def _refund_event(refund: Row, *, message_id: str, occurred_at: datetime, raw: b
 
 def _dispute_event(dispute: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
     currency = _currency(dispute)
-    said = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
+    details = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
     return ProviderEvent(
         message_id=message_id,
         kind=kind,
-        # A dispute says whose charge it is by its intent; its metadata is the account owner's.
+        # The intent identifies the charge; a dispute's metadata belongs to the account owner.
         key="",
         reference=_id(dispute["payment_intent"]),
         amount_minor=_amount(dispute["amount"], currency),
         currency=currency,
         occurred_at=occurred_at,
         raw=raw,
-        failure=_text(", ".join(said), FAILURE_MAX),
+        failure=_text(", ".join(details), FAILURE_MAX),
         dispute_reference=_id(dispute["id"]),
     )
 
 
 def _amount_refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
-    """Stripe has no intent and will have none for this amount."""
+    """Return the event for an amount that Stripe refused: it has no intent for it."""
     return ProviderEvent(
         message_id=f"{request.key}:{kind}",
         kind=kind,
@@ -383,7 +384,8 @@ def _refund_movement(refund: Row) -> Movement:
 
 
 def _check_signature(raw: bytes, header: str) -> None:
-    """One of our secrets signed these bytes, not long ago. Several: while one is being replaced both are good."""
+    """Check that one of our secrets signed these bytes recently. During a rotation both the old and the new secret are
+    valid."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -395,7 +397,7 @@ def _check_signature(raw: bytes, header: str) -> None:
             sdk.WebhookSignature.verify_header(text, header, secret)
         except sdk.SignatureVerificationError:
             continue
-        # The age of the delivery, never of what it speaks about. Apart from the signature's check, to say so.
+        # The age of the delivery, never of the event. Checked apart from the signature, for an error text of its own.
         at = int(next(part[2:] for part in header.split(",") if part.startswith("t=")))
         if _now() - at > SIGNATURE_AGE_SECONDS_MAX:
             raise SignatureInvalid("This delivery was signed too long ago.")
@@ -409,31 +411,32 @@ def _now() -> int:
 
 def _parse_timestamp(seconds: object) -> datetime:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 946_684_800 <= seconds < 4_102_444_800:
-        raise ValueError("a moment is in Unix seconds of our century")
+        raise ValueError("a timestamp must be Unix seconds between 2000 and 2100")
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def _currency(row: Row) -> str:
     currency = row["currency"]
     if not (isinstance(currency, str) and len(currency) == 3 and currency.isascii() and currency.isalpha()):
-        raise ValueError("currency is three letters")
+        raise ValueError("currency must be three letters")
     return currency.upper()
 
 
 def _amount(amount: object, currency: str) -> int:
     if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**53:
-        raise ValueError("an amount is a positive integer")
+        raise ValueError("an amount must be a positive integer")
     return from_stripe(amount, currency)
 
 
 def _id(text: object) -> str:
     if not (isinstance(text, str) and text.isascii() and text.isprintable() and 0 < len(text) <= TEXT_MAX):
-        raise ValueError("ids are short printable ASCII")
+        raise ValueError("an id must be short printable ASCII")
     return text
 
 
 def _metadata(row: Row, name: str) -> str:
-    """Ours if we wrote it; whoever has the keys of the account may write there too."""
+    """Return the metadata value, empty unless it is short printable ASCII: anyone with the account's keys can write
+    there."""
     value = (row.get("metadata") or {}).get(name, "")
     return (
         value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= TEXT_MAX else ""

@@ -1,8 +1,8 @@
-"""The sandbox: a provider without a bank, that keeps its books in PostgreSQL and behaves as the test card says.
+"""The sandbox: a payment provider without a bank. It keeps its books in PostgreSQL; test cards decide how it behaves.
 
-It plays the outside world. Its rows are written in transactions of its own, so that a crash between its answer and
-our ledger is as possible as with a real provider; its late messages come through the same signed webhook, and whom it
-asks to confirm is sent to a page of its own. It takes payments only where it is the provider that was chosen.
+It simulates an external service. It writes its rows in its own transactions, so that a crash between its response and
+our ledger is as possible as with a real provider. Its late messages arrive through the same signed webhook, and buyers
+confirm on its own page. It takes payments only where it is the configured provider.
 """
 
 from apps.orders.payments.providers.sandbox.books import WEBHOOK_TOPIC, settle, settle_late_charge

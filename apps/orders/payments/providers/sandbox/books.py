@@ -1,7 +1,7 @@
-"""The sandbox's books: what became of a charge, as the bank of the test card would have it.
+"""The sandbox's books: charges and refunds, with the outcome that the test card prescribes.
 
-Every function is a transaction of its own. What comes later is written down with the charge (`then_status`), so that
-whoever asks is told the truth, whether or not the webhook of it was ever sent.
+Every function is a transaction of its own. A later change of a charge is stored with it (`then_status`), so that an
+inquiry returns the true state whether or not its webhook was ever sent.
 """
 
 from datetime import datetime, timedelta
@@ -25,30 +25,30 @@ _move_charge = sql.load("apps.orders", "move_sandbox_charge")
 LATE_BY = timedelta(seconds=1)
 WEBHOOK_TOPIC = "sandbox.webhook"
 NOT_RECEIVED = "unheard"
-"""A call that got lost on its way: the books know of it, the bank does not."""
+"""A request that was lost on its way: the books list it, but to callers the charge does not exist."""
 _TRANSITIONS = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
 
 
 def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
-    """The charge exists, once per key, and the webhooks that its card sends are on their way; whether it is new."""
+    """Create the charge, once per key, and schedule its card's webhooks. Return it and whether it is new."""
     with transactions.write():
         pause = timedelta(seconds=settings.SANDBOX_PAUSE_SECONDS)
-        said = {
+        columns = {
             "idempotency_key": str(request.key),
             "method": request.method,
             "amount_minor": request.amount_minor + card.excess_minor,
             "currency": request.currency,
-            "status": card.answer if card.is_heard else NOT_RECEIVED,
+            "status": card.answer if card.is_received else NOT_RECEIVED,
             "then_status": card.then,
             "return_url": request.return_url,
         }
         with connection.cursor() as cursor:
-            booked = _book.rows(cursor, **said, then_after=pause if card.then else None)
+            booked = _book.rows(cursor, **columns, then_after=pause if card.then else None)
         if booked:
             ((pk, now, then_at),) = booked
-            row = SandboxCharge(pk=pk, occurred_at=now, then_at=then_at, **said)
-            for word in card.words:
-                _send(row, word.status, now + word.true_after * pause, delay=word.sent_after * pause)
+            row = SandboxCharge(pk=pk, occurred_at=now, then_at=then_at, **columns)
+            for webhook in card.webhooks:
+                _send(row, webhook.status, now + webhook.true_after * pause, delay=webhook.sent_after * pause)
             if request.method == LATE:
                 happens_at = max(request.counts_until, now) + LATE_BY
                 _send(row, "succeeded", happens_at, delay=happens_at - now)
@@ -61,7 +61,7 @@ def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
 
 
 def find(key: str) -> SandboxCharge | None:
-    """What became of the charge with this key until now; None for one the bank never heard of."""
+    """Return the charge with this key in its current state; None if it does not exist or its request was lost."""
     row = SandboxCharge.objects.filter(idempotency_key=key).first()
     if row is not None and row.then_at is not None:
         with transactions.write():
@@ -70,10 +70,11 @@ def find(key: str) -> SandboxCharge | None:
 
 
 def cancel(request: ChargeRequest) -> SandboxCharge:
-    """What has not happened never will. Money that is under way arrives all the same: banks have such payments too."""
+    """Cancel a charge that has not succeeded. A late card's pending charge cannot be canceled: real banks have such
+    payments too."""
     with transactions.write():
         now = clock.now()
-        # A charge that comes up after this meets the row, and is canceled too.
+        # A charge request that arrives later finds this row, and so is canceled too.
         SandboxCharge.objects.get_or_create(
             idempotency_key=str(request.key),
             defaults={
@@ -91,8 +92,8 @@ def cancel(request: ChargeRequest) -> SandboxCharge:
 
 
 def decide(charge_id: int, status: str) -> SandboxCharge | None:
-    """A charge that waited for its buyer is succeeded or declined, and the webhook that says so is on its way; one that
-    no longer waits is left as it is. None: there is no such charge."""
+    """Set a pending charge to this status and schedule its webhook; a decided charge stays unchanged. Return the
+    charge, or None if there is none."""
     with transactions.write():
         key = SandboxCharge.objects.filter(pk=charge_id).values_list("idempotency_key", flat=True).first()
         if key is None:
@@ -106,8 +107,8 @@ def decide(charge_id: int, status: str) -> SandboxCharge | None:
 
 
 def settle(key: str, status: str, occurred_at: datetime) -> bytes:
-    """The charge is what this webhook says, unless it is past that already; the webhook, unsigned. Of a canceled charge
-    nothing else is said any more."""
+    """Move the charge to the webhook's status if its current status allows it. Return the unsigned webhook; for a
+    canceled charge always the cancellation."""
     with transactions.write():
         row = _apply_due_change(_lock(key), clock.now())
         if status in _TRANSITIONS.get(row.status, ()):
@@ -120,16 +121,16 @@ def settle(key: str, status: str, occurred_at: datetime) -> bytes:
 
 
 def refund(request: RefundRequest) -> SandboxRefund | None:
-    """So much of the captured charge has gone back, once per key; None where that is more than is left of it. Raises
-    ProviderFault where there is no such charge."""
+    """Refund this much of the captured charge, once per key; None if that is more than is left of it. Raises
+    ProviderFault if there is no such charge."""
     with transactions.write():
         charge = _lock_captured(request.charge_reference)
         known = SandboxRefund.objects.filter(idempotency_key=str(request.key)).first()
         if known is not None:
             return known
-        # Under the charge's lock: two refunds at once never take more of it together than there is.
-        gone = charge.refunds.exclude(status=RefundState.FAILED).aggregate(minor=Sum("amount_minor"))["minor"] or 0
-        if gone + request.amount_minor > charge.amount_minor:
+        # Under the charge's lock: two concurrent refunds together never exceed the charge.
+        refunded = charge.refunds.exclude(status=RefundState.FAILED).aggregate(minor=Sum("amount_minor"))["minor"] or 0
+        if refunded + request.amount_minor > charge.amount_minor:
             return None
         return SandboxRefund.objects.create(
             idempotency_key=str(request.key),
@@ -149,7 +150,7 @@ def _lock_captured(reference: str) -> SandboxCharge:
 
 
 def settle_late_charge(key: str, occurred_at: datetime) -> bytes:
-    """The late charge has succeeded in the sandbox's books; the message that says so, unsigned."""
+    """Mark the late charge as succeeded in the sandbox's books. Return its unsigned webhook."""
     return settle(key, "succeeded", occurred_at)
 
 
@@ -162,7 +163,7 @@ def _lock(key: str) -> SandboxCharge:
 
 
 def _apply_due_change(row: SandboxCharge, now: datetime) -> SandboxCharge:
-    """The locked charge, with what has come to pass meanwhile."""
+    """Apply the locked charge's scheduled change if it is due. Return the charge."""
     if row.then_at is None or row.then_at > now:
         return row
     status, occurred_at = row.then_status, row.then_at

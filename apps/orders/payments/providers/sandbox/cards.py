@@ -1,4 +1,4 @@
-"""The sandbox's test cards: what each of them does to a charge, as data. The two that everybody needs come first."""
+"""The sandbox's test cards: what each does to a charge, as data. The two most used come first."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,8 @@ WRONG_AMOUNT = "sandbox_wrong_amount"
 
 @dataclass(frozen=True, slots=True)
 class ScheduledWebhook:
-    """A webhook: what it says of the charge, in which of the sandbox's pauses it was true and in which it is sent."""
+    """A webhook that a card sends: the charge's status, after how many sandbox pauses it occurred, and after how many
+    it is sent."""
 
     status: str
     true_after: int
@@ -21,42 +22,48 @@ class ScheduledWebhook:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`answer` is what the call itself is told; the books say `then` one pause later, whoever asks."""
+    """A test card. `answer` is the status that the charge request returns; `then` is the charge's status one pause
+    later, also for inquiries."""
 
     label: str
     answer: str = "succeeded"
     then: str = ""
-    words: tuple[ScheduledWebhook, ...] = ()
+    webhooks: tuple[ScheduledWebhook, ...] = ()
     times_out: bool = False
-    """The first call gets no answer."""
-    is_heard: bool = True
-    """Also a call that gets no answer did what it asked for."""
+    """The first request gets no response."""
+    is_received: bool = True
+    """Whether a request without a response created the charge all the same."""
     excess_minor: int = 0
 
 
 _SUCCEEDED = ScheduledWebhook("succeeded", 1, 1)
 CARDS = {
-    APPROVES: Card("Test card that pays"),
-    DECLINES: Card("Test card that is declined", answer="declined"),
-    CHALLENGES: Card("Your bank asks you to confirm", answer="pending"),
-    TIMES_OUT_CHARGED: Card("Charged, but the answer is lost", times_out=True),
-    TIMES_OUT: Card("No answer, and nothing charged", times_out=True, is_heard=False),
-    DELAYED: Card("Paid a few seconds later", answer="pending", then="succeeded", words=(_SUCCEEDED,)),
-    DUPLICATED: Card("Paid, and told twice", answer="pending", then="succeeded", words=(_SUCCEEDED, _SUCCEEDED)),
-    REORDERED: Card(
-        "Paid, and told in the wrong order",
+    APPROVES: Card("Test card: approved"),
+    DECLINES: Card("Test card: declined", answer="declined"),
+    CHALLENGES: Card("Test card: bank confirmation required", answer="pending"),
+    TIMES_OUT_CHARGED: Card("Test card: charged, but the response is lost", times_out=True),
+    TIMES_OUT: Card("Test card: request lost, not charged", times_out=True, is_received=False),
+    DELAYED: Card("Test card: paid a few seconds later", answer="pending", then="succeeded", webhooks=(_SUCCEEDED,)),
+    DUPLICATED: Card(
+        "Test card: paid, webhook sent twice",
         answer="pending",
         then="succeeded",
-        words=(_SUCCEEDED, ScheduledWebhook("pending", 0, 2)),
+        webhooks=(_SUCCEEDED, _SUCCEEDED),
+    ),
+    REORDERED: Card(
+        "Test card: paid, webhooks out of order",
+        answer="pending",
+        then="succeeded",
+        webhooks=(_SUCCEEDED, ScheduledWebhook("pending", 0, 2)),
     ),
     DECLINED_FIRST: Card(
-        "Declined, and then paid after all",
+        "Test card: declined, then paid",
         answer="pending",
         then="declined",
-        words=(ScheduledWebhook("declined", 1, 1), ScheduledWebhook("succeeded", 2, 3)),
+        webhooks=(ScheduledWebhook("declined", 1, 1), ScheduledWebhook("succeeded", 2, 3)),
     ),
-    LOST: Card("Paid, and never told", answer="pending", then="succeeded"),
-    WRONG_AMOUNT: Card("A cent too much is paid", excess_minor=1),
-    LATE: Card("Paid after the time to pay is over", answer="pending"),
+    LOST: Card("Test card: paid, webhook lost", answer="pending", then="succeeded"),
+    WRONG_AMOUNT: Card("Test card: one cent too much is paid", excess_minor=1),
+    LATE: Card("Test card: paid after the payment deadline", answer="pending"),
 }
 METHODS = {method: card.label for method, card in CARDS.items()}

@@ -1,4 +1,4 @@
-"""What the sandbox says, as bytes: signed, and read again with the suspicion that bytes from outside deserve."""
+"""The sandbox's webhooks as bytes: build, sign, verify and parse them. The parser trusts nothing in the bytes."""
 
 import hashlib
 import hmac
@@ -25,12 +25,12 @@ _page_signer = Signer(salt="sandbox-pay", sep=".")
 
 
 def charge_event(charge: SandboxCharge) -> ProviderEvent:
-    """What the books say of a charge, as the message they would send: same state, same bytes, same message id."""
+    """Return the charge's current state as an event. The same state gives the same bytes and message id."""
     return parse_message(charge_message(charge, charge.status, charge.occurred_at))
 
 
 def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) -> bytes:
-    """The message that says this of a charge, unsigned."""
+    """Return the unsigned webhook for this status of the charge."""
     body: dict[str, Any] = {
         "id": f"se_{charge.pk}_{status}",
         "type": f"payment.{status}",
@@ -43,17 +43,17 @@ def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) ->
 
 
 def payment_page_path(charge: SandboxCharge) -> str:
-    """The address of the sandbox's own page for this charge; whoever has it may answer."""
+    """Return the path of the sandbox's confirmation page for this charge. The signed path authorizes the answer."""
     return reverse("orders:sandbox_pay", args=[_page_signer.sign(str(charge.pk))])
 
 
 def parse_page_token(token: str) -> int:
-    """The charge that a page's address is for. Raises BadSignature."""
+    """Return the id of the charge in a confirmation page's token. Raises BadSignature."""
     return int(_page_signer.unsign(token))
 
 
 def refund_event(refund: SandboxRefund) -> ProviderEvent:
-    """What the books say of a refund, as the message they would send."""
+    """Return the refund's current state as an event."""
     raw = json.dumps(
         {
             "id": f"se_r{refund.pk}_{refund.status}",
@@ -81,7 +81,7 @@ def _charge_body(charge: SandboxCharge) -> dict[str, Any]:
 
 
 def sign(raw: bytes, at_seconds: int | None = None) -> str:
-    """The signature header for these bytes, as if sent at that Unix time (now unless given)."""
+    """Return the signature header for these bytes, sent at this Unix time (default: now)."""
     at = int(clock.process_now().timestamp()) if at_seconds is None else at_seconds
     return f"t={at},v1={_digest(raw, str(at))}"
 
@@ -98,13 +98,13 @@ def check_signature(raw: bytes, header: str) -> None:
         raise SignatureInvalid
     if not hmac.compare_digest(_digest(raw, at), given):
         raise SignatureInvalid
-    # The age of the delivery, never of what it speaks about: a late message is news, an old delivery is a replay.
+    # The age of the delivery, never of the event: a late event is still news, an old delivery is a replay.
     if abs(clock.process_now().timestamp() - int(at)) > SIGNATURE_AGE_SECONDS_MAX:
         raise SignatureInvalid("This delivery was signed too long ago.")
 
 
 def parse_message(raw: bytes) -> ProviderEvent:
-    """The message. Raises ValueError and its like for bytes that are none."""
+    """Parse a webhook's bytes. Raises ValueError, TypeError or KeyError for malformed ones."""
     body = json.loads(raw)
     kind, charge = Kind(body["type"]), body["charge"]
     refund: dict[str, Any] = body["refund"] if kind.is_refund else {}
@@ -113,20 +113,21 @@ def parse_message(raw: bytes) -> ProviderEvent:
         _check_id(row["id"])
         _check_id(row["idempotency_key"])
     if not (isinstance(charge["currency"], str) and re.fullmatch(r"[A-Z]{3}", charge["currency"])):
-        raise ValueError("currency is three capital letters")
+        raise ValueError("currency must be three capital letters")
     amount_minor = (refund or charge)["amount_minor"]
     if not isinstance(amount_minor, int) or isinstance(amount_minor, bool) or not 0 < amount_minor < 2**63:
-        raise ValueError("amount_minor is a positive integer")
+        raise ValueError("amount_minor must be a positive integer")
     failure = refund.get("failure", "")
     if not (isinstance(failure, str) and failure.isascii() and len(failure) <= 200 and "\x00" not in failure):
-        raise ValueError("failure is a short text")
+        raise ValueError("failure must be a short ASCII string")
     occurred_at = datetime.fromisoformat(body["occurred_at"])
     if occurred_at.tzinfo is None:
-        raise ValueError("occurred_at names its zone")
-    # In UTC from here on: PostgreSQL keeps moments that Python cannot read back at the ends of its calendar.
+        raise ValueError("occurred_at must have a time zone")
+    # Converted to UTC and limited to this century: PostgreSQL stores timestamps near the ends of Python's calendar
+    # that Python cannot read back.
     occurred_at = occurred_at.astimezone(UTC)
     if occurred_at.year not in OCCURRED_YEARS:
-        raise ValueError("occurred_at is of our time")
+        raise ValueError("occurred_at must be between 2000 and 2099")
     return ProviderEvent(
         message_id=body["id"],
         kind=kind,
@@ -148,12 +149,12 @@ def _next_action(action: Any) -> dict[str, str] | None:
         return None
     kind, url = action["type"], action["url"]
     if kind != "redirect" or not (isinstance(url, str) and url.startswith(("http://", "https://"))):
-        raise ValueError("next_action is a redirect")
+        raise ValueError("next_action must be a redirect")
     if not (url.isascii() and url.isprintable() and len(url) <= URL_LENGTH_MAX):
-        raise ValueError("url is short printable ASCII")
+        raise ValueError("url must be short printable ASCII")
     return {"type": kind, "url": url}
 
 
 def _check_id(text: object) -> None:
     if not (isinstance(text, str) and text.isascii() and text.isprintable() and 0 < len(text) <= 120):
-        raise ValueError("ids are short printable ASCII")
+        raise ValueError("an id must be short printable ASCII")

@@ -1,4 +1,4 @@
-"""The sandbox's own page: a bank that asks its customer to confirm. It is there only where the sandbox was chosen.
+"""The sandbox's confirmation page, which plays the buyer's bank. It exists only where the sandbox is configured.
 
 POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
@@ -24,7 +24,7 @@ _DECISIONS = {"approve": "succeeded", "decline": "declined"}
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def pay(request: HttpRequest, token: str) -> HttpResponse:
-    """The buyer approves or declines, or walks away; an answer leads back to the order."""
+    """Show the charge; on POST record the buyer's decision and redirect back to the order."""
     if settings.PAYMENT_PROVIDER != NAME:
         raise problems.NotFound
     try:

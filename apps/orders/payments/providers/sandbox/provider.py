@@ -1,4 +1,4 @@
-"""The sandbox's calls: what `protocol.Provider` asks for, answered from its own books."""
+"""The sandbox as a `protocol.Provider`, backed by its books."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -37,12 +37,12 @@ class Sandbox:
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
         if settings.PAYMENT_PROVIDER != NAME:
-            raise ProviderFault("the sandbox takes no payments where it is not the chosen provider")
+            raise ProviderFault("the sandbox takes payments only as the configured provider")
         card = CARDS[request.method]
         charge, is_new = books.charge(request, card)
         if is_new and card.times_out:
             time.sleep(settings.SANDBOX_PAUSE_SECONDS)
-            raise ProviderFault("the sandbox did not answer in time")
+            raise ProviderFault("the sandbox did not respond in time")
         return messages.charge_event(charge)
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
@@ -90,7 +90,7 @@ class Sandbox:
         try:
             return messages.parse_message(raw)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise problems.MalformedBody("This is not a message of the sandbox.") from error
+            raise problems.MalformedBody("The body is not a sandbox webhook.") from error
 
 
 def _refund_answer(refund: SandboxRefund) -> RefundAnswer:
