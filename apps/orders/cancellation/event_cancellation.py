@@ -1,8 +1,8 @@
-"""The mass cancellation of an event: every order given back, every hold ended, every buyer told; in small steps.
+"""Mass cancellation of an event: refund every order, end every hold, notify every buyer, in small steps.
 
-Each order is a transaction of its own, which finds what an earlier run did and does nothing twice. So whoever works on
-it may be killed anywhere, and any number may work beside one another and beside a live sale. The outbox carries it from
-one piece to the next, so it goes on by itself after a crash.
+Each order is a transaction of its own, which sees the work of earlier runs and repeats nothing. So a worker may be
+killed at any line, and any number of workers may run at once, beside a live sale. Outbox messages lead from one batch
+to the next, so that the cancellation continues after a crash.
 """
 
 import logging
@@ -27,12 +27,12 @@ from apps.reservations import facade as reservations
 
 logger = logging.getLogger(__name__)
 
-PIECE_MAX = 100
-"""Orders between two counts."""
+BATCH_MAX = 100
+"""Orders between two updates of the counts."""
 STEP_SECONDS_MAX = 20.0
-"""Of one delivery; its claim lasts longer."""
+"""Duration of one delivery; its claim lasts longer."""
 STALE_CACHE_SECONDS = 10
-"""Caches know of a cancellation after a few seconds at the latest; until then somebody may still hold or check out."""
+"""Caches learn of a cancellation within a few seconds; until then holds and checkouts may still succeed."""
 RECHECK_INTERVAL = timedelta(seconds=2)
 REASON = Order.Reason.EVENT_CANCELED
 
@@ -42,15 +42,15 @@ _orders_keeping_fees = sql.load("apps.orders", "orders_keeping_fees")
 
 
 def begin(event_id: int, words: str, who: str) -> EventCancellation:
-    """The event is canceled: nobody holds or checks out any more. Its orders are about to be given back, by the outbox.
-    Begun once: asked again, nothing changes. Raises Invalid, EventNotFound."""
+    """Cancel the event, which ends holds and checkouts, and schedule the refund of its orders. Idempotent. `words` is
+    the organizer's text for the buyers. Raises Invalid, EventNotFound."""
     words = words.strip()
     if not words:
-        raise problems.Invalid({"reason": "say what the buyers are to be told"})
+        raise problems.Invalid({"reason": "enter a message to the buyers"})
     with transactions.write():
         events.cancel_event(event_id)
         now = clock.now()
-        # Whoever began it before us has committed: we waited for the event's lock.
+        # An earlier call has committed: we waited for the event's lock.
         cancellation, is_new = EventCancellation.objects.get_or_create(
             event_id=event_id, defaults={"words": words, "started_by": who, "started_at": now, "counted_at": now}
         )
@@ -62,7 +62,7 @@ def begin(event_id: int, words: str, who: str) -> EventCancellation:
 
 
 def resume(event_id: int) -> EventCancellation:
-    """The event's cancellation goes on, and with what failed again. Raises CancellationNotFound."""
+    """Continue the event's cancellation and retry the orders that failed. Raises CancellationNotFound."""
     with transactions.write():
         if not EventCancellation.objects.filter(event_id=event_id).update(finished_at=None):
             raise CancellationNotFound
@@ -73,8 +73,7 @@ def resume(event_id: int) -> EventCancellation:
 
 
 def continue_cancellation(message: outbox.Message) -> None:
-    """The outbox's handler: some of what is left is done, and another message carries on. Run twice, it only works
-    twice at what is left."""
+    """Outbox handler: process some of the remaining orders and publish a message for the rest. Safe to run twice."""
     event_id: int = message.body["event"]
     more, pause = step(event_id)
     if more:
@@ -91,13 +90,14 @@ def step(
     seconds_max: float = STEP_SECONDS_MAX,
     on_count: Callable[[EventCancellation], None] = lambda _: None,
 ) -> tuple[bool, timedelta]:
-    """Orders are given back for about so long, piece by piece; whether there is more to do, and after what pause."""
+    """Cancel and refund orders batch by batch for about this long. Return whether more is to do, and after which
+    pause."""
     until = time.monotonic() + seconds_max
     while True:
         cancellation = EventCancellation.objects.get(event_id=event_id)
         if cancellation.finished_at is not None:
             return False, timedelta()
-        ended = reservations.cancel_pending(event_id, PIECE_MAX, who=cancellation.started_by, why=REASON.label)
+        ended = reservations.cancel_pending(event_id, BATCH_MAX, who=cancellation.started_by, why=REASON.label)
         found = _find(event_id)
         for order_id in found:
             _cancel_or_record_failure(cancellation, order_id)
@@ -114,9 +114,9 @@ def step(
 
 def _find(event_id: int) -> list[UUID]:
     with connection.cursor() as cursor:
-        rows = _orders_to_cancel.rows(cursor, event_id=event_id, limit=PIECE_MAX)
-        # Fees kept of earlier returns come last: who still holds a ticket hears first.
-        rows = rows or _orders_keeping_fees.rows(cursor, event_id=event_id, limit=PIECE_MAX)
+        rows = _orders_to_cancel.rows(cursor, event_id=event_id, limit=BATCH_MAX)
+        # Orders that only keep fees of earlier returns come last: buyers who still have tickets are notified first.
+        rows = rows or _orders_keeping_fees.rows(cursor, event_id=event_id, limit=BATCH_MAX)
     return [row[0] for row in rows]
 
 
@@ -125,19 +125,19 @@ def _cancel_or_record_failure(cancellation: EventCancellation, order_id: UUID) -
         cancel_event_order(order_id, cancellation.started_by)
     except Exception as error:
         if isinstance(error, OperationalError | InterfaceError) and not transactions.is_transient(error):
-            # The ledger is away, which is no fault of this order's: all of it goes on with the next delivery.
+            # PostgreSQL is unavailable, which is not this order's fault: the next delivery continues.
             raise
-        # One order must not keep all others from being given back; what failed is on record, and tried when resumed.
-        logger.exception("order %s could not be given back", order_id)
-        said = {"cancellation": cancellation, "error": f"{type(error).__name__}: {error}"[:500], "at": clock.now()}
-        CancellationFailure.objects.update_or_create(order_id=order_id, defaults=said)
+        # One order must not block all others. The failure is recorded, and retried by `resume`.
+        logger.exception("order %s could not be canceled or refunded", order_id)
+        failure = {"cancellation": cancellation, "error": f"{type(error).__name__}: {error}"[:500], "at": clock.now()}
+        CancellationFailure.objects.update_or_create(order_id=order_id, defaults=failure)
 
 
 def cancel_event_order(order_id: UUID, who: str) -> bool:
-    """The order is given back because its event is canceled, and its buyer told; whether anything was left of it.
+    """Cancel or refund the order because its event is canceled, and notify its buyer. Return whether anything changed.
 
-    Nothing is kept for an event that the organizer cancels: fees kept of what was returned before go back as well,
-    whether some of the order's tickets were still valid or none.
+    The organizer keeps nothing of a canceled event: fees kept from earlier returns are refunded too, whether or not any
+    of the order's tickets are still valid.
     """
     with transactions.write():
         order = lock_order(order_id)
@@ -160,7 +160,7 @@ def _publish_notice(order: Order, fees_back_minor: int = 0) -> None:
 
 
 def count(event_id: int, reservations_more: int = 0) -> EventCancellation:
-    """The cancellation says how far it has come, counted anew from the orders."""
+    """Update the cancellation's counts from its orders. Return it."""
     with transactions.write(), connection.cursor() as cursor:
         _count_cancellation.count(cursor, event_id=event_id, reservations_more=reservations_more)
     return EventCancellation.objects.get(event_id=event_id)

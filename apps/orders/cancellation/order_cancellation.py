@@ -1,4 +1,4 @@
-"""Giving an order up: by its buyer while it is unpaid, by staff at any time, and by the clock."""
+"""Order cancellation: by the buyer before payment, by staff at any time, or by timeout."""
 
 import json
 from collections.abc import Mapping
@@ -27,26 +27,29 @@ _lapsed_orders = sql.load("apps.orders", "lapsed_orders")
 
 
 def cancel_order(order_id: UUID) -> OrderView:
-    """The buyer's unpaid order is canceled and what it held is free; asked again, it is so already.
+    """Cancel the buyer's unpaid order and release its seats. Idempotent.
 
-    A charge that is with the provider is not stopped: if it succeeds after all, the money goes back (I8 does not
-    revive what its buyer gave up). Raises OrderNotFound, and OrderNotCancelable once it is paid: whether a buyer may
-    return tickets is the organizer's policy, and the organizer's doing.
+    If a charge at the provider succeeds all the same, the money is refunded: I8 does not revive an order that its buyer
+    canceled. Raises OrderNotFound, and OrderNotCancelable for a paid order: returns of paid tickets follow the
+    organizer's policy.
     """
     with transactions.write():
         return _cancel(lock_order(order_id))
 
 
 def cancel_order_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
-    """The same, and the answer as it will be repeated for this key of the order's buyer. Raises Invalid,
-    IdempotencyMismatch and IdempotencyInProgress too."""
+    """Cancel the order as `cancel_order` does. Return the response, stored for this key of the order's buyer. Also
+    raises Invalid, IdempotencyMismatch and IdempotencyInProgress."""
     if payload:
         raise problems.Invalid({str(field)[:80]: "unknown field" for field in payload})
-    asked = idempotency.fingerprint({"order": str(order_id)})
+    fingerprint = idempotency.fingerprint({"order": str(order_id)})
     with transactions.write():
         order = lock_order(order_id)
         return idempotency.run_once(
-            f"cancel:{order.buyer}", idempotency_key, asked, lambda: Answer(200, json.dumps(_cancel(order).contract()))
+            f"cancel:{order.buyer}",
+            idempotency_key,
+            fingerprint,
+            lambda: Answer(200, json.dumps(_cancel(order).contract())),
         )
 
 
@@ -60,20 +63,20 @@ def _cancel(order: Order) -> OrderView:
 
 
 def refund_order(order_id: UUID, who: str) -> bool:
-    """The whole order is given back: tickets void, places free, money on its way. Staff's verb; unpaid orders are
-    canceled, ended ones stay as they are. Returns whether that changed anything. Raises OrderNotFound."""
+    """Refund the whole order: void its tickets, release its seats, request the refunds. For staff. An unpaid order is
+    canceled, an ended one stays as it is. Return whether anything changed. Raises OrderNotFound."""
     with transactions.write():
         order = lock_order(order_id)
         if order.status not in (*Order.OPEN, *Order.STANDING):
             return False
-        reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} given back")
+        reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} refunded")
         cancel_or_refund(order, who)
         return True
 
 
 def cancel_or_refund(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCELED_BY_STAFF) -> None:
-    """The locked order is over, if it was not: an unpaid one is canceled, a paid one's tickets are void and its money
-    is on its way back. Joins the caller's transaction, which cancels the reservation."""
+    """End the locked order: cancel an unpaid one; void a paid one's tickets and request its refunds. An ended order
+    stays as it is. Joins the caller's transaction, which cancels the reservation."""
     transactions.require_transaction()
     if order.status in Order.OPEN:
         settlement.end_order(order, Order.Status.CANCELED, reason)
@@ -85,13 +88,13 @@ def cancel_or_refund(order: Order, who: str, reason: Order.Reason = Order.Reason
         for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
             refunds.request(payment, reason.label, who)
         settlement.end_order(order, Order.Status.REFUNDED, reason)
-        if reason != Order.Reason.EVENT_CANCELED:  # Of that its buyer hears by a mail of its own.
+        if reason != Order.Reason.EVENT_CANCELED:  # A canceled event has a mail of its own.
             outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
 def refund_kept_fees(order: Order, who: str, reason: Order.Reason) -> int:
-    """What the locked order, given back whole before, still keeps is on its way back too, and its reason to have ended
-    is this one; how much that was, 0 where it keeps nothing. Joins the caller's transaction."""
+    """Refund the fees that the locked, fully refunded order still keeps, and set its reason to this one. Return the
+    amount, 0 if it keeps nothing. Joins the caller's transaction."""
     transactions.require_transaction()
     assert order.status == Order.Status.REFUNDED
     kept_minor = return_quotes.owed_minor(order)
@@ -105,10 +108,11 @@ def refund_kept_fees(order: Order, who: str, reason: Order.Reason) -> int:
 
 
 def fail_expired_orders(limit: int = EXPIRED_ORDERS_MAX) -> int:
-    """Up to `limit` open orders whose reservation has run out have failed; how many. Nothing stays "paying" for ever.
+    """Fail up to `limit` open orders that are past their payment deadline, so that none stays open forever. Return how
+    many failed.
 
-    The reservation itself is left to its sweep, so that it reads expired and not canceled: a payment that occurred in
-    time may still revive it (I8).
+    Their reservations are left to the sweep, so that they end as expired and not as canceled: a payment that occurred
+    in time may still revive them (I8).
     """
     with connection.cursor() as cursor:
         rows = _lapsed_orders.rows(cursor, limit=limit)

@@ -1,5 +1,5 @@
-"""What an order does when its reservation is compensated for an oversell: its money goes back, or its tickets name the
-other seats. Everything here joins the compensation's transaction, which has the order locked before the reservation."""
+"""Oversell compensation of orders: refund the order, or reissue its tickets for other seats. All functions join the
+compensation's transaction, which locks the order before the reservation."""
 
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from apps.reservations import facade as reservations
 
 
 class OrderSales:
-    """The sale, as `reservations.provide_compensation_hooks` wants it."""
+    """The hooks for `reservations.provide_compensation_hooks`."""
 
     def lock(self, reservation_id: UUID) -> Order | None:
         return lock_order_of_reservation(reservation_id)
@@ -29,8 +29,8 @@ class OrderSales:
         order_cancellation.cancel_or_refund(order, who)
 
     def reissue(self, order: Any, reservation_id: UUID) -> None:
-        """A paid order's tickets are void and new ones name the seats it has now; its buyer gets them by mail, also if
-        there was a mail before."""
+        """Void a paid order's tickets and issue new ones for its present seats. The buyer gets them by mail, even if
+        tickets were sent before."""
         transactions.require_transaction()
         if order.status not in Order.STANDING:
             return

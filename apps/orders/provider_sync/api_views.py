@@ -1,4 +1,4 @@
-"""Webhooks of payment providers."""
+"""API view for webhooks of payment providers."""
 
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -14,7 +14,7 @@ class PaymentWebhook(APIView):
     @extend_schema(
         operation_id="receive_payment_message",
         tags=["orders"],
-        summary="For payment providers: 200 means stored, nothing more",
+        summary="Receive a payment provider's webhook. 200 means that it is stored, not yet processed",
         request=None,
         responses={
             200: StoredSerializer,
@@ -23,6 +23,6 @@ class PaymentWebhook(APIView):
         },
     )
     def post(self, request: Request, provider: str) -> Response:
-        # The raw bytes: a signature speaks of them, not of what a parser makes of them.
+        # Pass the raw bytes: the signature covers them, not the parsed body.
         inbox.receive(provider, request._request.body, request._request.headers)
         return Response({"stored": True}, headers=NO_STORE_HEADERS)

@@ -1,8 +1,8 @@
-"""Charging: what the outbox's charge message does, and the asking that goes on until the provider has decided.
+"""Handles the outbox's charge message, then polls the provider until the payment is decided.
 
-An order has three tries. A call that brings no answer is one, and the same charge, with the same key, is asked for
-again by itself; a decline is one, and the next try is the buyer's, a charge of its own. A charge is never begun anew
-while an older one of the order may still happen. The provider is called with no transaction and no lock open.
+An order has three tries. A call without a response uses one; the same charge, with the same key, is then retried
+automatically. A decline uses one; the next try is a new charge that the buyer starts. No charge starts while an earlier
+one of the order can still succeed. The provider is called outside any transaction and without holding a lock.
 """
 
 import logging
@@ -27,50 +27,51 @@ from apps.orders.provider_sync.inbox import record_provider_answer
 logger = logging.getLogger(__name__)
 
 INQUIRY_SECONDS_MIN = 3.0
-"""How long until the provider is asked again, at first; then half of how long it has had the charge."""
+"""The first pause before the next inquiry; later pauses are half of the charge's age at the provider."""
 INQUIRY_SECONDS_MAX = 30.0
-"""From this age on a charge is the reconciler's to ask about (status_inquiries.py)."""
+"""From this age on the reconciler inquires about a charge (status_inquiries.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ProviderCall:
-    """What is to be asked of the provider now."""
+    """The next call to the provider for a payment, as decided under the order's lock."""
 
     request: ChargeRequest
     reference: str
     provider: str
     faults: int
-    """How many the provider had in a row."""
+    """The provider's consecutive faults before this call."""
     may_be_known: bool
     may_charge: bool
     is_unwanted: bool
-    """Nobody waits for this charge any more: what has not happened of it must not."""
+    """The order no longer needs this charge: cancel it unless it has succeeded."""
     earlier: tuple[tuple[ChargeRequest, str], ...]
-    """The order's declined charges, with their references: none of them may happen once another is begun."""
+    """The order's declined charges, with their references: they must be canceled before another charge starts."""
     pause_seconds: float
-    """If it is still pending then: until it is asked about again. 0: no more."""
+    """The pause before the next inquiry if the charge is still pending after the call; 0: none from here."""
 
 
 def handle_charge(message: Message) -> None:
-    """The payment is charged once and its order says what came of it, however often this message is delivered.
+    """Charge the payment once and settle the result, however often this message is delivered.
 
-    A worker may die anywhere here. Before the provider was called: the next delivery calls it. After: the next
-    delivery finds `started_at`, asks the provider by our key first, and settles what it answers.
+    A worker may die at any line. If it dies before the provider was called, the next delivery calls it. If after, the
+    next delivery finds `started_at` set, looks the charge up by our key first, and settles the response.
     """
     payment_id = UUID(message.body["payment"])
     step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
-        # Still pending. In a message of its own: this one's key is the order's, and must not hold up its next try.
+        # Still pending. The inquiry is a message with another key: this message's key is the order's, and must not
+        # delay the order's next try.
         with transactions.write():
             settlement.schedule_inquiry(payment_id, timedelta(seconds=step.pause_seconds))
 
 
 def handle_inquiry(message: Message) -> None:
-    """A payment that the provider has is settled as the provider says, without a webhook too; one that nobody waits
-    for any more is canceled there. Put back until that is done, or until it is the reconciler's."""
+    """Settle a pending payment by the provider's current state, also without a webhook; cancel it there if its order no
+    longer needs it. The message is retried until the payment is decided or old enough for the reconciler."""
     payment_id = UUID(message.body["payment"])
     if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
-        # Decided, for good: most are by the time that this is due.
+        # Decided already, as most payments are by the time this message is due.
         return
     step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
@@ -78,7 +79,7 @@ def handle_inquiry(message: Message) -> None:
 
 
 def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
-    """The provider was asked and what it said is settled; the step, if the payment is pending still. Raises Later."""
+    """Call the provider and settle its response. Return the call if the payment is still pending. Raises RetryLater."""
     try:
         step = _start(payment_id)
     except circuit_breaker.ProviderUnavailable as resting:
@@ -90,7 +91,7 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
     except Exception as error:
         circuit_breaker.record_fault(step.provider)
         seconds = _record_fault(payment_id)
-        logger.warning("payment %s: no answer from %s: %r", payment_id, step.provider, error)
+        logger.warning("payment %s: no response from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
         raise RetryLater(seconds, f"{type(error).__name__}: {error}") from error
@@ -110,16 +111,17 @@ def _call(step: _ProviderCall) -> ProviderEvent:
         for request, reference in step.earlier:
             earlier = provider.cancel(request, reference)
             if earlier.kind not in (Kind.CANCELED, Kind.DECLINED):
-                # Declined, and then paid after all, or not to be stopped. That one is settled instead of a second.
+                # The declined charge has succeeded since, or cannot be canceled: settle it instead of a second charge.
                 return earlier
         return provider.charge(step.request)
-    # Too late for a try. Not hearing of it is no certainty: a call of ours may still be on its way. Canceling is.
+    # Too late for a new charge. That the provider does not know the charge proves nothing, because an earlier request
+    # of ours may still be on its way; a cancellation does.
     return provider.cancel(step.request, step.reference)
 
 
 def _start(payment_id: UUID) -> _ProviderCall | None:
-    """The order is paying and the payment marked as started, committed; what to ask of the provider. None when there is
-    nothing left to do. Raises ProviderUnavailable, nothing changed."""
+    """Set the order to paying and mark the payment as started, committed. Return the call to make, or None if nothing
+    is left to do. Raises ProviderUnavailable, with nothing changed."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None:
@@ -135,7 +137,7 @@ def _start(payment_id: UUID) -> _ProviderCall | None:
             settlement.abandon_unsent(order, payment)
             return None
         faults = circuit_breaker.require_available(payment.provider)
-        declined = [one for one in payments if one.status == Payment.Status.DECLINED]
+        declined = [each for each in payments if each.status == Payment.Status.DECLINED]
         if may_charge:
             order.status = Order.Status.PAYING
             order.save(update_fields=["status"])
@@ -150,13 +152,14 @@ def _start(payment_id: UUID) -> _ProviderCall | None:
         may_be_known=may_be_known,
         may_charge=may_charge,
         is_unwanted=not has_tries if order.status in Order.OPEN else not _may_still_count(order, payment, now),
-        earlier=tuple((charge_request(order, one), one.reference) for one in declined),
+        earlier=tuple((charge_request(order, each), each.reference) for each in declined),
         pause_seconds=_pause_seconds(payment, now),
     )
 
 
 def _may_still_count(order: Order, payment: Payment, now: datetime) -> bool:
-    """Whether an ended order would still take this payment: its time ran out, the grace has not (I8)."""
+    """Return whether this payment would still confirm an ended order: its time ran out, its grace period has not
+    (I8)."""
     is_out_of_time = order.status == Order.Status.FAILED and order.reason == Order.Reason.OUT_OF_TIME
     return is_out_of_time and now <= payment.counts_until
 
@@ -169,7 +172,8 @@ def _pause_seconds(payment: Payment, now: datetime) -> float:
 
 
 def charge_request(order: Order, payment: Payment) -> ChargeRequest:
-    """What the provider is asked for with this payment: the same each time, because its key is."""
+    """Return the request to the provider for this payment; identical on every retry, as its idempotency key
+    requires."""
     return ChargeRequest(
         key=payment.pk,
         method=payment.method,
@@ -182,9 +186,9 @@ def charge_request(order: Order, payment: Payment) -> ChargeRequest:
 
 
 def _record_fault(payment_id: UUID) -> float | None:
-    """The try that brought no answer is counted, committed; in how many seconds to ask again. None: by this message no
-    more. After the last try comes one call that only makes sure; when that fails too, the order has failed, and the
-    asking that goes on finds out what became of the charge."""
+    """Count a try without a response, committed. Return the seconds until the next call, or None if this message makes
+    none. After the last try one more call cancels the charge; if that fails too, the order fails, and the reconciler's
+    inquiries find out what became of the charge."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None or locked.payment.status != Payment.Status.PENDING:
@@ -201,7 +205,8 @@ def _record_fault(payment_id: UUID) -> float | None:
 
 
 def _retry_seconds(payment_id: UUID, seconds: int) -> float:
-    """As long as the provider rests, and no longer than a try may still begin: then the order fails, and says why."""
+    """Return the provider's rest, but at most until a try can no longer start: the next delivery then fails the order
+    with its reason."""
     deadline = Payment.objects.filter(pk=payment_id).values_list("order__pay_deadline", flat=True).get()
     left = (deadline - clock.now()).total_seconds() - settings.PAYMENT_TIMEOUT_SECONDS
     return min(float(seconds), left + 0.5) if left > 0 else float(seconds)

@@ -1,8 +1,9 @@
-"""Day by day: a provider's captures and refunds against ours, in both directions.
+"""Daily comparison of a provider's captures and refunds with ours, in both directions.
 
-What the provider has and we have not is first settled as if its word had come now; what we have and its list has not is
-asked about one by one, because near midnight the two clocks may name two days. Only what is left then is listed for a
-person. So comparing a day again finds the same, lists nothing twice, and a comparison that broke off begins anew.
+Movements that only the provider has are first settled as if their webhook had arrived now. Ours that its list lacks are
+looked up one by one, because near midnight the two clocks may disagree about the day. Only the remaining differences
+are listed for staff. A repeated comparison finds the same and lists nothing twice, so an interrupted one simply starts
+again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,10 +33,10 @@ from apps.orders.payments.providers.protocol import (
 from apps.orders.provider_sync import discrepancies, inbox
 
 DAYS_MAX = 7
-"""What is older was compared, or is for a person to compare by hand."""
+"""Older days have been compared, or are left to staff."""
 COMPARISON_INTERVAL = timedelta(hours=1)
-"""Today is compared so often; a day that is over once more, as long after its end, and then no more."""
-PIECE_MAX = 200
+"""How often today is compared. A past day is compared a last time this long after its end."""
+BATCH_MAX = 200
 
 _Kind = discrepancies.Kind
 
@@ -44,11 +45,12 @@ Row = TypeVar("Row", Payment, Refund)
 
 
 class ComparisonTakenOver(Exception):
-    """Another has taken over the comparison."""
+    """Another worker has taken over the comparison."""
 
 
 def schedule_comparisons() -> int:
-    """The days whose comparison is due are being compared; how many. One after the other for each provider."""
+    """Schedule the comparison of each day that is due. Return their count. Each provider's days run one after the
+    other."""
     now = clock.now()
     return sum(_schedule_comparison(name, day, now) for name in _used_providers() for day in _days(name, now.date()))
 
@@ -58,15 +60,15 @@ def _used_providers() -> list[str]:
 
 
 def _started_payments(provider: str) -> QuerySet[Payment]:
-    """Payments that the provider may have taken, whatever we have heard of them: where every word was lost, none of
-    ours says so."""
+    """Payments that the provider may have charged, whatever their status: if all its messages were lost, none of ours
+    is marked as succeeded."""
     return Payment.objects.filter(provider=provider, started_at__isnull=False)
 
 
 def _days(provider: str, today: date) -> Iterator[date]:
     begin = today - timedelta(days=DAYS_MAX)
     if not ComparedDay.objects.filter(provider=provider, day__lte=begin).exists():
-        # Only in the first days of a provider: all of its payments are looked through for the first.
+        # A new provider: find its first payment. Scans all its payments, but only in its first days.
         first = _started_payments(provider).aggregate(first=Min("started_at"))["first"]
         begin = max(first.astimezone(UTC).date(), begin)
     yield from (begin + timedelta(days=number) for number in range((today - begin).days + 1))
@@ -87,50 +89,50 @@ def _schedule_comparison(provider: str, day: date, now: datetime) -> int:
 
 
 def handle(message: outbox.Message) -> None:
-    def go_on() -> None:
+    def extend_claim() -> None:
         if not outbox.prolong(message):
             raise ComparisonTakenOver
 
     with circuit_breaker.postpone_if_unavailable():
-        compare_day(message.body["provider"], date.fromisoformat(message.body["day"]), go_on)
+        compare_day(message.body["provider"], date.fromisoformat(message.body["day"]), extend_claim)
 
 
-def compare_day(provider_name: str, day: date, go_on: Callable[[], None] = lambda: None) -> tuple[int, int]:
-    """The provider's books of this day in UTC and ours agree, or where they differ is listed; how many captures and
-    refunds it had. `go_on` is called between two pieces. Raises ProviderFault and ProviderUnavailable, with what was
-    found so far listed."""
-    provider, begun_at = get_provider(provider_name), clock.now()
-    captures, given_back = set[str](), set[str]()
-    for piece in _read_movements(provider, day):
-        _compare_captures(provider, [move for move in piece if move.kind == MovementKind.CAPTURE])
-        _compare_refunds(provider, [move for move in piece if move.kind == MovementKind.REFUND])
-        for move in piece:
-            (captures if move.kind == MovementKind.CAPTURE else given_back).add(move.reference)
-        go_on()
-    _find_missing_captures(provider, day, captures, go_on)
-    _find_missing_refunds(provider, day, given_back, go_on)
+def compare_day(provider_name: str, day: date, on_batch: Callable[[], None] = lambda: None) -> tuple[int, int]:
+    """Compare the provider's books of this UTC day with ours and list the differences. Return its number of captures
+    and of refunds. `on_batch` is called between two batches. Raises ProviderFault and ProviderUnavailable; differences
+    found so far stay listed."""
+    provider, started_at = get_provider(provider_name), clock.now()
+    captures, refunded = set[str](), set[str]()
+    for batch in _read_movements(provider, day):
+        _compare_captures(provider, [move for move in batch if move.kind == MovementKind.CAPTURE])
+        _compare_refunds(provider, [move for move in batch if move.kind == MovementKind.REFUND])
+        for move in batch:
+            (captures if move.kind == MovementKind.CAPTURE else refunded).add(move.reference)
+        on_batch()
+    _find_missing_captures(provider, day, captures, on_batch)
+    _find_missing_refunds(provider, day, refunded, on_batch)
     with transactions.write():
         ComparedDay.objects.update_or_create(
             provider=provider_name,
             day=day,
             defaults={
-                "asked_at": begun_at,
-                "compared_at": begun_at,
+                "asked_at": started_at,
+                "compared_at": started_at,
                 "captures_count": len(captures),
-                "refunds_count": len(given_back),
+                "refunds_count": len(refunded),
             },
         )
-    return len(captures), len(given_back)
+    return len(captures), len(refunded)
 
 
 def _read_movements(provider: Provider, day: date) -> Iterator[list[Movement]]:
     with circuit_breaker.guard_call(provider.name):
         moves = iter(provider.movements(day))
-        piece = list(islice(moves, PIECE_MAX))
-    while piece:
-        yield piece
+        batch = list(islice(moves, BATCH_MAX))
+    while batch:
+        yield batch
         with circuit_breaker.guard_call(provider.name):
-            piece = list(islice(moves, PIECE_MAX))
+            batch = list(islice(moves, BATCH_MAX))
 
 
 def _find_charge(provider: Provider, payment: Payment, reference: str) -> ProviderEvent | None:
@@ -138,7 +140,7 @@ def _find_charge(provider: Provider, payment: Payment, reference: str) -> Provid
         return provider.find_charge(payment.pk, reference)
 
 
-# --- what the provider has ------------------------------------------------------------------------------------------
+# --- the provider's movements ---------------------------------------------------------------------------------------
 
 
 def _compare_captures(provider: Provider, moves: list[Movement]) -> None:
@@ -182,7 +184,7 @@ def _compare_refunds(provider: Provider, moves: list[Movement]) -> None:
 
 
 def _record_unknown_refund(provider: Provider, move: Movement) -> Refund | None:
-    """The refund that the provider has and we had not, if it could be recorded; else it is listed."""
+    """Record a refund that only the provider has and return it; if that is impossible, list it and return None."""
     payment = Payment.objects.filter(provider=provider.name, reference=move.charge_reference).first()
     if payment is None:
         _record_difference(_Kind.UNKNOWN_REFUND, provider, move)
@@ -203,10 +205,10 @@ def _record_unknown_refund(provider: Provider, move: Movement) -> Refund | None:
     return Refund.objects.filter(payment=payment, reference=move.reference).first()
 
 
-# --- what we have ---------------------------------------------------------------------------------------------------
+# --- our movements --------------------------------------------------------------------------------------------------
 
 
-def _find_missing_captures(provider: Provider, day: date, seen: set[str], go_on: Callable[[], None]) -> None:
+def _find_missing_captures(provider: Provider, day: date, seen: set[str], on_batch: Callable[[], None]) -> None:
     begin = datetime.combine(day, time(), UTC)
     of_day = Payment.objects.filter(
         provider=provider.name,
@@ -229,11 +231,11 @@ def _find_missing_captures(provider: Provider, day: date, seen: set[str], go_on:
                 )
         else:
             discrepancies.settle_agreed(provider.name, [payment.reference])
-        if number % PIECE_MAX == 0:
-            go_on()
+        if number % BATCH_MAX == 0:
+            on_batch()
 
 
-def _find_missing_refunds(provider: Provider, day: date, seen: set[str], go_on: Callable[[], None]) -> None:
+def _find_missing_refunds(provider: Provider, day: date, seen: set[str], on_batch: Callable[[], None]) -> None:
     begin = datetime.combine(day, time(), UTC)
     of_day = Refund.objects.filter(
         payment__provider=provider.name,
@@ -259,12 +261,13 @@ def _find_missing_refunds(provider: Provider, day: date, seen: set[str], go_on: 
                 )
         else:
             discrepancies.settle_agreed(provider.name, [refund.reference])
-        if number % PIECE_MAX == 0:
-            go_on()
+        if number % BATCH_MAX == 0:
+            on_batch()
 
 
 def _is_listed_nearby(provider: Provider, refund: Refund) -> bool:
-    """One made by hand carries no key of ours: then it is on the list of the day before or after, if at all."""
+    """Return whether the provider lists the refund on this day or a neighboring one. A refund made by hand at the
+    provider has no key of ours and cannot be looked up."""
     day = (refund.settled_at or refund.requested_at).astimezone(UTC).date()
     others = (day - timedelta(days=1), day, day + timedelta(days=1))
     with circuit_breaker.guard_call(provider.name):
@@ -276,10 +279,10 @@ def _exclude_seen(rows: Iterable[Row], seen: set[str]) -> list[Row]:
 
 
 def _match_rows(moves: list[Movement], ours: QuerySet[Row]) -> list[tuple[Movement, Row | None]]:
-    """Each with the row of ours that carries its reference, or else its key."""
+    """Pair each movement with our row that has its reference, or else its key."""
     keys = [_uuid(move.key) for move in moves]
-    wanted = Q(reference__in=[move.reference for move in moves]) | Q(pk__in=[key for key in keys if key])
-    rows = list(ours.filter(wanted)) if moves else []
+    matches = Q(reference__in=[move.reference for move in moves]) | Q(pk__in=[key for key in keys if key])
+    rows = list(ours.filter(matches)) if moves else []
     by_reference = {row.reference: row for row in rows if row.reference}
     by_key: dict[UUID | None, Row] = {row.pk: row for row in rows}
     pairs = zip(moves, keys, strict=True)

@@ -1,5 +1,5 @@
-"""Differences between a provider's books and ours: noted once each, gone when they are no more, or settled by a person
-who says what was done."""
+"""Differences between a provider's books and ours: listed once each, closed when the books agree again, or settled by
+staff with a note."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def record_difference(
     ours_minor: int | None = None,
     theirs_minor: int | None = None,
 ) -> None:
-    """The difference is listed, once; one that a person has settled stays settled. Joins the caller's transaction."""
+    """List the difference, once; one that staff have settled stays settled. Joins the caller's transaction."""
     transactions.require_transaction()
     now = clock.now()
     seen, is_new = PaymentDifference.objects.get_or_create(
@@ -53,16 +53,16 @@ def record_difference(
 
 
 def settle_agreed(provider: str, references: Collection[str]) -> None:
-    """About these the books agree now: what was listed of them has settled itself. Own transaction."""
+    """Close the open differences of these references, on which the books agree now. In a transaction of its own."""
     with transactions.write():
         listed = PaymentDifference.objects.filter(provider=provider, reference__in=references, settled_at=None)
         listed.exclude(kind__in=PaymentDifference.NOT_COMPARED).update(
-            settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note="The books agree by now."
+            settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note="The books agree now."
         )
 
 
 def settle_failed(refund_id: UUID, provider: str) -> None:
-    """The failed refund, which somebody has sent otherwise, is listed no more. Joins the caller's transaction."""
+    """Close the difference of a failed refund that was made at the provider by hand. Joins the caller's transaction."""
     transactions.require_transaction()
     listed = PaymentDifference.objects.filter(provider=provider, kind=Kind.FAILED_REFUND, reference=str(refund_id))
     listed.filter(settled_at=None).update(
@@ -70,15 +70,15 @@ def settle_failed(refund_id: UUID, provider: str) -> None:
     )
 
 
-def close(kind: PaymentDifference.Kind, provider: str, reference: str, words: str) -> None:
-    """The difference is listed no more, for the reason that these words say. Joins the caller's transaction."""
+def close(kind: PaymentDifference.Kind, provider: str, reference: str, note: str) -> None:
+    """Close the difference with this note. Joins the caller's transaction."""
     transactions.require_transaction()
     listed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_at=None)
-    listed.update(settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note=words[:NOTE_MAX])
+    listed.update(settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note=note[:NOTE_MAX])
 
 
 def reopen_difference(kind: PaymentDifference.Kind, provider: str, reference: str) -> None:
-    """The difference is listed again, if it had settled itself. Joins the caller's transaction."""
+    """List the difference again if the system had closed it. Joins the caller's transaction."""
     transactions.require_transaction()
     closed = PaymentDifference.objects.filter(
         kind=kind, provider=provider, reference=reference, settled_by=SYSTEM_ACTOR
@@ -87,23 +87,23 @@ def reopen_difference(kind: PaymentDifference.Kind, provider: str, reference: st
 
 
 def settle(difference_id: int, who: str, text: str) -> None:
-    """The difference is settled, with a person's word for what was done. Raises DifferenceNotSettled without one."""
-    words = " ".join(text.replace("\x00", "").split())[:NOTE_MAX]
-    if not words:
+    """Settle the difference with a note of what was done about it. Raises DifferenceNotSettled without a note."""
+    note = " ".join(text.replace("\x00", "").split())[:NOTE_MAX]
+    if not note:
         raise DifferenceNotSettled
     with transactions.write():
         PaymentDifference.objects.filter(pk=difference_id, settled_at=None).update(
-            settled_at=clock.now(), settled_by=who, note=words
+            settled_at=clock.now(), settled_by=who, note=note
         )
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """How many wait for a person."""
+    """How many differences wait for staff."""
 
     differences: int
     disputes: int
-    """Of them; these have a deadline at the provider."""
+    """Open disputes among them, which have a deadline at the provider."""
 
 
 def count_open() -> OpenCount:
@@ -112,7 +112,7 @@ def count_open() -> OpenCount:
 
 
 def record_failed_refunds(limit: int = FAILED_REFUNDS_MAX) -> int:
-    """Refunds that failed are listed, by our own id of them; how many were not yet."""
+    """List failed refunds as differences, by our refund's id. Return how many were new."""
     with connection.cursor() as cursor:
         rows = _failed_refunds.rows(cursor, limit=limit)
     for provider, refund_id, order_id, amount_minor, currency, settled_at in rows:

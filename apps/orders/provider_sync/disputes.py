@@ -1,9 +1,9 @@
-"""Disputes: a buyer asks the bank, and not the organizer, for the money back.
+"""Disputes: a buyer asks the bank instead of the organizer for the money back.
 
-Nothing is canceled by itself and no money of ours moves: what was captured stays so in the books, and whether tickets
-stay valid until the bank has decided is a person's to say. Two things are listed of each dispute: that somebody should
-answer it, until the bank has decided; and that its money is away, until it is back. Each is opened and closed by a word
-of the provider's, and which of the two came last is judged by when they occurred, not by when they reached us.
+A dispute cancels nothing automatically and changes no amounts: the capture stays in the books, and staff decide whether
+the tickets stay valid meanwhile. Each dispute is listed as up to two differences: one until the bank has decided, so
+that staff answer it, and one while its money is withdrawn. Provider messages open and close them. The later message
+wins, judged by when it occurred, not by when it arrived.
 """
 
 from apps.kernel.db import transactions
@@ -19,21 +19,21 @@ _OPENED_AND_CLOSED = {
     _DifferenceKind.DISPUTED_MONEY: (Kind.DISPUTE_WITHDRAWN, Kind.DISPUTE_REINSTATED),
 }
 _MAILED_KINDS = (Kind.DISPUTED, Kind.DISPUTE_CLOSED)
-"""Of these staff has mail; how the money goes it sees in the list."""
+"""Staff get mail about these; withdrawn and reinstated money only shows in the list of differences."""
 
 
 def settle(payment: Payment, message: ProviderMessage) -> str:
-    """What is listed of the dispute that this message speaks of says so; in words, what changed. Joins the caller's
-    transaction, which holds the order's lock."""
+    """Apply the message to the differences listed for its dispute. Return a description of what changed. Joins the
+    caller's transaction, which holds the order's lock."""
     transactions.require_transaction()
     kind = Kind(message.kind)
     listed = next(listed for listed, pair in _OPENED_AND_CLOSED.items() if kind in pair)
     opens, closes = _OPENED_AND_CLOSED[listed]
-    said = ProviderMessage.objects.filter(
+    received = ProviderMessage.objects.filter(
         provider=payment.provider, dispute_reference=message.dispute_reference, kind__in=(opens, closes)
     )
-    # Of two at one moment the one that closes is the later.
-    latest = max(said, key=lambda one: (one.occurred_at, one.kind == closes))
+    # Of two messages with the same time the closing one counts as the later.
+    latest = max(received, key=lambda each: (each.occurred_at, each.kind == closes))
     discrepancies.record_difference(
         listed,
         payment.provider,

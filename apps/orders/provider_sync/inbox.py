@@ -1,4 +1,4 @@
-"""The inbox: whatever a provider says is stored once and changes state once, whichever way it reaches us."""
+"""The inbox: each provider message is stored once and applied once, whether by webhook or as a direct response."""
 
 import json
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ _store_message = sql.load("apps.orders", "store_provider_message")
 _lock_message = sql.load("apps.orders", "lock_provider_message")
 _note_outcome = sql.load("apps.orders", "note_outcome")
 
-UNKNOWN_PAYMENT = "speaks of no payment of ours"
+UNKNOWN_PAYMENT = "not about a payment of ours"
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """The delivery is stored and will be processed, committed; whether it was news. What its provider says of no
-    interest to us is not stored.
+    """Store the delivery and schedule its processing, committed. Return whether it was new. Event types that we ignore
+    are not stored.
 
-    Raises ProviderNotFound, SignatureInvalid, MalformedBody: then nothing was stored.
+    Raises ProviderNotFound, SignatureInvalid, MalformedBody; nothing is stored then.
     """
     event = get_provider(provider_name).read_webhook(raw, headers)
     if event is None:
@@ -38,8 +38,8 @@ def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
     with transactions.write():
         payment_id, order_id = _find_payment(provider_name, event)
         message, is_new = _store(provider_name, event, payment_id)
-        # What is known but not processed is on its way already: whoever stored it wrote to the outbox with it, or
-        # settles it in the transaction that stored it.
+        # A known but unprocessed message needs no second outbox message: the transaction that stored it also wrote to
+        # the outbox, or settles it itself.
         if is_new:
             key = message.pk if payment_id is None else order_id
             outbox.publish(topics.PROVIDER_MESSAGE, str(key), {"message": message.pk})
@@ -47,7 +47,7 @@ def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def process(message: outbox.Message) -> None:
-    """The stored message has had its effect, once. The outbox's handler for what webhooks brought."""
+    """Apply the stored message, once. The outbox handler for messages that arrived by webhook."""
     payment_id = ProviderMessage.objects.values_list("payment_id", flat=True).get(pk=message.body["message"])
     with transactions.write():
         locked = None if payment_id is None else lock_payment(payment_id)
@@ -58,19 +58,20 @@ def process(message: outbox.Message) -> None:
 
 
 def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
-    """The provider's direct answer has had its effect, once; a webhook with the same message id finds it done."""
+    """Store and apply a provider's direct response, once, committed. A webhook with the same message id finds it
+    processed."""
     with transactions.write():
         payment_id, _ = _find_payment(provider_name, event)
         locked = None if payment_id is None else lock_payment(payment_id)
-        # After the order's lock: a webhook that is storing the same message holds no lock that we could wait for in a
-        # circle, and whoever processed it before us has committed.
+        # After the order's lock: a webhook that is storing the same message holds no lock that could deadlock with us,
+        # and a transaction that processed the message before us has committed.
         stored, _ = _store(provider_name, event, payment_id)
         _process(locked, stored)
 
 
 def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) -> tuple[ProviderMessage, bool]:
     next_action = None if event.next_action is None else dict(event.next_action)
-    said = {
+    columns = {
         "provider": provider_name,
         "message_id": event.message_id,
         "kind": str(event.kind),
@@ -87,17 +88,17 @@ def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) ->
     }
     with connection.cursor() as cursor:
         stored = _store_message.rows(
-            cursor, **said, next_action=None if next_action is None else json.dumps(next_action)
+            cursor, **columns, next_action=None if next_action is None else json.dumps(next_action)
         )
     if not stored:
         return ProviderMessage.objects.get(provider=provider_name, message_id=event.message_id), False
     ((pk, received_at),) = stored
-    return ProviderMessage(pk=pk, received_at=received_at, next_action=next_action, **said), True
+    return ProviderMessage(pk=pk, received_at=received_at, next_action=next_action, **columns), True
 
 
 def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] | tuple[None, None]:
-    """The payment that is spoken of, and its order: by our key, or where that is not said by the provider's own id of
-    the charge. What somebody does by hand at the provider, a refund say, carries no key of ours."""
+    """Return the ids of the event's payment and its order, found by our key or, if the event has none, by the
+    provider's id of the charge. Actions by hand at the provider, such as a refund, have no key of ours."""
     try:
         payment_id = UUID(event.key)
     except ValueError:
@@ -111,13 +112,13 @@ def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID]
 
 
 def _process(locked: LockedPayment | None, message: ProviderMessage) -> None:
-    """Joins the caller's transaction, which holds the order's lock."""
+    """Apply the message unless it is processed. Joins the caller's transaction, which holds the order's lock."""
     if message.processed_at is not None:
         return
     outcome = UNKNOWN_PAYMENT if locked is None else _settle(locked, message)
     with connection.cursor() as cursor:
-        noted = _note_outcome.count(cursor, message_id=message.pk, outcome=outcome)
-    assert noted == 1, f"{noted} messages are {message.pk}"
+        updated = _note_outcome.count(cursor, message_id=message.pk, outcome=outcome)
+    assert updated == 1, f"{updated} messages have the id {message.pk}"
 
 
 def _settle(locked: LockedPayment, message: ProviderMessage) -> str:
@@ -130,7 +131,7 @@ def _settle(locked: LockedPayment, message: ProviderMessage) -> str:
 
 
 def deliver_sandbox_webhook(message: outbox.Message) -> None:
-    """What the sandbox says of a charge is so in its books, and its signed word has come in as a delivery would."""
+    """Update the charge in the sandbox's books and deliver the signed webhook to our inbox."""
     if settings.PAYMENT_PROVIDER != sandbox.NAME:
         return
     occurred_at = datetime.fromisoformat(message.body["occurred_at"])

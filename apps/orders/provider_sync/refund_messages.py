@@ -1,8 +1,8 @@
-"""What a provider says of refunds: of ours, and of those somebody made by hand at the provider.
+"""Provider messages about refunds: ours, and those that staff made by hand at the provider.
 
-A refund by hand is money that is gone already. If it is all that its payment still held, the order is given back with
-it: no ticket without money. A part of it changes nothing here, because nobody has said which places it was for: it is
-listed, and a person decides.
+A refund by hand has moved the money already. If it is all that its payment still kept, the order is refunded too, so
+that no ticket stays valid without payment. A partial one changes nothing here, because it does not tell which tickets
+it was for: it is listed, and staff decide.
 """
 
 from apps.kernel import clock
@@ -18,16 +18,16 @@ MANUAL_REFUND = "refunded at the provider by hand"
 
 
 def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
-    """The refund that this message speaks of says so, whoever asked for it; in words, what changed. Joins the caller's
+    """Apply the message to its refund, ours or made by hand. Return a description of what changed. Joins the caller's
     transaction, which holds the order's lock."""
     transactions.require_transaction()
     if refunds.find(payment, message) is not None:
         return refunds.settle(payment, message)
     if message.kind != Kind.REFUNDED:
-        return "a refund that we did not request: not settled there yet"
+        return "a refund that we did not request: not succeeded yet"
     left_minor = payment.captured_minor - payment.refunded_minor
     if payment.currency != message.currency or message.amount_minor > left_minor:
-        # After one of ours had failed, staff may have sent it by hand: the same amount of the same payment.
+        # Staff may have repeated one of our failed refunds by hand: the same amount of the same payment.
         failed = payment.refunds.filter(
             status=Refund.Status.FAILED,
             amount_minor=message.amount_minor,
@@ -45,7 +45,7 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     _record_manual_refund(payment, message, who)
     reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} {MANUAL_REFUND}")
     order_cancellation.cancel_or_refund(order, who)
-    return f"order given back: {MANUAL_REFUND}"
+    return f"order refunded: {MANUAL_REFUND}"
 
 
 def _record_manual_refund(payment: Payment, message: ProviderMessage, who: str) -> None:
@@ -70,7 +70,7 @@ def _settle_failed_refund(failed: Refund, message: ProviderMessage) -> str:
     failed.status, failed.reference, failed.settled_at = Refund.Status.SUCCEEDED, message.refund_reference, clock.now()
     failed.save(update_fields=["status", "reference", "settled_at"])
     discrepancies.settle_failed(failed.pk, failed.payment.provider)
-    return "the refund that had failed was made by hand"
+    return "a failed refund was made by hand"
 
 
 def _record_unknown_refund(order: Order, payment: Payment, message: ProviderMessage) -> str:

@@ -1,9 +1,10 @@
-"""The reconciler's question: what became of a charge or refund whose word never came?
+"""The reconciler: query the provider about charges and refunds whose result never arrived.
 
-A lost webhook, a crash between a provider's answer and our ledger, a delivery refused as too old: whatever kept the
-word from us, the provider knows. Looking for what is due touches PostgreSQL only and writes a message for each; the
-message asks, with no transaction and no lock open, and waits while the provider rests. Asked at once by several, and
-answered by a webhook meanwhile, a payment is settled once: by the one function that settles, under its order's lock.
+A webhook may be lost or refused as too old, or a process may crash between the provider's response and our commit; the
+provider still knows the result. The search for due rows uses only PostgreSQL and writes an outbox message for each. The
+message's handler queries the provider outside any transaction, without holding a lock, and is postponed while the
+provider rests. If several queries run at once, or a webhook arrives meanwhile, the payment is still settled once: one
+function settles it, under its order's lock.
 """
 
 from collections.abc import Callable
@@ -24,31 +25,31 @@ from apps.orders.payments.providers.protocol import ProviderEvent
 from apps.orders.provider_sync import charges, discrepancies, inbox
 
 PAYMENT_SECONDS = 30
-"""A charge's own message asks first; whatever it could not do is ours from then on."""
+"""The age from which the reconciler inquires about a charge; until then the charge's own messages do."""
 REFUND_SECONDS = 120
-PIECE_MAX = 100
+BATCH_MAX = 100
 _unsettled_payments = sql.load("apps.orders", "unsettled_payments")
 _unsettled_refunds = sql.load("apps.orders", "unsettled_refunds")
 
 
-def schedule_inquiries(limit: int = PIECE_MAX) -> int:
-    """Up to `limit` payments, and as many refunds, that nobody has settled are being asked about; how many. Any number
-    of processes may look at once: each question is one's."""
+def schedule_inquiries(limit: int = BATCH_MAX) -> int:
+    """Schedule inquiries about up to `limit` unsettled payments and as many refunds. Return how many. Concurrent calls
+    in several processes schedule each inquiry once."""
     discrepancies.record_failed_refunds()
-    asked = 0
+    scheduled = 0
     for statement, seconds, model, publish in (
         (_unsettled_payments, PAYMENT_SECONDS, Payment, _publish_payment_inquiry),
         (_unsettled_refunds, REFUND_SECONDS, Refund, _publish_refund_inquiry),
     ):
         with connection.cursor() as cursor:
             rows = statement.rows(cursor, limit=limit, seconds=seconds)
-        asked += sum(_claim(model, pk, asked_at, publish) for pk, asked_at in rows)
-    return asked
+        scheduled += sum(_claim(model, pk, asked_at, publish) for pk, asked_at in rows)
+    return scheduled
 
 
 def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, publish: Callable[[UUID], None]) -> int:
-    # One row in a transaction of its own: whoever settles it holds this row for a moment, and never waits for us while
-    # we wait for another.
+    # One row per transaction: a settlement may hold this row's lock for a moment, and never waits for us while we wait
+    # for another row.
     with transactions.write():
         claimed: int = model._default_manager.filter(pk=pk, asked_at=asked_at).update(asked_at=clock.now())
         if claimed:
@@ -75,8 +76,9 @@ def handle_refund(message: outbox.Message) -> None:
 
 
 def reconcile_payment(payment_id: UUID) -> bool:
-    """The payment is as its provider says; whether it is settled now. One that nobody waits for any more is canceled
-    there, so that it cannot happen later. Raises ProviderFault, ProviderUnavailable."""
+    """Settle the payment by the provider's current state. Return whether it is decided now. A payment that can no
+    longer count is canceled at the provider, so that it cannot succeed later. Raises ProviderFault,
+    ProviderUnavailable."""
     payment = Payment.objects.select_related("order").get(pk=payment_id)
     if payment.status != Payment.Status.PENDING:
         return True
@@ -97,8 +99,8 @@ def _query_provider(payment: Payment, order: Order, now: datetime) -> ProviderEv
 
 
 def recheck_payment(payment_id: UUID) -> None:
-    """Whatever the payment says: the provider was asked about it, and what it answered has had its effect. Raises
-    ProviderFault, ProviderUnavailable."""
+    """Query the provider about the payment, whatever its status, and apply the response. Raises ProviderFault,
+    ProviderUnavailable."""
     payment = Payment.objects.get(pk=payment_id)
     with circuit_breaker.guard_call(payment.provider):
         event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
@@ -107,8 +109,8 @@ def recheck_payment(payment_id: UUID) -> None:
 
 
 def reconcile_refund(refund_id: UUID) -> bool:
-    """The refund is as its provider says, which is asked for it again if it never heard of it; whether it is settled
-    now. Raises ProviderFault, ProviderUnavailable."""
+    """Update the refund from the provider's current state, and request it again if the provider does not know it.
+    Return whether it is decided now. Raises ProviderFault, ProviderUnavailable."""
     refund = Refund.objects.select_related("payment").get(pk=refund_id)
     if refund.status not in Refund.OPEN:
         return True
@@ -116,7 +118,7 @@ def reconcile_refund(refund_id: UUID) -> bool:
     with circuit_breaker.guard_call(provider.name):
         answer = provider.find_refund(refund.pk, refund.payment.reference)
         if answer is None:
-            # The same key as its own message's: whichever comes first, it is refunded once.
+            # The same key as in `refunds.send`: whichever request arrives first, the money is refunded once.
             answer = provider.refund(refunds.provider_request(refund))
     refunds.record_refund_answer(refund.pk, refund.order_id, answer)
     return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()

@@ -1,4 +1,4 @@
--- How far the cancellation of an event has come, counted from its orders; holds that were ended are added up.
+-- Update the progress of an event's cancellation, counted from its orders. Ended holds are added to their count.
 UPDATE orders_eventcancellation AS cancellation
 SET orders_left = counted.open - failed.open,
     orders_failed = failed.count,

@@ -1,4 +1,4 @@
--- Up to %(limit)s refunds that failed, were not sent again, and are not listed among the differences yet, oldest first.
+-- Up to %(limit)s failed refunds that were not replaced and are not listed as differences yet, oldest first.
 SELECT payment.provider, refund.id, refund.order_id, refund.amount_minor, refund.currency, refund.settled_at
 FROM orders_refund AS refund
 JOIN orders_payment AS payment ON payment.id = refund.payment_id

@@ -1,5 +1,5 @@
--- Up to %(limit)s orders of a canceled event that still stand or wait for money, apart from those that failed. Nothing is
--- locked: each is decided again under its own lock.
+-- Up to %(limit)s open or paid orders of a canceled event, without those that failed. Nothing is locked: each is
+-- decided again under its own lock.
 SELECT sale.id
 FROM orders_order AS sale
 WHERE sale.event_id = %(event_id)s

@@ -1,5 +1,5 @@
--- Up to %(limit)s charges and refunds that their provider has not settled within %(seconds)s of when they should have
--- been: a charge after its last moment to count, a refund after it was asked for.
+-- Up to %(limit)s charges and refunds that are still unsettled %(seconds)s after their due time: for a charge the end
+-- of its grace period, for a refund its request.
 SELECT overdue.kind, overdue.id, sale.number, floor(extract(epoch FROM clock_timestamp() - overdue.since))::bigint
 FROM (
     SELECT 'payment' AS kind, id, order_id, counts_until AS since

@@ -1,4 +1,4 @@
--- A payment that was asked of this provider by its id, and whose order it is of.
+-- This provider's payment with this id, and its order's id.
 SELECT id, order_id
 FROM orders_payment
 WHERE id = %(payment_id)s AND provider = %(provider)s

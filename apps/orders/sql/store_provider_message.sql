@@ -1,5 +1,4 @@
--- Stores what a provider says, once: where the message is known nothing comes back. One that is being stored is waited
--- for.
+-- Insert a provider's message, once: returns no row for a known message. Waits for a concurrent insert of the same one.
 INSERT INTO orders_providermessage (
     provider, message_id, kind, payment_id, reference, amount_minor, currency, occurred_at, refund_key,
     refund_reference, failure, dispute_reference, next_action, raw, received_at, outcome

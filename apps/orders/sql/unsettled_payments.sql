@@ -1,5 +1,5 @@
--- Up to %(limit)s pending payments that the provider has had for %(seconds)s and has not been asked about for a quarter
--- of the time it has had them, at most an hour; oldest first. Nothing is locked: each is claimed by itself.
+-- Up to %(limit)s pending payments that the provider has had for %(seconds)s, with no inquiry in the last quarter of
+-- that time, at most an hour; oldest first. Nothing is locked: each is claimed by itself.
 SELECT id, asked_at
 FROM orders_payment
 WHERE status = 'pending'

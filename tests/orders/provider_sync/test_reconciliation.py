@@ -362,7 +362,7 @@ def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_
     paid()
     stray_charge()
     stray_charge()
-    monkeypatch.setattr(daily_comparison, "PIECE_MAX", 1)
+    monkeypatch.setattr(daily_comparison, "BATCH_MAX", 1)
     real = sandbox.Sandbox.movements
 
     def broken(self: Any, day: Any) -> Iterator[Any]:
