@@ -1,4 +1,4 @@
-"""Text on paper: the house's colors and fonts, lines that wrap, and names in any script."""
+"""PDF text layout: brand colors and fonts, line wrapping, and a fallback font for names in any script."""
 
 from functools import cache
 
@@ -16,32 +16,32 @@ TEXT, BOLD, FALLBACK = "Vera", "VeraBd", "STSong-Light"
 def register_fonts() -> None:
     pdfmetrics.registerFont(TTFont(TEXT, "Vera.ttf"))
     pdfmetrics.registerFont(TTFont(BOLD, "VeraBd.ttf"))
-    # For names in scripts the first two do not have; every reader brings this one.
+    # For names in scripts that the first two fonts lack. PDF readers include this font.
     pdfmetrics.registerFont(UnicodeCIDFont(FALLBACK))
 
 
 def _split_by_font(text: str, font: str) -> list[tuple[str, str]]:
-    """The text in pieces, each with a font that can draw it."""
+    """Split the text into runs, each with a font that has its characters."""
     known = pdfmetrics.getFont(font).face.charToGlyph
     runs: list[tuple[str, str]] = []
     for character in text:
-        wanted = font if ord(character) in known else FALLBACK
-        if runs and runs[-1][1] == wanted:
-            runs[-1] = (runs[-1][0] + character, wanted)
+        needed = font if ord(character) in known else FALLBACK
+        if runs and runs[-1][1] == needed:
+            runs[-1] = (runs[-1][0] + character, needed)
         else:
-            runs.append((character, wanted))
+            runs.append((character, needed))
     return runs
 
 
 def width_of(text: str, font: str, size: float) -> float:
-    return sum(pdfmetrics.stringWidth(piece, name, size) for piece, name in _split_by_font(text, font))
+    return sum(pdfmetrics.stringWidth(run, name, size) for run, name in _split_by_font(text, font))
 
 
 def write(canvas: Canvas, x: float, y: float, text: str, font: str, size: float) -> None:
-    for piece, name in _split_by_font(text, font):
+    for run, name in _split_by_font(text, font):
         canvas.setFont(name, size)
-        canvas.drawString(x, y, piece)
-        x += pdfmetrics.stringWidth(piece, name, size)
+        canvas.drawString(x, y, run)
+        x += pdfmetrics.stringWidth(run, name, size)
 
 
 def write_centered(canvas: Canvas, middle: float, y: float, text: str, font: str, size: float) -> None:
@@ -53,8 +53,8 @@ def write_right(canvas: Canvas, right: float, y: float, text: str, font: str, si
 
 
 def fit(text: str, font: str, width: float) -> tuple[float, list[str]]:
-    """The largest size at which a title stays within its band, and its lines. Only a title that is too long even at
-    the smallest loses its end."""
+    """Return the largest size at which a title fits its band, and its lines. A title that does not fit at the smallest
+    size is cut."""
     for size, lines_max in ((19.0, 2), (15.0, 3), (11.0, 4)):
         lines = wrap(text, font, size, width)
         if len(lines) <= lines_max:

@@ -212,7 +212,7 @@ def test_a_mistaken_check_in_is_taken_back_on_the_page(live_site: str, browser_p
     type_in(page, codes(order)[0])
     answer(page, "Let in")
     page.get_by_role("button", name=re.compile("^undo", re.IGNORECASE)).click()
-    answer(page, "Taken back")
+    answer(page, "Undone")
     type_in(page, codes(order)[0])
     answer(page, "Let in")
     outcomes = TicketScan.objects.order_by("id").values_list("outcome", flat=True)
@@ -227,10 +227,10 @@ def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, 
     door_links.revoke_link(DoorLink.objects.get().pk, "staff:1")
     type_in(page, codes(order)[0])
     answer(page, "Check-in closed")
-    page.get_by_text(re.compile("taken back.*1 scan is waiting on this phone")).wait_for()
+    page.get_by_text(re.compile("revoked.*1 scan is waiting on this phone")).wait_for()
     assert not TicketScan.objects.exists()
     page.reload()
-    page.get_by_text("This door link was taken back").wait_for()
+    page.get_by_text("This door link was revoked").wait_for()
 
 
 def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, browser_page: OpenPage, order) -> None:
@@ -241,7 +241,7 @@ def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, brows
     page.reload()  # The form goes once more, with the same id.
     answer(page, "Let in")
     page.get_by_role("button", name=re.compile("take it back")).click()
-    answer(page, "Taken back")
+    answer(page, "Undone")
     assert TicketScan.objects.count() == 2
 
 

@@ -1,4 +1,4 @@
-"""The door in the admin: links for whoever has no account, and the record of what was scanned."""
+"""Admin of check-in: door links for staff without an account, and the log of scans."""
 
 from datetime import timedelta
 
@@ -29,14 +29,14 @@ class DoorLinkForm(forms.ModelForm):
         begin, end = self.cleaned_data.get("good_from"), self.cleaned_data.get("good_until")
         if begin and end:
             if end <= begin:
-                self.add_error("good_until", "Later than it begins.")
+                self.add_error("good_until", "Must be after the start.")
             elif end - begin > timedelta(days=door_links.LINK_DAYS_MAX):
-                self.add_error("good_until", f"At most {door_links.LINK_DAYS_MAX} days.")
+                self.add_error("good_until", f"At most {door_links.LINK_DAYS_MAX} days after the start.")
             elif end <= clock.now():
-                self.add_error("good_until", "That is over.")
+                self.add_error("good_until", "Must be in the future.")
         for name in ("name", "door"):
             if not self.cleaned_data.get(name, "").isprintable():
-                self.add_error(name, "One line of plain text.")
+                self.add_error(name, "Must be one line of plain text.")
         return self.cleaned_data
 
 
@@ -68,7 +68,7 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     def get_fields(self, request, obj=None):
         if obj is None:
             return ["event", "name", "door", "good_from", "good_until"]
-        # Whoever may make links may see where one leads; others see that it is there.
+        # Only staff who may create links see the URL of one.
         address = ["address"] if self.has_add_permission(request) else []
         return ["event", "name", "door", "state", *address, "good_from", "good_until", "created_by", "created_at",
                 "revoked_by", "revoked_at"]  # fmt: skip
@@ -77,19 +77,19 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
         return [] if obj is None else self.get_fields(request, obj)
 
     def save_model(self, request, obj, form, change):
-        given = form.cleaned_data
-        made = door_links.make_link(
-            given["event"].pk,
-            name=given["name"],
-            door=given["door"],
-            good_from=given["good_from"],
-            good_until=given["good_until"],
+        data = form.cleaned_data
+        link = door_links.make_link(
+            data["event"].pk,
+            name=data["name"],
+            door=data["door"],
+            good_from=data["good_from"],
+            good_until=data["good_until"],
             who=f"staff:{request.user.pk}",
         )
-        obj.__dict__.update(made.__dict__)
+        obj.__dict__.update(link.__dict__)
 
     def response_add(self, request, obj, post_url_continue=None):
-        messages.success(request, "The link is made. Send its address to whoever stands at the door.")
+        messages.success(request, "Door link created. Send its URL to the person at the door.")
         return redirect("admin:orders_doorlink_change", obj.pk)
 
     @admin.display(description="state")
@@ -102,10 +102,10 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
             return "–"
         return format_html("<code>{}</code>", door_links.link_url(link, link.event.slug))
 
-    @admin.action(description="Take these links back: they open nothing from now on", permissions=["revoke"])
+    @admin.action(description="Revoke selected door links", permissions=["revoke"])
     def revoke(self, request, queryset):
         revoked = sum(door_links.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
-        messages.success(request, f"{format_count(revoked, 'link')} taken back.")
+        messages.success(request, f"Revoked: {format_count(revoked, 'link')}.")
 
 
 @admin.register(TicketScan)
@@ -114,6 +114,4 @@ class TicketScanAdmin(ReadOnlyAdmin):
     list_filter = ["outcome", "event"]
     list_select_related = ["event", "ticket"]
     search_fields = ["=code", "=scan_id", "=who", "ticket__order__number"]
-    search_help_text = (
-        "A code or a scan's id as a whole, who scanned (staff:ID, link:ID), or part of an order's number."
-    )
+    search_help_text = "A complete ticket code or scan id, the scanner (staff:ID, link:ID), or part of an order number."

@@ -1,4 +1,4 @@
-"""The door's part of the public contract."""
+"""API views of check-in at the doors of a venue."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from apps.orders.checkin.serializers import (
     ScanSerializer,
 )
 
-_FORBIDDEN = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not good")
+_FORBIDDEN = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not valid")
 _EVENT_NOT_FOUND = OpenApiResponse(description="`not-found`: no such event")
 
 
@@ -32,7 +32,7 @@ class CheckIn(APIView):
     @extend_schema(
         operation_id="count_entered",
         tags=["door"],
-        summary="How many are in and how many are expected, by section",
+        summary="Count valid tickets and check-ins by section",
         responses={200: CountsSerializer, 401: NO_IDENTITY, 403: _FORBIDDEN, 404: _EVENT_NOT_FOUND},
     )
     def get(self, request: Request, event: str) -> Response:
@@ -43,7 +43,7 @@ class CheckIn(APIView):
     @extend_schema(
         operation_id="check_in",
         tags=["door"],
-        summary="Scan a ticket at the door; every scan is answered with 200 and what to do, once per scan_id",
+        summary="Scan a ticket, once per scan_id. Every decided scan returns 200 with its outcome",
         request=ScanSerializer,
         responses={
             200: ScanAnswerSerializer,
@@ -65,7 +65,7 @@ class CheckInBatch(APIView):
     @extend_schema(
         operation_id="check_in_batch",
         tags=["door"],
-        summary="Scans that waited in a device, decided in order; each by itself, so none keeps the others waiting",
+        summary="Submit scans that a device queued offline. They are decided in order, each independently",
         request=BatchSerializer,
         responses={
             200: BatchAnswersSerializer,
@@ -80,16 +80,16 @@ class CheckInBatch(APIView):
         keeper = authenticate_doorkeeper(request, found)
         scans = get_json_object(request).get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
-            raise problems.Invalid({"scans": f"a list of 1 to {SCANS_MAX} scans"})
+            raise problems.Invalid({"scans": f"must be a list of 1 to {SCANS_MAX} scans"})
         return Response({"answers": [_check_in_one(found, keeper, each) for each in scans]}, headers=NO_STORE_HEADERS)
 
 
 def _check_in_one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:
     scan_id = sent.get("scan_id") if isinstance(sent, dict) else None
-    answered: dict[str, Any] = {"scan_id": scan_id if isinstance(scan_id, str) else "", "answer": None, "problem": None}
+    result: dict[str, Any] = {"scan_id": scan_id if isinstance(scan_id, str) else "", "answer": None, "problem": None}
     try:
-        made = read_scan(sent, door=keeper.door)
-        answered["answer"] = to_contract(event, scan(event, made, keeper.who, only_own=keeper.only_own))
+        parsed = read_scan(sent, door=keeper.door)
+        result["answer"] = to_contract(event, scan(event, parsed, keeper.who, only_own=keeper.only_own))
     except problems.Problem as problem:
-        answered["problem"] = problem.document()
-    return answered
+        result["problem"] = problem.document()
+    return result

@@ -1,4 +1,4 @@
-"""Who is in, and who is still expected."""
+"""Counts of checked-in and expected tickets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Counts:
 
 
 def count_entered(event_id: int) -> Counts:
-    """Per section, how many valid tickets of standing orders there are and how many of them are in."""
+    """Return per section how many valid tickets there are and how many of them are checked in."""
     with connection.cursor() as cursor:
         rows = _count_entered.rows(cursor, event_id=event_id)
     return Counts(tuple(SectionCount(*row) for row in rows))

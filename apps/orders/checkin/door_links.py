@@ -1,7 +1,7 @@
-"""Who may check tickets in: an account with the permission `orders.check_in`, or whoever holds a door link.
+"""Authorization of check-in: an account with the permission `orders.check_in`, or the holder of a door link.
 
-A door link's signature says that it is ours; whether it is still good stands in its row and is asked with every scan,
-so that taking it back works at once.
+The signature proves that we issued the link. Its row, which every scan reads, tells whether it is still valid, so that
+a revocation takes effect at once.
 """
 
 import uuid
@@ -26,18 +26,18 @@ PERMISSION = "orders.check_in"
 LINK_DAYS_MAX = 60
 _links = Signer(salt="door-link")
 _REFUSALS = {
-    "revoked": "This door link was taken back. Ask whoever runs the doors for another.",
-    "early": "This door link is not good yet. It says from when in the message that it came with.",
-    "expired": "This door link has run out. Ask whoever runs the doors for another.",
+    "revoked": "This door link was revoked. Ask the door manager for a new one.",
+    "early": "This door link is not valid yet. Ask the door manager when it starts.",
+    "expired": "This door link has expired. Ask the door manager for a new one.",
     "foreign": "This door link is for another event.",
-    "damaged": "This is no door link of ours. Look whether it was copied whole.",
-    "none": "Your account may not check tickets in. Ask whoever runs the doors for the permission or a door link.",
+    "damaged": "This door link is not valid. Check that you copied all of it.",
+    "none": "Your account cannot check in tickets. Ask the door manager for permission or for a door link.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Doorkeeper:
-    """Who stands at a door of this event. `only_own`: may take back only what the same one let in."""
+    """An authorized scanner at a door of this event. `only_own`: it can undo only its own check-ins."""
 
     who: str
     name: str
@@ -46,7 +46,7 @@ class Doorkeeper:
 
 
 def make_link(event_id: int, *, name: str, door: str, good_from: datetime, good_until: datetime, who: str) -> DoorLink:
-    """A new link for one event and time. What its form allowed cannot be wrong here but for the constraints."""
+    """Create a link for one event and period. The form validates the values; the constraints are the last check."""
     return DoorLink.objects.create(
         event_id=event_id,
         name=name,
@@ -59,13 +59,13 @@ def make_link(event_id: int, *, name: str, door: str, good_from: datetime, good_
 
 
 def revoke_link(link_id: uuid.UUID, who: str) -> bool:
-    """The link opens nothing any more; False if it was revoked already."""
+    """Revoke the link. Return False if it was revoked already."""
     found = DoorLink.objects.filter(pk=link_id, revoked_at=None)
     return found.update(revoked_at=clock.now(), revoked_by=who) == 1
 
 
 def state_of(link: DoorLink, now: datetime) -> Literal["open", "revoked", "early", "expired"]:
-    """Whether the link lets its holder check tickets in now, or why not."""
+    """Return "open" if the link authorizes check-ins at this time, else the reason why not."""
     if link.revoked_at is not None:
         return "revoked"
     if now < link.good_from:
@@ -74,7 +74,7 @@ def state_of(link: DoorLink, now: datetime) -> Literal["open", "revoked", "early
 
 
 def link_url(link: DoorLink, event_slug: str) -> str:
-    """Where the link leads: whoever has this text stands at the door."""
+    """Return the link's URL, which authorizes its holder."""
     return absolute_url(f"{reverse('orders:check_in', args=[event_slug])}?link={_key(link.pk)}")
 
 
@@ -83,7 +83,7 @@ def _key(link_id: uuid.UUID) -> str:
 
 
 def _find(event: events.EventView, key: str) -> DoorLink:
-    """The link with this key, open and of this event. Raises CheckInForbidden."""
+    """Return the link with this key if it is open and for this event. Raises CheckInForbidden."""
     try:
         found = DoorLink.objects.filter(pk=uuid.UUID(_links.unsign(key.replace(".", _links.sep, 1)))).first()
     except (BadSignature, ValueError):
@@ -101,8 +101,8 @@ def _cookie(event: events.EventView) -> str:
 
 
 def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
-    """This browser stands at the event's door from now on, as long as the link is good; the key leaves the address
-    bar. Raises CheckInForbidden."""
+    """Store the link's key in a cookie, so that it leaves the address bar. The cookie lasts as long as the link. Raises
+    CheckInForbidden."""
     link = _find(event, key)
     left = max(timedelta(seconds=1), link.good_until - clock.process_now())
     response.set_cookie(
@@ -111,8 +111,8 @@ def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.
 
 
 def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Doorkeeper:
-    """Whom the request speaks for at this event's door: an account that may, else a door link's holder. Raises
-    TokenMissing for nobody, CheckInForbidden for somebody who may not."""
+    """Return the scanner that the request authenticates: an account with the permission, else a door link's holder.
+    Raises TokenMissing without credentials, CheckInForbidden if they do not authorize check-in at this event."""
     caller = queue.authenticate(request)
     account = None if caller.account_id is None else get_user_model().objects.filter(pk=caller.account_id).first()
     if account is not None and account.has_perm(PERMISSION):
@@ -122,5 +122,5 @@ def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Do
         link = _find(event, key)
         return Doorkeeper(f"link:{link.pk}", link.name, link.door, only_own=True)
     if account is None:
-        raise problems.TokenMissing("Log in as staff, or open the door link that you were sent.")
+        raise problems.TokenMissing("Log in as staff, or open your door link.")
     raise CheckInForbidden(_REFUSALS["none"])

@@ -1,4 +1,4 @@
-"""What a scan is answered with, in the words, the icon and the tone that the person at the door sees."""
+"""The messages that a scan shows at the door: text, icon and tone."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from apps.orders.checkin.check_in import Outcome, ScanAnswer
 
 @dataclass(frozen=True, slots=True)
 class ScanMessage:
-    """`tone`: good, wrong or unsure, which also chooses sound and pattern; `icon` of the sheet."""
+    """`tone`: good, wrong or unsure, which also selects sound and pattern. `icon`: a name in the icon sheet."""
 
     tone: str
     icon: str
@@ -29,26 +29,26 @@ SCAN_MESSAGES = {
     Outcome.REPLACED: ("wrong", "swap", "Old code"),
     Outcome.NOT_VALID: ("wrong", "back", "Not valid"),
     Outcome.UNKNOWN: ("wrong", "question", "Not a ticket"),
-    Outcome.UNDONE: ("unsure", "undo", "Taken back"),
-    Outcome.NOT_UNDONE: ("wrong", "alert", "Nothing taken back"),
+    Outcome.UNDONE: ("unsure", "undo", "Undone"),
+    Outcome.NOT_UNDONE: ("wrong", "alert", "Nothing to undo"),
 }
-"""For every outcome: tone, icon, and the few large words."""
+"""For every outcome: tone, icon, and the large text."""
 
 
 def build_scan_message(event: events.EventView, answer: ScanAnswer) -> ScanMessage:
-    """The words for this answer at this event's door, hours on the venue's clock."""
+    """Return the message for this answer at this event's door, with times in the venue's time zone."""
     tone, icon, say = SCAN_MESSAGES[Outcome(answer.outcome)]
     return ScanMessage(tone, icon, say, _explanation(event, answer))
 
 
 def to_contract(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
-    """The answer in the public contract's words."""
-    words, other = build_scan_message(event, answer), answer.event
+    """Return the answer in the form of the API."""
+    message, other = build_scan_message(event, answer), answer.event
     return {
         "scan_id": answer.scan_id,
         "outcome": answer.outcome,
-        "say": words.say,
-        "message": words.more,
+        "say": message.say,
+        "message": message.more,
         "at": clock.iso(answer.at),
         "ticket": None if answer.ticket is None else asdict(answer.ticket),
         "since": None if answer.since is None else clock.iso(answer.since),
@@ -66,20 +66,21 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
         case Outcome.ALREADY_IN:
             assert answer.since is not None
             by = f", {answer.since_door}" if answer.since_door else ""
-            return f"Already in since {_format_time(event, answer.since, answer.at)}{by}. Do not let in a second time."
+            return f"Checked in at {_format_time(event, answer.since, answer.at)}{by}. Do not let in again."
         case Outcome.WRONG_EVENT:
             assert answer.event is not None
-            return f"It is for {answer.event.name}, {format_datetime(answer.event.starts_at, answer.event.timezone)}."
+            start = format_datetime(answer.event.starts_at, answer.event.timezone)
+            return f"This ticket is for {answer.event.name}, {start}."
         case Outcome.REPLACED:
-            return "This code was replaced. Ask for the ticket with the new one: it is in the buyer’s mail."
+            return "This code was replaced. Ask for the ticket with the new code: the buyer has it by e-mail."
         case Outcome.NOT_VALID:
-            return "This ticket was refunded or canceled, and opens no door."
+            return "This ticket was refunded or canceled."
         case Outcome.UNKNOWN:
-            return "We know no ticket with this code. Scan again, or type what stands under it."
+            return "There is no ticket with this code. Scan again, or type the code under it."
         case Outcome.UNDONE:
-            return "The check-in was taken back: the ticket may come in again."
+            return "The check-in was undone. The ticket can be used again."
         case _:
-            return "It is not in, was let in by somebody else, or has come in again since."
+            return "The ticket is not checked in, or its latest check-in is another one."
 
 
 def _format_time(event: events.EventView, moment: datetime, seen: datetime) -> str:

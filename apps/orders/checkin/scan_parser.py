@@ -1,4 +1,4 @@
-"""What a device sends, read strictly before anything is locked."""
+"""Strict parser of scans from devices, run before anything is locked."""
 
 import re
 import unicodedata
@@ -14,24 +14,24 @@ _SCAN_ID = re.compile(rf"[A-Za-z0-9_-]{{8,{SCAN_ID_LENGTH_MAX}}}")
 
 
 def read_scan(payload: Any, *, door: str = "") -> Scan:
-    """The scan in this object; `door` is where it was made whatever it says itself. Raises Invalid, by field."""
+    """Return the scan in this object. `door`, if given, overrides the scan's own. Raises Invalid, by field."""
     if not isinstance(payload, Mapping):
-        raise problems.Invalid("a JSON object is expected")
+        raise problems.Invalid("must be a JSON object")
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
     values: dict[str, str] = {}
     for field, length_max in (("scan_id", 0), ("code", INPUT_LENGTH_MAX), ("undo", 0), ("door", DOOR_LENGTH_MAX)):
         value = payload.get(field, "")
         if not isinstance(value, str):
-            errors[field] = "must be a text"
+            errors[field] = "must be a string"
         elif any(unicodedata.category(character) in ("Cc", "Cs") for character in value.strip()):
-            errors[field] = "has characters that cannot be printed"
+            errors[field] = "contains unprintable characters"
         elif length_max and len(value) > length_max:
-            errors[field] = f"at most {length_max} characters"
+            errors[field] = f"must be at most {length_max} characters"
         elif not length_max and (value or field == "scan_id") and not _SCAN_ID.fullmatch(value):
-            errors[field] = f"8 to {SCAN_ID_LENGTH_MAX} letters, digits, - or _, made anew for each scan"
+            errors[field] = f"must be 8 to {SCAN_ID_LENGTH_MAX} letters, digits, - or _, unique for each scan"
         values[field] = value.strip() if isinstance(value, str) else ""
     if not errors and bool(values["code"]) == bool(values["undo"]):
-        errors["code"] = "send either a code or, to take a check-in back, `undo`"
+        errors["code"] = "send either `code`, or `undo` to undo a check-in"
     if errors:
         raise problems.Invalid(errors)
     return Scan(values["scan_id"], values["code"], values["undo"], door or values["door"])

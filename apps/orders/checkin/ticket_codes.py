@@ -1,4 +1,4 @@
-"""What a scanner or a person at the door sends, as the code it stands for."""
+"""Normalize a scanned or typed ticket code."""
 
 import re
 
@@ -8,16 +8,16 @@ INPUT_LENGTH_MAX = 300
 STORED_LENGTH_MAX = 80
 _SEPARATORS = re.compile(r"[\s\-_.]+")
 _TICKET_URL = re.compile(r"/tickets/([A-Za-z2-7]+)(?:/|$)")
-# Digits that no code has, where the eye took a letter for one.
+# Digits that no code contains, to the letters that they are mistaken for.
 _MISREAD_DIGITS = str.maketrans("018", "OIB")
 
 
-def read_code(sent: str) -> str:
-    """The code in what was scanned or typed: capitals without gaps, out of the ticket's address if it was that.
+def read_code(value: str) -> str:
+    """Return the code in a scanned or typed text: upper case without separators, extracted from a ticket's URL.
 
-    What cannot be a code stays as it was sent, cut to STORED_LENGTH_MAX, so that the record tells what was shown.
+    Text that cannot be a code is returned unchanged, cut to STORED_LENGTH_MAX, so that the log contains what was shown.
     """
-    text = sent.strip()
+    text = value.strip()
     if found := _TICKET_URL.search(text):
         text = found[1]
     code = _SEPARATORS.sub("", text).upper().translate(_MISREAD_DIGITS)

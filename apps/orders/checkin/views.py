@@ -1,4 +1,4 @@
-"""The page that stands at the door. It works as a plain form; with its script it scans, and goes on without a network.
+"""The check-in page for the doors. It works as a plain form; its script adds the camera scanner and offline operation.
 
 POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
@@ -24,14 +24,15 @@ from apps.orders.checkin.scan_messages import SCAN_MESSAGES, build_scan_message
 from apps.orders.checkin.scan_parser import read_scan
 
 PERMISSIONS_POLICY = "camera=(self), microphone=(), geolocation=()"
-"""This page's Permissions-Policy; every other page of ours says that it wants no camera."""
+"""This page's Permissions-Policy; all other pages forbid the camera."""
 
 
 @csrf_exempt
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def check_in(request: HttpRequest, slug: str) -> HttpResponse:
-    """Scan or type, and see what to do. A door link is exchanged for a cookie: its key leaves the address bar."""
+    """Show the check-in form and the outcome of a scan. A door link is exchanged for a cookie, so that its key leaves
+    the address bar."""
     event = events.get_event(slug)
     if request.method != "POST" and request.GET.get("link"):
         response = redirect("orders:check_in", event.slug)
@@ -80,8 +81,8 @@ def _page(
 @never_cache
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
-    """The script that keeps the page for when there is no network. Under the page's own path, which is what it may
-    speak for; it holds nothing of anybody's."""
+    """Serve the service worker that caches the page for offline use. Its URL is under the page's path, which limits its
+    scope. It contains no personal data."""
     path = finders.find("js/check-in-worker.js")
     assert isinstance(path, str)
     with open(path, encoding="utf-8") as file:

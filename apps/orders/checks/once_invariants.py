@@ -1,5 +1,5 @@
-"""This app's part of the audit that things happened once: what was answered to a key stays true (I6), and a provider's
-words change state once, however often they came (I7). Read in pieces of id order, like all of the audit."""
+"""Audit checks of idempotency: stored responses stay true (I6), and each provider message is applied once, however
+often it arrived (I7). Rows are read in batches by id, as in the whole audit."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from apps.orders import topics
 from apps.orders.payments import settlement
 
 UNPROCESSED_MINUTES_MAX = 15
-"""A message that waits for longer is stuck: what hinders its processing passes sooner, or never."""
+"""A message that waits longer is stuck: temporary obstacles pass sooner."""
 
 _PACKAGE = "apps.orders"
 _piece_end = sql.load(_PACKAGE, "piece_end")
@@ -29,57 +29,57 @@ Rows = list[Sequence[Any]]
 
 
 def register() -> None:
-    """The auditor includes these checks."""
+    """Register these checks with the auditor."""
     auditor.register(
         "I6",
-        "every order's checkout is remembered as it was answered",
-        _make_check(_unanswered, "order {}: {} remembered answers, {} of them of another sum"),
+        "every order's checkout response is stored unchanged",
+        _make_check(_unanswered, "order {}: {} stored responses, {} of them with another total"),
     )
-    auditor.register("I6", "one key has one answer, and what it told its buyer is still so", _check_answers)
+    auditor.register("I6", "each key has one stored response, which is still true", _check_answers)
     auditor.register(
         "I7",
-        "a provider's words changed each payment once",
+        "provider messages changed each payment once",
         _make_check(
-            _messages, "order {}, attempt {} is {} with {}: {} messages took money, {} that sum; {} declined it"
+            _messages, "order {}, attempt {} is {} with {}: {} messages captured it, {} of them fit; {} declined it"
         ),
     )
-    auditor.register("I7", "every stored message was processed, or is about to be", _check_inbox)
+    auditor.register("I7", "every stored message is processed or queued", _check_inbox)
 
 
 def _make_check(statement: sql.Statement, text: str) -> auditor.Find:
-    def check(survey: auditor.AuditContext) -> Iterator[str]:
-        for row in survey.once(_walk_orders)[statement.name]:
+    def check(context: auditor.AuditContext) -> Iterator[str]:
+        for row in context.once(_walk_orders)[statement.name]:
             yield text.format(*row)
 
     return check
 
 
-def _check_answers(survey: auditor.AuditContext) -> Iterator[str]:
-    for scope, key, wrong in _walk(survey, _answers_piece_end, 0, _answers)[_answers.name]:
+def _check_answers(context: auditor.AuditContext) -> Iterator[str]:
+    for scope, key, wrong in _walk(context, _answers_piece_end, 0, _answers)[_answers.name]:
         yield f"{scope}, key {key}: {wrong}"
 
 
-def _check_inbox(survey: auditor.AuditContext) -> Iterator[str]:
+def _check_inbox(context: auditor.AuditContext) -> Iterator[str]:
     params = {"topic": topics.PROVIDER_MESSAGE, "minutes_max": UNPROCESSED_MINUTES_MAX}
-    for provider, message_id, wrong in _walk(survey, _messages_piece_end, 0, _inbox, **params)[_inbox.name]:
+    for provider, message_id, wrong in _walk(context, _messages_piece_end, 0, _inbox, **params)[_inbox.name]:
         yield f"{provider} {message_id}: {wrong}"
 
 
-def _walk_orders(survey: auditor.AuditContext) -> dict[str, Rows]:
-    """One walk serves both checks that judge orders."""
+def _walk_orders(context: auditor.AuditContext) -> dict[str, Rows]:
+    """Return the rows for both checks of orders, from one pass."""
     params = {
         "known": settlement.KNOWN,
         "late": settlement.TOO_LATE,
         "remembered_hours": idempotency.REMEMBERED_HOURS,
     }
-    return _walk(survey, _piece_end, UUID(int=0), _messages, _unanswered, **params)
+    return _walk(context, _piece_end, UUID(int=0), _messages, _unanswered, **params)
 
 
 def _walk(
-    survey: auditor.AuditContext, ends: sql.Statement, first: Any, *statements: sql.Statement, **params: Any
+    context: auditor.AuditContext, ends: sql.Statement, first: Any, *statements: sql.Statement, **params: Any
 ) -> dict[str, Rows]:
-    """What each statement found, by its name."""
-    event_id, seen = survey.once(_event_id), defaultdict[str, Rows](list)
+    """Return the rows of each statement, by its name."""
+    event_id, seen = context.once(_event_id), defaultdict[str, Rows](list)
 
     def scan(cursor: Any, after: Any, until: Any) -> None:
         for statement in statements:
@@ -89,5 +89,5 @@ def _walk(
     return seen
 
 
-def _event_id(survey: auditor.AuditContext) -> int | None:
-    return events.get_event(survey.only).id if survey.only else None
+def _event_id(context: auditor.AuditContext) -> int | None:
+    return events.get_event(context.only).id if context.only else None

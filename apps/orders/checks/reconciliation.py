@@ -1,8 +1,8 @@
-"""This app's part of the reconciliation: orders against their reservations and their money, charges and refunds that
-nobody settled, and what the comparison with a provider listed.
+"""Reconciliation of this app: orders against reservations and money, unsettled charges and refunds, and differences
+from the comparison with providers.
 
-It takes a ticket from nobody who has paid for it: where a paid order has lost its places a person decides. An order
-that stands though no provider has its money is canceled, after the provider was asked once more.
+It never takes a ticket from a buyer who paid: if a paid order has lost its seats, staff decide. A standing order
+without money is canceled, after one more inquiry at the provider.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from apps.orders.provider_sync import status_inquiries
 from apps.reservations import facade as reservations
 
 OVERDUE_SECONDS = 900
-"""The outbox and the questions of the reconciler have had many goes by then."""
+"""By then the outbox and the reconciler's inquiries have made many attempts."""
 DIFFERENCES_MAX = 1_000
 _overdue_money = sql.load("apps.orders", "overdue_money")
 
@@ -36,7 +36,8 @@ Differences = Iterator[Difference]
 
 
 def register() -> None:
-    """The reconciler includes these checks: first what may settle by asking, then what follows from it."""
+    """Register these checks with the reconciler: first those that an inquiry can settle, then those that depend on
+    them."""
     reconciler.register(
         "unsettled money",
         "no charge and no refund is left unsettled",
@@ -46,7 +47,7 @@ def register() -> None:
     )
     reconciler.register(
         "orders",
-        "orders, reservations and money tell the same",
+        "orders, reservations and money agree",
         _find_orders,
         _repair_order,
         kinds=("order_without_reservation", "order_without_money", "order_keeps_money", "order_money"),
@@ -66,46 +67,49 @@ def register() -> None:
     )
 
 
-# --- what no provider has settled -----------------------------------------------------------------------------------
+# --- unsettled charges and refunds ----------------------------------------------------------------------------------
 
 
 def _find_unsettled(part: int | None) -> Differences:
     with connection.cursor() as cursor:
         rows = _overdue_money.rows(cursor, seconds=OVERDUE_SECONDS, event_id=part, limit=DIFFERENCES_MAX)
     for kind, pk, number, seconds in rows:
-        yield Difference(f"unsettled_{kind}", f"order {number}: {kind} {pk} is unsettled since {seconds} s", (kind, pk))
+        line = f"order {number}: {kind} {pk} has been unsettled for {seconds} s"
+        yield Difference(f"unsettled_{kind}", line, (kind, pk))
 
 
 def _repair_unsettled(difference: Difference, by: str) -> str:
     kind, pk = difference.about
-    ask = status_inquiries.reconcile_payment if kind == "payment" else status_inquiries.reconcile_refund
-    with _faults_need_person():
-        is_settled = ask(pk)
+    reconcile = status_inquiries.reconcile_payment if kind == "payment" else status_inquiries.reconcile_refund
+    with _faults_need_staff():
+        is_settled = reconcile(pk)
     if not is_settled:
         raise ManualRepairRequired("the provider has not decided yet")
     return REPAIRED
 
 
 @contextmanager
-def _faults_need_person() -> Iterator[None]:
-    """Around asking a provider: one that does not answer, or rests, leaves the difference as it is."""
+def _faults_need_staff() -> Iterator[None]:
+    """Wrap an inquiry: if the provider does not respond or rests, the difference stays open for staff."""
     try:
         yield
     except ProviderFault as fault:
-        raise ManualRepairRequired(f"the provider gives no answer: {fault}") from fault
+        raise ManualRepairRequired(f"the provider did not respond: {fault}") from fault
     except circuit_breaker.ProviderUnavailable as resting:
-        raise ManualRepairRequired(f"{resting}, and is asked again by itself") from resting
+        raise ManualRepairRequired(f"{resting}; the inquiry is retried automatically") from resting
 
 
 # --- orders against reservations and money --------------------------------------------------------------------------
 
 
 def _find_orders(part: int | None) -> Differences:
-    money, places = money_invariants.find_order_mismatches(part)
-    for number, status, reservation_id, reservation_status in places:
+    money, statuses = money_invariants.find_order_mismatches(part)
+    for number, status, reservation_id, reservation_status in statuses:
         line = f"order {number} is {status}, its reservation {reservation_id} is {reservation_status}"
         if status in Order.STANDING:
-            yield Difference("order_without_reservation", line, number, "seat its buyer anew, or give the order back")
+            yield Difference(
+                "order_without_reservation", line, number, "give the buyer other seats or refund the order"
+            )
     for number, status, owed_minor, kept_minor in money:
         line = f"order {number} is {status}: owed {owed_minor}, kept {kept_minor}"
         if status not in Order.STANDING and kept_minor > owed_minor:
@@ -113,7 +117,7 @@ def _find_orders(part: int | None) -> Differences:
         elif status in Order.STANDING and kept_minor == 0:
             yield Difference("order_without_money", line, number)
         else:
-            yield Difference("order_money", line, number, "compare its payments and refunds with the provider's")
+            yield Difference("order_money", line, number, "compare its payments and refunds with the provider")
 
 
 def _repair_order(difference: Difference, by: str) -> str:
@@ -126,7 +130,7 @@ def _repair_order(difference: Difference, by: str) -> str:
 
 
 def _refund_excess(order_id: UUID, by: str) -> str:
-    """Paid without an order: the money is on its way back, but for the fees that a refunded order keeps."""
+    """Refund money that an ended order still keeps, except for the fees that a refunded order keeps."""
     with transactions.write():
         order = lock_order(order_id)
         if order.status in (*Order.STANDING, *Order.OPEN):
@@ -147,9 +151,9 @@ def _kept_minor(order: Order) -> int:
 
 
 def _cancel_unpaid(order_id: UUID, by: str) -> str:
-    """An order that stands without money: its payment is found at the provider, or it is canceled."""
+    """Repair a standing order without money: find its payment at the provider, or cancel the order."""
     for payment in Payment.objects.filter(order=order_id).exclude(status=Payment.Status.SUCCEEDED):
-        with _faults_need_person():
+        with _faults_need_staff():
             status_inquiries.recheck_payment(payment.pk)
     with transactions.write():
         order = lock_order(order_id)
@@ -160,13 +164,13 @@ def _cancel_unpaid(order_id: UUID, by: str) -> str:
         return REPAIRED
 
 
-# --- places that are sold, and to nobody ----------------------------------------------------------------------------
+# --- sold seats without a standing order ----------------------------------------------------------------------------
 
 
 def _find_orphans(part: int | None) -> Differences:
     slugs = {view.id: view.slug for view in events.list_events()}
     for event_id, reservation_id, number, status in money_invariants.find_orphaned_reservations(part):
-        # One that never had an order the audit names: nothing here could tell who has paid for it.
+        # A reservation that never had an order is left to the audit: nothing here shows whether it was paid.
         if status:
             where = slugs.get(event_id, f"event {event_id}")
             line = f"{where}: reservation {reservation_id} is confirmed; its order {number} is {status}"
@@ -174,33 +178,34 @@ def _find_orphans(part: int | None) -> Differences:
 
 
 def _repair_orphan(difference: Difference, by: str) -> str:
-    """What an ended order left sold is free again."""
+    """Release the seats that an ended order left sold."""
     reservation_id: UUID = difference.about
     with transactions.write():
         order = lock_order_of_reservation(reservation_id)
         if order is None:
             raise OrderNotFound
         if order.status in Order.OPEN:
-            raise ManualRepairRequired("its order is open: it is being decided, or something wrote past it")
+            raise ManualRepairRequired("its order is open: it is being decided, or its state is corrupt")
         if order.status in Order.STANDING or reservations.get_reservation(reservation_id).status != "confirmed":
             return GONE
         reservations.cancel(reservation_id, who=f"reconcile:{by}", why=f"order {order.number} is {order.status}")
         return REPAIRED
 
 
-# --- what comparing with the providers listed -----------------------------------------------------------------------
+# --- differences from the comparison with providers -----------------------------------------------------------------
 
 
 def _find_provider_differences(part: int | None) -> Differences:
     listed = PaymentDifference.objects.filter(settled_at=None).select_related("order").order_by("first_seen_at")
     if part is not None:
         listed = listed.filter(order__event=part)
-    for one in listed[:DIFFERENCES_MAX]:
-        order = f", order {one.order.number}" if one.order else ""
-        sums = f"ours {_sum(one.ours_minor)}, theirs {_sum(one.theirs_minor)} {one.currency}"
-        line = f"{one.provider} {one.reference}{order}: {one.get_kind_display()}; {sums}"
-        yield Difference(one.kind, line, one.pk, "settle it in the admin, under payment differences")
+    for difference in listed[:DIFFERENCES_MAX]:
+        order = f", order {difference.order.number}" if difference.order else ""
+        ours, theirs = _amount(difference.ours_minor), _amount(difference.theirs_minor)
+        amounts = f"ours {ours}, theirs {theirs} {difference.currency}"
+        line = f"{difference.provider} {difference.reference}{order}: {difference.get_kind_display()}; {amounts}"
+        yield Difference(difference.kind, line, difference.pk, "settle it in the admin, under payment differences")
 
 
-def _sum(amount_minor: int | None) -> str:
+def _amount(amount_minor: int | None) -> str:
     return "none" if amount_minor is None else str(amount_minor)

@@ -1,4 +1,4 @@
-"""Invoices and credit notes for staff: to find and to read."""
+"""Admin of invoices and credit notes: read only."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class InvoiceAdmin(admin.ModelAdmin):
 
     @admin.display(description="PDF")
     def pdf(self, invoice: Invoice) -> Any:
-        return format_html('<a href="{}">show</a>', reverse("admin:orders_invoice_pdf", args=[invoice.pk]))
+        return format_html('<a href="{}">Open</a>', reverse("admin:orders_invoice_pdf", args=[invoice.pk]))
 
     def get_urls(self) -> list[Any]:
         own = path("<int:invoice_id>/pdf", self.admin_site.admin_view(self.show_pdf), name="orders_invoice_pdf")

@@ -1,4 +1,4 @@
-"""An invoice or a credit note as PDF, drawn from what was frozen when it was written: the same bytes each time."""
+"""Render an invoice or credit note as PDF from its stored document: the same bytes each time."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _TITLES = {InvoiceKind.INVOICE: "Invoice", InvoiceKind.CREDIT_NOTE: "Credit note
 
 
 def render_invoice(invoice: Invoice) -> bytes:
-    """The paper, on as many pages as its lines need."""
+    """Return the PDF, on as many pages as its lines need."""
     register_fonts()
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=PAGE, pageCompression=1, invariant=1)
@@ -46,7 +46,7 @@ def render_invoice(invoice: Invoice) -> bytes:
 
 
 def _pages(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
-    """The first has the addresses above its rows, and so fewer of them."""
+    """Split the rows into pages. The first page has fewer, because the addresses are above them."""
     yield rows[:_FIRST_ROWS]
     for start in range(_FIRST_ROWS, len(rows), _MORE_ROWS):
         yield rows[start : start + _MORE_ROWS]
@@ -63,7 +63,7 @@ def _draw_band(canvas: Canvas, invoice: Invoice) -> None:
 
 
 def _draw_head(canvas: Canvas, invoice: Invoice, y: float) -> float:
-    """Seller and buyer beside each other, then what it is for."""
+    """Draw seller and buyer side by side, then date, order and event. Return the y below."""
     paper, middle = invoice.paper, PAGE[0] / 2
     seller, buyer = paper["seller"], paper["buyer"]
     tax_id = [f"Tax ID {seller['tax_id']}"] if seller["tax_id"] else []
@@ -72,7 +72,7 @@ def _draw_head(canvas: Canvas, invoice: Invoice, y: float) -> float:
     low = min(_draw_block(canvas, MARGIN, y, "From", left), _draw_block(canvas, middle, y, "To", right))
     facts = [("Date", paper["date"]), ("Order", paper["order"]), ("Event", _event(paper["event"]))]
     if paper["refers_to"]:
-        facts.insert(1, ("Takes back", f"of invoice {paper['refers_to']}"))
+        facts.insert(1, ("Invoice", paper["refers_to"]))
     y = low - 12
     for label, value in facts:
         canvas.setFillColor(MUTED)
@@ -105,7 +105,7 @@ def _draw_rows(canvas: Canvas, invoice: Invoice, rows: Sequence[dict[str, Any]],
     right = PAGE[0] - MARGIN
     has_tax = bool(invoice.paper["taxes"])
     canvas.setFillColor(MUTED)
-    write(canvas, MARGIN, y, "What", TEXT, 8)
+    write(canvas, MARGIN, y, "Description", TEXT, 8)
     if has_tax:
         write_right(canvas, right - 110, y, "Tax", TEXT, 8)
     write_right(canvas, right, y, "Amount", TEXT, 8)
@@ -127,7 +127,7 @@ def _draw_rows(canvas: Canvas, invoice: Invoice, rows: Sequence[dict[str, Any]],
 
 
 def _clipped(text: str, font: str, size: float, width: float) -> str:
-    """As much of the text as one line has room for."""
+    """Return as much of the text as fits on one line."""
     lines = wrap(text, font, size, width)
     return f"{lines[0]} …" if len(lines) > 1 else text
 
@@ -145,6 +145,6 @@ def _draw_sums(canvas: Canvas, invoice: Invoice, y: float) -> None:
         y -= 16
     canvas.setFillColor(INK)
     y -= 8
-    word = "Given back" if invoice.kind == InvoiceKind.CREDIT_NOTE else "Paid"
-    write_right(canvas, right - 110, y, word, BOLD, 13)
+    label = "Refunded" if invoice.kind == InvoiceKind.CREDIT_NOTE else "Paid"
+    write_right(canvas, right - 110, y, label, BOLD, 13)
     write_right(canvas, right, y, format_money(invoice.total_minor, invoice.currency), BOLD, 13)

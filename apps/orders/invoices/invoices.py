@@ -1,7 +1,7 @@
-"""Invoices and credit notes: an order's papers come to agree with what it owes.
+"""Invoices and credit notes: write the documents that an order's balance requires.
 
-The outbox asks for it after an order was confirmed and after money went back; however often, and in whatever order,
-what is missing is written and nothing twice. So the numbers' one hot row is never met by who confirms an order.
+The outbox triggers it after an order's confirmation and after each refund. It may run any number of times, in any
+order: it writes the missing documents and none twice. Thus no confirmation waits for the counter's hot row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _PREFIX = {InvoiceKind.INVOICE: "", InvoiceKind.CREDIT_NOTE: "C"}
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of a paper."""
+    """A line of an invoice or credit note."""
 
     description: str
     category: str
@@ -42,29 +42,29 @@ class _Row:
 
 
 def request_invoices(order: Order) -> None:
-    """The order's papers will agree with what it owes. Joins the caller's transaction.
+    """Schedule the order's missing invoice or credit note. Joins the caller's transaction.
 
-    Under a key of its own: tickets do not wait for an invoice.
+    The outbox message has a key of its own, so that tickets do not wait for an invoice.
     """
     transactions.require_transaction()
     outbox.publish_all([invoice_message(order)])
 
 
 def invoice_message(order: Order) -> outbox.NewMessage:
-    """What `request_invoices` publishes, for who publishes more."""
+    """Return the message of `request_invoices`, for callers that publish several at once."""
     return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
 def handle_invoice_message(message: outbox.Message) -> None:
-    """What the outbox's message does; safe to run twice."""
+    """Outbox handler; safe to run twice."""
     issue(UUID(message.body["order"]))
 
 
 def issue(order_id: UUID) -> list[Invoice]:
-    """The order has its invoice once it was paid, and for all that it has come to owe less since, credit notes; those
-    that are new. A free order has none.
+    """Write the paid order's invoice, and a credit note for what was refunded since, unless they exist. Return the new
+    ones. A free order has none.
 
-    The order's lock comes first, the counter's last: nobody waits for the order who holds a counter.
+    The order is locked first and the counter last, so no transaction that holds a counter waits for an order.
     """
     with transactions.write():
         order = lock_order(order_id)
@@ -78,7 +78,7 @@ def issue(order_id: UUID) -> list[Invoice]:
             invoice = _create_invoice(order, year, InvoiceKind.INVOICE, _rows_of(lines), None)
             written.append(invoice)
         credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
-        # What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them.
+        # What the order keeps: its uncanceled lines, plus fees kept of returned ones, less goodwill refunds.
         owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted_minor
         back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
         if back_minor > 0:
@@ -88,12 +88,12 @@ def issue(order_id: UUID) -> list[Invoice]:
 
 
 def _read_billing(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
-    """The locked order's papers, its lines, what they are adjusted by, and the moment."""
-    asked = {"order_id": order.pk}
+    """Return the locked order's invoices and credit notes, its lines, the sum of its adjustments, and the time."""
+    params = {"order_id": order.pk}
     with connection.cursor() as cursor:
         papers, lines, adjusted, moment = sql.execute_batch(
             cursor,
-            [_papers.call(**asked), _lines.call(order_ids=[order.pk]), _adjusted.call(**asked), clock.now_call()],
+            [_papers.call(**params), _lines.call(order_ids=[order.pk]), _adjusted.call(**params), clock.now_call()],
         )
     return (
         model_rows.build_instances(Invoice, papers.rows),
@@ -111,9 +111,9 @@ def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
 
 
 def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
-    """What a credit note over this amount lists: the lines given back that none lists yet, and for each rate of tax one
-    more for whatever their sum differs by, such as a fee that was kept. All notes together take the invoice back to the
-    unit: of every rate, tax too."""
+    """Return the rows of a credit note over this amount: the canceled lines that no earlier note lists, and for each
+    tax rate one more row for the difference of their sum, such as a kept fee. All notes together credit the invoice
+    exactly, for each rate and for its tax."""
     known = {row["order_line"] for note in credited for row in note.paper["lines"]}
     canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
     rows = _rows_of(canceled)
@@ -127,27 +127,27 @@ def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], 
 
 
 def _sums_of(paper: Invoice, rate: int) -> tuple[int, int]:
-    """What a paper has of this rate: total, and the tax within it."""
+    """Return a document's total at this tax rate and the tax within it."""
     lines = [row for row in paper.paper["lines"] if row["tax_rate"] == rate]
     return sum(row["total_minor"] for row in lines), sum(row["tax_minor"] for row in lines)
 
 
 def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
-    """The amount in parts by rate: of each goes back what is neither owed nor credited yet. What was given back beside
-    the tickets belongs to no rate; it is spread over what the order owes of each."""
+    """Split the amount by tax rate: of each rate, what is neither owed nor credited yet. Goodwill refunds belong to no
+    rate; they are spread in proportion to what the order owes at each."""
     owed = dict.fromkeys(left, 0)
-    beside_minor = 0
+    goodwill_minor = 0
     for line in OrderLine.objects.filter(order=order, canceled_at=None):
         owed[line.tax_rate] += line.total_minor
-    for one in OrderAdjustment.objects.filter(order=order).select_related("line"):
-        if one.line is None:
-            beside_minor -= one.amount_minor
+    for adjustment in OrderAdjustment.objects.filter(order=order).select_related("line"):
+        if adjustment.line is None:
+            goodwill_minor -= adjustment.amount_minor
         else:
-            owed[one.line.tax_rate] += one.amount_minor
-    beside = events.allocate_amount(max(beside_minor, 0), list(owed.values()))
+            owed[adjustment.line.tax_rate] += adjustment.amount_minor
+    goodwill = events.allocate_amount(max(goodwill_minor, 0), list(owed.values()))
     parts = {}
-    for (rate, (left_minor, _)), less_minor in zip(left.items(), beside, strict=True):
-        # An earlier note may have credited a unit of rounding more of a rate than goes back of it by now.
+    for (rate, (left_minor, _)), less_minor in zip(left.items(), goodwill, strict=True):
+        # By rounding, an earlier note may have credited one unit more at a rate than is to be credited by now.
         parts[rate] = min(max(left_minor - owed[rate] + less_minor, 0), left_minor)
     over_minor = sum(parts.values()) - back_minor
     for rate in sorted(parts, key=lambda rate: -parts[rate]):
@@ -160,30 +160,30 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
 def _balancing_rows(
     rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int
 ) -> list[_Row]:
-    """What makes these rows of one rate come to this amount. Neither tax nor net of all notes together may pass the
-    invoice's; what the last one leaves of both is nothing."""
+    """Return the rows that bring these rows of one rate to this amount. Neither the tax nor the net of all notes
+    together exceeds the invoice's; the last note leaves nothing of either."""
     more = []
     rest_minor = back_minor - sum(row.total_minor for row in rows)
     if rest_minor:
         tax_minor, _ = events.PricePolicy(tax_rate=rate).taxed(abs(rest_minor))
         sign = 1 if rest_minor > 0 else -1
-        words = "Other refund" if rest_minor > 0 else "Not given back"
-        more.append(_Row(words, "", rate, sign * tax_minor, rest_minor))
+        description = "Other refund" if rest_minor > 0 else "Not refunded"
+        more.append(_Row(description, "", rate, sign * tax_minor, rest_minor))
     left_net_minor = left_minor - left_tax_minor
-    told_minor = sum(row.tax_minor for row in (*rows, *more))
-    tax_minor = min(max(told_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
-    if tax_minor != told_minor:
-        more.append(_Row("Rounding of tax", "", rate, tax_minor - told_minor, 0))
+    sum_tax_minor = sum(row.tax_minor for row in (*rows, *more))
+    tax_minor = min(max(sum_tax_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
+    if tax_minor != sum_tax_minor:
+        more.append(_Row("Tax rounding", "", rate, tax_minor - sum_tax_minor, 0))
     return more
 
 
 def _create_invoice(
     order: Order, year: int, kind: InvoiceKind, rows: Sequence[_Row], refers_to: Invoice | None
 ) -> Invoice:
-    """The paper with the next number. The counter is locked from here to the commit."""
+    """Create the document with the next number. The counter's row stays locked until the commit."""
     event = events.get_event_by_id(order.event_id)
     series = settings.INVOICE_SERIES
-    # The moment is read under the lock, so that numbers grow with time.
+    # The time is read under the counter's lock, so that numbers and times rise together.
     number, now = next_invoice_number(kind, series, year)
     return Invoice.objects.create(
         kind=kind,

@@ -1,4 +1,4 @@
-"""Promo codes for staff: made and limited here, and how often each was used."""
+"""Admin of promo codes: create and limit them, and see how often each was used."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,13 +13,13 @@ from apps.orders.models import CodeUse, PromoCode
 from apps.orders.promo_codes import promo_codes
 
 TERMS = ("event", "code", "kind", "rate", "amount_minor", "categories", "places_max")
-"""What a buyer was promised: fixed once somebody used it."""
+"""The fields that define the discount: fixed after the code's first use."""
 
 
 class PromoCodeForm(CodeForm):
     PARTS = "categories"
-    WHY_PUBLISH_FIRST = "its categories may be replaced by others"
-    categories = PartsField(PromoCode.categories, "Only tickets of these; none chosen: of all.")
+    WHY_PUBLISH_FIRST = "its categories may still be replaced"
+    categories = PartsField(PromoCode.categories, "Applies only to tickets of these categories. None selected: all.")
 
     class Meta:
         model = PromoCode
@@ -36,7 +36,7 @@ class CodeUseAdmin(ReadOnlyAdmin):
     list_filter = ["code__event", ("released_at", admin.EmptyFieldListFilter), "used_at"]
     list_select_related = ["code", "order"]
     search_fields = ["=code__code", "=order__number", "=email", "=buyer"]
-    search_help_text = "A whole code, an order's number, an e-mail address, account:ID or visitor:ID."
+    search_help_text = "A complete code, order number or e-mail address, account:ID or visitor:ID."
 
     @admin.display(ordering="discount_minor")
     def discount(self, use: CodeUse) -> str:
@@ -53,7 +53,7 @@ class PromoCodeAdmin(CodeAdmin):
     list_filter = ["event", "is_active", "kind"]
     fieldsets = [
         (None, {"fields": ["event", "code", "is_active", "note"]}),
-        ("What it takes off", {"fields": ["kind", "rate", "amount_minor", "categories", "places_max"]}),
+        ("Discount", {"fields": ["kind", "rate", "amount_minor", "categories", "places_max"]}),
         CodeAdmin.limits_shown,
         ("So far", {"fields": CodeAdmin.told}),
     ]

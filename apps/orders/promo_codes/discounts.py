@@ -1,5 +1,5 @@
-"""What a promo code takes off: pure, on integers. `events.calculate_bill` asks it; fees and tax come on what is
-left."""
+"""A promo code's discount: pure integer arithmetic. `events.calculate_bill` calls it; fees and tax are calculated on
+the discounted prices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,30 +12,30 @@ _BASIS_POINTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What a code takes off the places of one reservation.
+    """The discount of a code on the items of one reservation.
 
-    A percentage comes off each place by itself, rounded half up, so that a place costs the same alone and among others.
-    An amount per order is spread over its places as their prices are to each other, to the last unit by the largest
-    remainder. Nothing ever costs less than nothing.
+    A percentage is taken off each item separately, rounded half up, so that an item costs the same alone and among
+    others. An amount per order is allocated in proportion to the items' prices, the remaining units by largest
+    remainder. No price falls below 0.
     """
 
     kind: str
     value: int
     """Basis points of a percentage; else minor units."""
     places_max: int | None = None
-    """So many places at most, the dearest first, of equal ones the first."""
+    """At most this many items, the most expensive first, of equal ones the first."""
     line_ids: frozenset[int] | None = None
-    """The reservation's lines that it concerns; None: all."""
+    """The lines of the reservation that it applies to; None: all."""
 
-    def discounts(self, places: Sequence[events.BillItem], left_minor: Sequence[int]) -> Sequence[int]:
-        """How much comes off each place, of what is left of its price."""
-        chosen = [at for at, place in enumerate(places) if self.line_ids is None or place.line_id in self.line_ids]
-        chosen = sorted(chosen, key=lambda at: -left_minor[at])[: self.places_max]
-        lefts = [left_minor[at] for at in chosen]
-        off = [0] * len(places)
-        for at, minor in zip(chosen, self._discount_each(lefts), strict=True):
-            off[at] = minor
-        return off
+    def discounts(self, items: Sequence[events.BillItem], left_minor: Sequence[int]) -> Sequence[int]:
+        """Return the discount on each item, of what is left of its price."""
+        chosen = [index for index, item in enumerate(items) if self.line_ids is None or item.line_id in self.line_ids]
+        chosen = sorted(chosen, key=lambda index: -left_minor[index])[: self.places_max]
+        lefts = [left_minor[index] for index in chosen]
+        amounts = [0] * len(items)
+        for index, minor in zip(chosen, self._discount_each(lefts), strict=True):
+            amounts[index] = minor
+        return amounts
 
     def _discount_each(self, lefts: list[int]) -> list[int]:
         if self.kind == PromoCode.Kind.PERCENT:

@@ -1,8 +1,8 @@
-"""Promo codes in a sale: what one would take off, its use with the order, and the end of that use with the order's.
+"""Promo codes in a sale: find a code's offer, use it with an order, release the use when the order ends.
 
-The limits are counted under the code's row, a cap row in the order of locks: after the reservation and the address's
-purchase cap, before seats. A use itself is written under its order's lock alone, so that an order that ends, with seats
-locked by then, never waits for a code.
+A code's limits are counted under its row lock, a cap row in the lock order: after the reservation and the address's
+purchase cap, before seats. A use is written under its order's lock alone: an order that ends has locked seats by then
+and must not wait for a code.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from apps.reservations import facade as reservations
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a code takes off whatever is held."""
+    """A code's discount terms, independent of a reservation."""
 
     kind: str
     value: int
     places_max: int | None
     category_keys: frozenset[str]
-    """Empty: all."""
+    """Empty: all categories."""
 
     def of(self, reservation: reservations.ReservationView) -> Discount:
         line_ids = None
@@ -41,7 +41,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A code as it was read before the transaction that uses it: what the bill is made with."""
+    """A code and its discount, as read for the bill before the transaction that uses the code."""
 
     code_id: int
     code: str
@@ -50,8 +50,8 @@ class Offer:
 
 
 def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | None:
-    """What this code would take off the reservation, whether or not it may still be used; None for an unknown one.
-    `code` is normal."""
+    """Return what this code would take off the reservation, whether or not it may still be used; None for an unknown
+    code. `code` is in canonical form."""
     found = PromoCode.objects.filter(event_id=reservation.event_id, code=code, is_active=True).first()
     if found is None:
         return None
@@ -60,7 +60,7 @@ def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | 
 
 
 def bill_reservation(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:
-    """What the reservation comes to, with what the code takes off its places before fees and tax."""
+    """Return the reservation's bill, with the code's discount taken off before fees and tax."""
     discounts = [] if offer is None else [offer.discount]
     return events.calculate_bill(reservation.places, reservation.price_policy, discounts)
 
@@ -68,18 +68,18 @@ def bill_reservation(reservation: reservations.ReservationView, offer: Offer | N
 def check_offer(
     reservation: reservations.ReservationView, offer: Offer | None, bill: events.Bill, *, email: str = ""
 ) -> None:
-    """Returns if the code may be used now, as far as can be told without a lock. Raises CodeRefused."""
+    """Check without a lock that the code may be used now. Raises CodeRefused."""
     if offer is None:
         raise CodeUnknown
     _check_limits(PromoCode.objects.get(pk=offer.code_id), offer, bill, reservation.buyer, email)
 
 
 def use_code(order: Order, offer: Offer | None, bill: events.Bill) -> None:
-    """The new order has used the code, once its transaction commits. Joins that transaction, which holds the order's
-    lock and the reservation's, and has not locked a seat. Raises CodeRefused: nothing is placed then.
+    """Record the new order's use of the code. Joins the transaction that places the order, which holds the order's lock
+    and the reservation's, and has not locked a seat. Raises CodeRefused; the order is then not placed.
 
-    Of fifty with a code of ten uses each waits here for the one before, counts what that one committed, and ten find
-    room. A code without limits is nobody's to wait for.
+    Fifty concurrent checkouts with a code of ten uses wait here for one another, each counts what the earlier ones
+    committed, and ten succeed. A code without limits is not locked.
     """
     require_transaction()
     if offer is None:
@@ -99,21 +99,21 @@ def use_code(order: Order, offer: Offer | None, bill: events.Bill) -> None:
 
 
 def release(order: Order, now: datetime) -> None:
-    """The ended order's use is somebody else's to have; once more changes nothing. Joins the caller's transaction,
-    which holds the order's lock."""
+    """Release the ended order's use of its code, so that another order can use it. Idempotent. Joins the caller's
+    transaction, which holds the order's lock."""
     require_transaction()
     CodeUse.objects.filter(order=order, released_at=None).update(released_at=now, honoured_at=None)
 
 
 def restore_use(order: Order, now: datetime) -> None:
-    """An order that had ended and now stands has its use again, also of a code that others have used up meanwhile: its
-    buyer paid the price that was promised. Joins the caller's transaction, which holds the order's lock."""
+    """Restore the use of an order that had ended and is now confirmed, even if the code was used up meanwhile: its
+    buyer paid the discounted price. Joins the caller's transaction, which holds the order's lock."""
     require_transaction()
     CodeUse.objects.exclude(released_at=None).filter(order=order).update(released_at=None, honoured_at=now)
 
 
 def count_uses(code: PromoCode) -> int:
-    """Uses that stand; exact under the code's lock."""
+    """Return the number of unreleased uses; exact under the code's lock."""
     return code.uses.filter(released_at=None).count()
 
 
@@ -126,9 +126,9 @@ def _check_limits(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, 
     if code.valid_until is not None and now >= code.valid_until:
         raise CodeNotValid("This code is no longer valid.")
     if _read_terms(code) != offer.terms:
-        raise CodeNotValid("This code has just been changed; try it again.")
+        raise CodeNotValid("This code has just changed. Please try again.")
     if not bill.discount_minor:
-        raise CodeNotValid("This code takes nothing off what you hold.")
+        raise CodeNotValid("This code does not apply to your tickets.")
     if code.uses_max is not None and count_uses(code) >= code.uses_max:
         raise CodeUsedUp
     cap = code.uses_per_buyer_max

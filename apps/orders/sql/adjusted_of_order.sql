@@ -1,4 +1,4 @@
--- What an order keeps of returned lines, less what went back beside them.
+-- The sum of an order's adjustments: fees kept of returned lines, less goodwill refunds.
 SELECT coalesce(sum(amount_minor), 0)::bigint
 FROM orders_orderadjustment
 WHERE order_id = %(order_id)s

@@ -1,4 +1,4 @@
--- The last remembered answer of the next piece of at most %(limit)s answers after this one; no row: none is left.
+-- The last stored response of the next batch of at most %(limit)s after this one; no row: none is left.
 SELECT piece.id
 FROM (
     SELECT id

@@ -1,6 +1,6 @@
--- I6: remembered answers of this piece that another answer to the same key contradicts; and those to checkouts and
--- cancellations that name no order of the buyer who was answered, or told of an end which the order has not come to.
-SELECT known.scope, known.key, told.wrong
+-- I6: stored responses of this batch that are wrong: a second response to the same key, a checkout or cancellation that
+-- names no order of its buyer, or one that reports a cancellation although the order has not ended.
+SELECT known.scope, known.key, checked.wrong
 FROM kernel_idempotentanswer AS known
 LEFT JOIN orders_order AS sale
     ON known.scope SIMILAR TO '(checkout|cancel):%%' AND sale.id = (known.answer::jsonb ->> 'order_id')::uuid
@@ -17,8 +17,8 @@ CROSS JOIN LATERAL (
         WHEN known.answer::jsonb ->> 'status' = 'canceled' AND sale.status IN ('placed', 'paying', 'confirmed')
           THEN 'canceled, and the order is ' || sale.status
     END AS wrong
-) AS told
+) AS checked
 WHERE known.id > %(after)s
   AND known.id <= %(until)s
   AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
-  AND told.wrong IS NOT NULL
+  AND checked.wrong IS NOT NULL

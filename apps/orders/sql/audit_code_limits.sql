@@ -1,4 +1,5 @@
--- I5: promo codes of this piece that more orders use than may. What was honoured beyond the limit is left out.
+-- I5: promo codes of this batch that more orders use than their limit. Uses that were restored beyond the limit do not
+-- count.
 SELECT code.code, code.uses_max, counted.use_count
 FROM orders_promocode AS code
 CROSS JOIN LATERAL (

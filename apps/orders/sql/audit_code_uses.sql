@@ -1,5 +1,5 @@
--- I4: orders of this piece whose discount is not what their promo code took off, or whose code is counted as used
--- although they have ended, or as free although they have not.
+-- I4: orders of this batch whose discount is not that of their promo code, or whose use of a code counts although they
+-- have ended, or does not count although they have not.
 SELECT audited.number, audited.status, audited.discount_minor, audited.used_minor, audited.is_counted
 FROM (
     SELECT

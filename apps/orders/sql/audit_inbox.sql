@@ -1,6 +1,6 @@
--- I7: messages of this piece that are stored twice, that were processed and nobody knows to what end, or that wait to
--- be processed: with nothing in the outbox that will see to it, or for longer than any delay explains.
-SELECT message.provider, message.message_id, told.wrong
+-- I7: messages of this batch that are stored twice, that were processed without an outcome, or that wait to be
+-- processed: with no message in the outbox for it, or for longer than any delay explains.
+SELECT message.provider, message.message_id, checked.wrong
 FROM orders_providermessage AS message
 LEFT JOIN orders_payment AS payment ON payment.id = message.payment_id
 LEFT JOIN orders_order AS sale ON sale.id = payment.order_id
@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
             FROM orders_providermessage AS other
             WHERE other.provider = message.provider AND other.message_id = message.message_id AND other.id <> message.id
         ) THEN 'is stored twice'
-        WHEN message.processed_at IS NOT NULL AND message.outcome = '' THEN 'was processed to no outcome'
+        WHEN message.processed_at IS NOT NULL AND message.outcome = '' THEN 'was processed without an outcome'
         WHEN message.processed_at IS NULL AND NOT EXISTS (
             SELECT 1
             FROM outbox_outboxmessage AS waiting
@@ -20,13 +20,13 @@ CROSS JOIN LATERAL (
               AND waiting.body ->> 'message' = message.id::text
               AND waiting.done_at IS NULL
               AND waiting.dead_at IS NULL
-        ) THEN 'will never be processed: nothing in the outbox waits to do it'
+        ) THEN 'will never be processed: the outbox has no message for it'
         WHEN message.processed_at IS NULL
          AND message.received_at < clock_timestamp() - make_interval(mins => %(minutes_max)s)
-          THEN 'waits to be processed since ' || message.received_at
+          THEN 'has been waiting to be processed since ' || message.received_at
     END AS wrong
-) AS told
+) AS checked
 WHERE message.id > %(after)s
   AND message.id <= %(until)s
   AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
-  AND told.wrong IS NOT NULL
+  AND checked.wrong IS NOT NULL

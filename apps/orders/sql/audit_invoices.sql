@@ -1,4 +1,5 @@
--- I4: series of papers whose numbers have a gap or go past their counter. None is there twice: a constraint sees to that.
+-- I4: series of invoices or credit notes whose numbers have a gap or exceed their counter. A constraint rules out
+-- duplicates.
 SELECT counter.kind, counter.series, counter.year, counter.last, count(invoice.id), coalesce(max(invoice.sequence), 0)
 FROM orders_invoicecounter AS counter
 LEFT JOIN orders_invoice AS invoice

@@ -1,5 +1,6 @@
--- I4: orders of this piece whose total is not the sum of the lines they were placed with, or whose places are not those
--- that their reservation has and gave back; and those that stand with other places than their reservation.
+-- I4: orders of this batch whose total is not the sum of their original lines, or whose ticket lines differ in number
+-- from their reservation's lines, returned ones included; and standing orders with another number of uncanceled ticket
+-- lines than their reservation.
 SELECT audited.number, audited.total_minor, audited.lines_minor, audited.held_count, audited.place_count
 FROM (
     SELECT

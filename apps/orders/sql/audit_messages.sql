@@ -1,7 +1,7 @@
--- I7: payments of this piece that a provider's words changed more or less than once: money taken is told by exactly
--- one message that changed something, with that sum and at that time; and an attempt is declined at most once.
-SELECT sale.number, payment.attempt, payment.status, payment.captured_minor, told.taking_count, told.fitting_count,
-       told.declining_count
+-- I7: payments of this batch that provider messages did not change exactly once: a captured payment has exactly one
+-- message that changed something, with that amount and time; and an attempt is declined at most once.
+SELECT sale.number, payment.attempt, payment.status, payment.captured_minor, counted.taking_count, counted.fitting_count,
+       counted.declining_count
 FROM orders_order AS sale
 JOIN orders_payment AS payment ON payment.order_id = sale.id
 CROSS JOIN LATERAL (
@@ -17,10 +17,10 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE message.kind = 'payment.declined' AND message.outcome <> %(late)s) AS declining_count
     FROM orders_providermessage AS message
     WHERE message.payment_id = payment.id AND message.processed_at IS NOT NULL
-) AS told
+) AS counted
 WHERE sale.id > %(after)s
   AND sale.id <= %(until)s
   AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
-  AND (told.taking_count <> (payment.status = 'succeeded')::integer
-       OR told.fitting_count <> told.taking_count
-       OR told.declining_count > 1)
+  AND (counted.taking_count <> (payment.status = 'succeeded')::integer
+       OR counted.fitting_count <> counted.taking_count
+       OR counted.declining_count > 1)

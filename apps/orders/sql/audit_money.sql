@@ -1,6 +1,6 @@
--- I4: orders of this piece that keep other money than they are owed. An order that stands, or stood, is owed what its
--- standing lines come to, and what was kept of returned ones, less what was given back beside them; any other nothing:
--- its money is back, or on its way.
+-- I4: orders of this batch that keep another amount than they are owed. A confirmed, partly refunded or refunded order
+-- is owed the sum of its uncanceled lines, plus fees kept of returned ones, less goodwill refunds. Any other order is
+-- owed nothing: its money is refunded or being refunded.
 SELECT audited.number, audited.status, audited.owed_minor, audited.kept_minor
 FROM (
     SELECT

@@ -1,5 +1,5 @@
--- I4: payments of this piece whose refunded amount is not the sum of their refunds. One that failed and was sent again
--- is in it once; and what went back for good is never more.
+-- I4: payments of this batch whose refunded amount is not the sum of their refunds. A failed refund that was replaced
+-- counts once; and the refunds that succeeded never exceed the amount.
 SELECT sale.number, payment.attempt, payment.refunded_minor, coalesce(refunds.sum_minor, 0)
 FROM orders_order AS sale
 JOIN orders_payment AS payment ON payment.order_id = sale.id

@@ -1,4 +1,4 @@
--- I4: orders of this piece that stand without a confirmed reservation, or do not stand with one.
+-- I4: orders of this batch that stand without a confirmed reservation, or have one although they do not stand.
 SELECT sale.number, sale.status, reservation.id, reservation.status
 FROM orders_order AS sale
 JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id

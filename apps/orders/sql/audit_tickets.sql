@@ -1,5 +1,6 @@
--- I4: orders of this piece without exactly the valid tickets they should have: while the order stands one for each
--- standing place, all of them standing in a confirmed order and at least one in a partly refunded one; else none.
+-- I4: orders of this batch without exactly the valid tickets they should have: a standing order has one for each
+-- uncanceled ticket line, which are all lines of a confirmed order and at least one of a partly refunded one; any other
+-- order has none.
 SELECT audited.number, audited.status, audited.standing_count, audited.valid_count
 FROM (
     SELECT

@@ -1,5 +1,5 @@
--- I6: orders of this piece that the answers remembered of their checkouts do not fit: none is left though they are
--- kept for longer, or one tells of another sum. An answer is kept from its order's own transaction on.
+-- I6: orders of this batch whose stored checkout responses do not fit: none is left before its retention ends, or one
+-- has another total. A response is stored in its order's own transaction.
 SELECT sale.number, remembered.answer_count, remembered.other_count
 FROM orders_order AS sale
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- The last promo code of the next piece of at most %(limit)s codes after this one, in id order; no row: none is left.
+-- The last promo code of the next batch of at most %(limit)s after this one, by id; no row: none is left.
 SELECT piece.id
 FROM (
     SELECT id

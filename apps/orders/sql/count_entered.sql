@@ -1,4 +1,4 @@
--- Per section of an event: how many tickets open its doors, and how many of them are in.
+-- Per section of an event: its valid tickets, and how many of them are checked in.
 SELECT
     ticket.section,
     count(*) AS expected_count,

@@ -1,4 +1,4 @@
--- Deletes up to %(limit)s messages to organizers written before that moment, with their deliveries and places in feeds.
+-- Delete up to %(limit)s messages to organizers created before that time, with their deliveries and feed entries.
 WITH old AS MATERIALIZED (
     SELECT id
     FROM orders_organizermessage
@@ -10,7 +10,7 @@ WITH old AS MATERIALIZED (
 deliveries AS (
     DELETE FROM orders_webhookdelivery WHERE message_id IN (SELECT id FROM old)
 ),
-places AS (
+feed_entries AS (
     DELETE FROM orders_feedmessage WHERE message_id IN (SELECT id FROM old)
 )
 DELETE FROM orders_organizermessage WHERE id IN (SELECT id FROM old)

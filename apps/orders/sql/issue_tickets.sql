@@ -1,4 +1,4 @@
--- Writes the tickets of an order, in their order.
+-- Insert the tickets of an order, in the given order.
 INSERT INTO orders_ticket (
     code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number, category, price_minor, holder,
     issued_at, replaced_by

@@ -1,4 +1,4 @@
--- Whether anybody listens to an event: an organizer's address, or a feed.
+-- Whether an event has a subscriber: an active webhook endpoint or a feed key.
 SELECT
     EXISTS (
         SELECT FROM orders_webhookendpoint WHERE is_active AND (event_id IS NULL OR event_id = %(event_id)s)

@@ -1,4 +1,4 @@
--- The last provider's message of the next piece of at most %(limit)s messages after this one; no row: none is left.
+-- The last provider message of the next batch of at most %(limit)s after this one; no row: none is left.
 SELECT piece.id
 FROM (
     SELECT id

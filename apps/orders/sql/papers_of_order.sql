@@ -1,4 +1,4 @@
--- An order's invoice and credit notes, in the order in which they were written.
+-- An order's invoice and credit notes, oldest first.
 SELECT id, kind, series, year, sequence, number, order_id, refers_to_id, issued_at, currency, total_minor, tax_minor,
        paper
 FROM orders_invoice

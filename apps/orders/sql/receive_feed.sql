@@ -1,5 +1,5 @@
--- Gives out up to %(limit)s messages of a feed key that are visible, oldest first: until then they are nobody else's.
--- SKIP LOCKED: two who receive with one key never wait for one another.
+-- Return up to %(limit)s visible messages of a feed key, oldest first, and hide them for %(visibility)s. SKIP LOCKED:
+-- two receivers with one key never wait for each other.
 WITH due AS (
     SELECT id
     FROM orders_feedmessage
@@ -8,8 +8,8 @@ WITH due AS (
     LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE orders_feedmessage AS given
-SET visible_at = clock_timestamp() + %(visibility)s, receipt = gen_random_uuid(), attempts = given.attempts + 1
+UPDATE orders_feedmessage AS received
+SET visible_at = clock_timestamp() + %(visibility)s, receipt = gen_random_uuid(), attempts = received.attempts + 1
 FROM due
-WHERE given.id = due.id
-RETURNING given.id, given.message_id, given.receipt
+WHERE received.id = due.id
+RETURNING received.id, received.message_id, received.receipt

@@ -1,4 +1,4 @@
-"""An order as a calendar file (RFC 5545): when and where, and what is in the bag."""
+"""An order as a calendar file (RFC 5545)."""
 
 from urllib.parse import urlsplit
 
@@ -13,9 +13,9 @@ CONTENT_TYPE = "text/calendar; charset=utf-8; method=PUBLISH"
 
 
 def calendar_file(order: OrderView) -> bytes:
-    """One entry for the event of this order, in UTC, so that every calendar shows it by its own clock.
+    """Return a calendar file with one entry for the order's event. Times are in UTC; calendars convert them.
 
-    Its id is the order's: a second file, after a new code or another mail, replaces the entry and adds none.
+    The entry's id is derived from the order, so a later file replaces the entry instead of adding another.
     """
     event = order.event
     entry = Event()
@@ -24,8 +24,8 @@ def calendar_file(order: OrderView) -> bytes:
     entry.add("dtstart", event.starts_at)
     entry.add("summary", event.name)
     entry.add("location", ", ".join(part for part in (event.venue_name, event.city) if part))
-    places = [ticket.label for ticket in order.tickets if ticket.valid]
-    entry.add("description", "\n".join([*places, "", f"Order {order.number}. The tickets:", order_link(order.id)]))
+    labels = [ticket.label for ticket in order.tickets if ticket.valid]
+    entry.add("description", "\n".join([*labels, "", f"Order {order.number}. Your tickets:", order_link(order.id)]))
     entry.add("url", order_link(order.id))
     calendar = Calendar()
     calendar.add("prodid", "-//Fairgate//Tickets//EN")

@@ -1,4 +1,4 @@
-"""New codes for tickets that somebody else may have seen. The old code opens no door from then on."""
+"""Reissue tickets with new codes, for example after a code leaked. The old code is invalid from then on."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -16,14 +16,14 @@ from apps.orders.webhooks import messages
 BUYER = "buyer"
 BUYER_PERIOD = timedelta(days=1)
 BUYER_REISSUES_MAX = 5
-"""New codes that the buyer of one order may ask for within BUYER_PERIOD; staff may any time."""
+"""New codes per order that its buyer may request within BUYER_PERIOD. Staff have no limit."""
 
 
 def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
-    """The ticket has a new code, and mail with it is on its way; asked again for the same old code nothing happens.
+    """Give the ticket a new code and send it by mail. A second call with the same old code does nothing.
 
-    Decided under the order's lock, as a check-in is: whoever gets in with the old code at the same moment is either in
-    before, and the reissue is refused, or finds it replaced. Raises OrderNotFound, TicketNotFound, ReissueRefused.
+    Runs under the order's lock, as check-ins do: a concurrent check-in with the old code either commits first, and the
+    reissue is refused, or finds the code replaced. Raises OrderNotFound, TicketNotFound, ReissueRefused.
     """
     with transactions.write():
         order = lock_order(order_id)
@@ -38,21 +38,21 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
             latest = Ticket.objects.filter(order=order, replaced_by=BUYER, voided_at__gt=now - BUYER_PERIOD)
             if latest.count() >= BUYER_REISSUES_MAX:
                 raise ReissueRefused(
-                    f"This order's tickets were given {BUYER_REISSUES_MAX} new codes within a day. "
-                    "Ask the organizer, or come back tomorrow."
+                    f"You can request up to {BUYER_REISSUES_MAX} new codes within a day. "
+                    "Try again tomorrow or contact the organizer."
                 )
         ticket_issuance.replace(ticket, who, now)
         _publish_reissue(order)
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
-    """Every valid ticket of the order that is not in has a new code, and mail with all of them is on its way; how many.
-    For staff. Raises OrderNotFound, ReissueRefused when there is none."""
+    """Give every valid ticket of the order that is not checked in a new code, and send them by mail. Return how many.
+    For staff. Raises OrderNotFound, and ReissueRefused if there is no such ticket."""
     with transactions.write():
         order = lock_order(order_id)
         found = list(Ticket.objects.filter(order=order, voided_at=None, checked_in_at=None).order_by("id"))
         if order.status not in Order.STANDING or not found:
-            raise ReissueRefused("None of its tickets is valid and not yet in.")
+            raise ReissueRefused("This order has no valid ticket that is not checked in.")
         now = clock.now()
         for ticket in found:
             ticket_issuance.replace(ticket, who, now)
@@ -62,13 +62,13 @@ def reissue_order(order_id: UUID, who: str) -> int:
 
 def _require_reissuable(order: Order, ticket: Ticket) -> None:
     if ticket.voided_at is not None or order.status not in Order.STANDING:
-        raise ReissueRefused("It was given back, and opens no door.")
+        raise ReissueRefused("This ticket is no longer valid.")
     if ticket.checked_in_at is not None:
-        # A new code would let a second person in for the same place.
-        raise ReissueRefused("Somebody is in with it. If that is a mistake, the people at the door can take it back.")
+        # A new code would admit a second person on the same ticket.
+        raise ReissueRefused("This ticket is already checked in. If that is a mistake, ask the staff at the door.")
 
 
 def _publish_reissue(order: Order) -> None:
-    """Buyer and organizer hear of the new codes."""
+    """Notify the buyer and the organizer of the new codes."""
     messages.publish_message(order, messages.Kind.TICKET_REISSUED)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

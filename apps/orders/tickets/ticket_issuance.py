@@ -1,4 +1,4 @@
-"""Tickets: one for each place of a confirmed order, with a code nobody can guess."""
+"""Issue, replace and void tickets: one per ticket line of a confirmed order, each with an unguessable code."""
 
 import secrets
 from datetime import datetime
@@ -13,7 +13,7 @@ from apps.reservations import facade as reservations
 _lines = sql.load("apps.orders", "lines_of_orders")
 _issue = sql.load("apps.orders", "issue_tickets")
 
-CODE_LENGTH = 28  # 140 random bits, seven groups of four to read out.
+CODE_LENGTH = 28  # 140 random bits; shown as seven groups of four.
 _CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
@@ -22,7 +22,7 @@ def new_code() -> str:
 
 
 def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
-    """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
+    """Issue one ticket for each uncanceled ticket line of the order. Joins the caller's transaction."""
     require_transaction()
     with connection.cursor() as cursor:
         lines = model_rows.build_instances(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
@@ -44,18 +44,18 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
         )
         for seat in reservation.seats
     ]
-    for places in reservation.general_admission:
+    for held in reservation.general_admission:
         tickets += [
             Ticket(
-                line_id=places.line_id,
+                line_id=held.line_id,
                 place=place,
                 label=line.description,
-                section=places.section_name,
-                category=places.category,
-                price_minor=places.price_minor,
+                section=held.section_name,
+                category=held.category,
+                price_minor=held.price_minor,
             )
             for (line_id, place), line in standing.items()
-            if line_id == places.line_id
+            if line_id == held.line_id
         ]
     issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
     if not issued:
@@ -82,12 +82,12 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
 
 
 def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
-    """The same place has a new ticket with a new code, and this one's code opens no door. Joins the caller's
-    transaction, which holds the order's lock and has read the ticket under it."""
+    """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which holds the
+    order's lock and has read the ticket under it."""
     require_transaction()
     assert ticket.voided_at is None
     assert ticket.checked_in_at is None
-    # Void first: a place never has two tickets that open a door.
+    # Void first: a constraint allows one valid ticket per seat.
     ticket.voided_at = now
     ticket.save(update_fields=["voided_at"])
     successor = Ticket.objects.create(
@@ -112,6 +112,6 @@ def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
 
 
 def void(order: Order, now: datetime) -> None:
-    """None of the order's tickets opens a door any more. Joins the caller's transaction."""
+    """Void all tickets of the order. Joins the caller's transaction."""
     require_transaction()
     Ticket.objects.filter(order=order, voided_at__isnull=True).update(voided_at=now)

@@ -1,4 +1,4 @@
-"""Tickets as drawings: the QR code as SVG, and all of an order as one PDF, a page each."""
+"""Render tickets: a QR code as SVG, and an order's tickets as one PDF with a page each."""
 
 import io
 from itertools import groupby
@@ -30,20 +30,21 @@ QR_MASK = 3
 
 
 def qr_svg(code: str) -> str:
-    """The code as a QR drawing, black on white with its quiet zone, as wide as it is shown."""
+    """Return the code as a QR code in SVG, black on white with its quiet zone, without a fixed size."""
     out = io.BytesIO()
     _qr(code).save(out, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
     return out.getvalue().decode()
 
 
 def _qr(code: str) -> segno.QRCode:
-    """One mask for all codes: a mask breaks up patterns, random bits have none, and to try all eight is four fifths of
-    the work. Which one it is stands in the code."""
+    """Return the QR code, always with the same mask. Masks break up patterns, which random bits do not have, and trying
+    all eight takes four fifths of the time. Readers find the mask's number in the code."""
     return segno.make_qr(code, error="m", mask=QR_MASK)
 
 
 def tickets_pdf(order: OrderView) -> bytes:
-    """The order's valid tickets, a page each: event, date on the venue's clock, place, holder, code."""
+    """Return a PDF of the order's valid tickets, a page each: event, date in the venue's time zone, seat, holder,
+    code."""
     register_fonts()
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
@@ -88,26 +89,26 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
     _draw_qr(canvas, ticket.code, x=(width - 170) / 2, y=56, size=170)
     canvas.setFillColor(MUTED)
     write_centered(canvas, width / 2, 40, grouped(ticket.code), TEXT, 9)
-    told = f"Order {order.number}. Show this code at the door; it opens it once."
-    write_centered(canvas, width / 2, 24, told, TEXT, 7)
+    note = f"Order {order.number}. Show this code at the door. It is valid for one entry."
+    write_centered(canvas, width / 2, 24, note, TEXT, 7)
 
 
 def _ticket_fields(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
-    place = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
+    seat = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
     price = format_money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
     return [
         ("Date", start),
         ("Venue", f"{event.venue_name}, {event.city}" if event.city else event.venue_name),
-        ("Place", place),
+        ("Seat" if ticket.row else "Section", seat),
         ("Category and price", f"{ticket.category}, {price}"),
         ("Holder", ticket.holder),
     ]
 
 
 def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
-    # In units of a module, a rectangle for each run of dark ones: as whole numbers written straight into the page they
-    # are a tenth of what one path of single modules costs, and a night's tickets are drawn by the ten thousand.
+    # One rectangle per run of dark modules, in whole module units, written directly into the page: a tenth of the cost
+    # of a path of single modules. An on-sale renders tickets by the ten thousand.
     matrix = _qr(code).matrix
     lines = []
     for line, modules in enumerate(matrix):

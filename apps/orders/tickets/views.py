@@ -23,7 +23,7 @@ from apps.orders.tickets import ticket_pdf
 @never_cache
 @require_safe
 def ticket(request: HttpRequest, code: str) -> HttpResponse:
-    """The ticket, for whoever knows its code: on a phone at the door nobody logs in."""
+    """Show the ticket to anyone who knows its code, without a log-in: it is opened on a phone at the door."""
     found = selectors.get_ticket(code)
     order = selectors.get_order(found.order_id)
     shown = asdict(found) | {
@@ -55,12 +55,12 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_POST
 def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
-    """The ticket has a new code, for the order's owner; back to the order, whose page says so."""
+    """Reissue the ticket for the order's owner and redirect to the order's page."""
     order = access.get_authorized_order(request, order_id)
     try:
         ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
         messages.success(
-            request, "The ticket has a new code, also in the mail that is on its way. Its old code is dead."
+            request, "Your ticket has a new code. We're e-mailing it to you. The old code is no longer valid."
         )
     except ReissueRefused as refused:
         messages.error(request, refused.detail)

@@ -1,4 +1,4 @@
-"""Who is told of a sale, for staff: addresses and keys to add and take away, and what became of every message."""
+"""Admin of webhook endpoints, feed keys and webhook deliveries."""
 
 import json
 
@@ -18,7 +18,7 @@ class _AudienceForm(forms.ModelForm):
         choices=OrganizerMessage.Kind.choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text="None chosen: all of them.",
+        help_text="None selected: all kinds.",
     )
 
 
@@ -32,7 +32,7 @@ class EndpointForm(_AudienceForm):
         try:
             safe_http.check_url(url, webhook_delivery.allowed_targets())
         except safe_http.AddressRefused as refused:
-            raise forms.ValidationError(f"Nothing is sent there: {refused}.") from refused
+            raise forms.ValidationError(f"Webhooks cannot be sent to this URL: {refused}.") from refused
         return url
 
 
@@ -60,7 +60,7 @@ class WebhookEndpointAdmin(admin.ModelAdmin):
         return ", ".join(endpoint.kinds) or "all"
 
     def has_delete_permission(self, request, obj=None):
-        return False  # Switched off, so that its log stays.
+        return False  # Endpoints are deactivated instead, so that their delivery log stays.
 
     def get_readonly_fields(self, request, obj=None):
         return self.readonly_fields if obj else []
@@ -68,7 +68,7 @@ class WebhookEndpointAdmin(admin.ModelAdmin):
     def save_model(self, request, obj, form, change):
         if not change:
             obj.secret, obj.created_at = webhook_delivery.new_secret(), clock.now()
-            messages.success(request, f"Its secret, to check signatures with: {obj.secret}")
+            messages.success(request, f"Its signing secret: {obj.secret}")
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Sign with a new secret", permissions=["change"])
@@ -85,7 +85,7 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     list_filter = ["status", "endpoint"]
     list_select_related = ["endpoint", "message__order"]
     search_fields = ["=message__id", "=message__order__number"]
-    search_help_text = "The whole message id or order number."
+    search_help_text = "A complete message id or order number."
     fields = [
         "endpoint", "status", "attempts", "answer_status", "answer", "attempted_at", "delivered_at", "body",
     ]  # fmt: skip
@@ -107,10 +107,10 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     def has_replay_permission(self, request):
         return request.user.has_perm("orders.change_webhookdelivery")
 
-    @admin.action(description="Replay: send once more", permissions=["replay"])
+    @admin.action(description="Replay: send again", permissions=["replay"])
     def replay(self, request, queryset):
         count = sum(webhook_delivery.replay(pk) for pk in queryset.values_list("pk", flat=True))
-        messages.info(request, f"On its way once more: {format_count(count, 'message')}.")
+        messages.info(request, f"Sending again: {format_count(count, 'message')}.")
 
 
 @admin.register(FeedKey)
@@ -132,10 +132,10 @@ class FeedKeyAdmin(admin.ModelAdmin):
         if not change:
             key = feed.new_key()
             obj.digest, obj.beginning, obj.created_at = feed.key_digest(key), feed.key_prefix(key), clock.now()
-            messages.success(request, f"The key, which is shown this once: {key}")
+            messages.success(request, f"The key, which is shown only once: {key}")
         super().save_model(request, obj, form, change)
 
-    @admin.action(description="Revoke: it opens nothing any more", permissions=["change"])
+    @admin.action(description="Revoke selected feed keys", permissions=["change"])
     def revoke(self, request, queryset):
         count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
         messages.info(request, f"Revoked: {format_count(count, 'key')}.")

@@ -1,4 +1,4 @@
-"""The organizers' part of the public contract: the pull feed."""
+"""API views of the organizers' pull feed."""
 
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.webhooks import feed
 from apps.orders.webhooks.serializers import FeedSerializer
 
-_UNAUTHENTICATED = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or none that stands")
+_UNAUTHENTICATED = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or an invalid one")
 _RATE_LIMITED = OpenApiResponse(description="`rate-limited`")
 
 
@@ -19,10 +19,12 @@ class Messages(APIView):
     @extend_schema(
         operation_id="receive_messages",
         tags=["organizers"],
-        summary="Messages about the organizer's orders: the caller's for ten minutes, then given out again",
+        summary="Receive messages about the organizer's orders; each is hidden from other receivers for ten minutes",
         parameters=[
             OpenApiParameter(
-                "n", int, description=f"At most so many: 1 to {feed.MESSAGES_MAX}, {feed.MESSAGES_DEFAULT}."
+                "n",
+                int,
+                description=f"How many messages at most: 1 to {feed.MESSAGES_MAX}, default {feed.MESSAGES_DEFAULT}.",
             )
         ],
         responses={
@@ -43,11 +45,11 @@ class ReceivedMessage(APIView):
     @extend_schema(
         operation_id="delete_message",
         tags=["organizers"],
-        summary="This message has been dealt with: it is not given out again",
+        summary="Delete a received message, so that it is not returned again",
         responses={
             204: None,
             401: _UNAUTHENTICATED,
-            404: OpenApiResponse(description="`not-found`: not the latest handle of a message of this key"),
+            404: OpenApiResponse(description="`not-found`: not the latest receipt handle of a message of this key"),
             429: _RATE_LIMITED,
         },
     )

@@ -1,5 +1,5 @@
-"""The pull feed: an organizer's program receives messages, and deletes each by its receipt handle once it has dealt
-with it. What is not deleted is given out again after ten minutes; after seven days it is gone."""
+"""The pull feed: an organizer's program receives messages and deletes each by its receipt handle after processing it.
+A message that is not deleted is returned again after ten minutes. Messages are deleted after seven days."""
 
 import hashlib
 import secrets
@@ -32,7 +32,7 @@ def new_key() -> str:
 
 
 def key_digest(key: str) -> str:
-    """What is stored of a key. The key has 256 random bits, so that nothing slower is needed."""
+    """Return the digest that is stored for a key. A key has 256 random bits, so a fast hash is enough."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -41,34 +41,34 @@ def key_prefix(key: str) -> str:
 
 
 def authenticate_feed_key(request: HttpRequest) -> FeedKey:
-    """Whose feed the request speaks for. Raises TokenMissing, TokenInvalid."""
+    """Return the request's feed key. Raises TokenMissing, TokenInvalid."""
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer" or not key.strip():
-        raise problems.TokenMissing("Send the feed key as Authorization: Bearer.")
+        raise problems.TokenMissing("Send the feed key in the header `Authorization: Bearer KEY`.")
     found = FeedKey.objects.filter(digest=key_digest(key.strip()), revoked_at=None).first()
     if found is None:
-        raise problems.TokenInvalid("This feed key was not issued here, or was revoked.")
+        raise problems.TokenInvalid("This feed key is unknown or was revoked.")
     return found
 
 
-def read_count(asked: str | None) -> int:
-    """How many messages were asked for. Raises Invalid."""
-    if asked is None:
+def read_count(value: str | None) -> int:
+    """Return the requested number of messages. Raises Invalid."""
+    if value is None:
         return MESSAGES_DEFAULT
-    if not (asked.isascii() and asked.isdigit() and len(asked) <= 3 and 1 <= int(asked) <= MESSAGES_MAX):
-        raise problems.Invalid({"n": f"a number from 1 to {MESSAGES_MAX}"})
-    return int(asked)
+    if not (value.isascii() and value.isdigit() and len(value) <= 3 and 1 <= int(value) <= MESSAGES_MAX):
+        raise problems.Invalid({"n": f"must be a number from 1 to {MESSAGES_MAX}"})
+    return int(value)
 
 
 def receive(key: FeedKey, count: int) -> list[dict[str, Any]]:
-    """Up to `count` messages, oldest first, are this caller's for ten minutes, each with the handle to delete it by.
+    """Return up to `count` messages, oldest first, each with its receipt handle, and hide them for ten minutes.
 
-    Two callers with one key share the work: no message is given to both, and neither waits for the other.
+    Two callers with one key share the work: each message goes to one of them, and neither waits for the other.
     """
     with transactions.write(), connection.cursor() as cursor:
         rows = _receive.rows(cursor, key=key.pk, limit=count, visibility=VISIBILITY)
-    bodies = dict(OrganizerMessage.objects.filter(pk__in=[one for _, one, _ in rows]).values_list("pk", "body"))
-    # One that a clean-up took between the two statements is seven days old and gone.
+    bodies = dict(OrganizerMessage.objects.filter(pk__in=[row[1] for row in rows]).values_list("pk", "body"))
+    # A message may be missing if the clean-up deleted it between the two statements, after seven days.
     return [
         {"receipt_handle": str(receipt), **bodies[message_id]}
         for _, message_id, receipt in sorted(rows)
@@ -77,7 +77,7 @@ def receive(key: FeedKey, count: int) -> list[dict[str, Any]]:
 
 
 def delete(key: FeedKey, receipt: UUID) -> None:
-    """The message is not given out again; asked again, it is so already. Only the latest handle of a message counts,
+    """Delete the message, so that it is not returned again. Idempotent. Only the latest handle of a message is valid,
     and only with its own key. Raises MessageNotFound."""
     with transactions.write(), connection.cursor() as cursor:
         if _delete.count(cursor, key=key.pk, receipt=receipt) == 0:
@@ -85,6 +85,6 @@ def delete(key: FeedKey, receipt: UUID) -> None:
 
 
 def delete_old_messages(limit: int = 10_000) -> int:
-    """Messages older than KEPT_DAYS are gone, read or not, at most `limit` of them; how many went."""
+    """Delete up to `limit` messages older than RETENTION_DAYS, read or not. Return how many."""
     with transactions.write(), connection.cursor() as cursor:
         return _forget.count(cursor, before=clock.now() - timedelta(days=RETENTION_DAYS), limit=limit)

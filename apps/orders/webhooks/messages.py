@@ -1,4 +1,4 @@
-"""What has happened to an order is written down for its organizer, in the transaction in which it happens."""
+"""Write messages about an order for its organizer, in the transaction of the change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,11 +29,11 @@ _END_KINDS = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED:
 
 
 def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
-    """Whoever listens to the order's event is told once the caller's transaction commits, and nobody if it does not.
+    """Publish a message to all endpoints and feeds that are subscribed to the order's event and this kind.
 
-    Joins the caller's transaction, which holds the order's lock: so an order's messages stand in the order in which
-    things happened to it. `tickets` are those it speaks of, all of the order's unless given. With nobody listening
-    nothing is written.
+    Joins the caller's transaction, which holds the order's lock, so that an order's messages are in the order of its
+    changes. `tickets`: those that the message is about, default all of the order's. Without a subscriber nothing is
+    written.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -41,8 +41,9 @@ def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence
     if not has_listeners:
         return
     of_event = Q(event=None) | Q(event_id=order.event_id)
-    endpoints = [one for one in WebhookEndpoint.objects.filter(of_event, is_active=True) if one.is_subscribed_to(kind)]
-    keys = [one for one in FeedKey.objects.filter(of_event, revoked_at=None) if one.is_subscribed_to(kind)]
+    active = WebhookEndpoint.objects.filter(of_event, is_active=True)
+    endpoints = [endpoint for endpoint in active if endpoint.is_subscribed_to(kind)]
+    keys = [key for key in FeedKey.objects.filter(of_event, revoked_at=None) if key.is_subscribed_to(kind)]
     if not (endpoints or keys):
         return
     now = clock.now()
@@ -56,23 +57,23 @@ def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence
 
 
 def publish_end(order: Order) -> None:
-    """The same for an order that has ended, as its status says; a failed one never was a sale and is not told of."""
+    """Publish the message for a canceled or refunded order. A failed order never was a sale and has no message."""
     kind = _END_KINDS.get(Order.Status(order.status))
     if kind is not None:
         publish_message(order, kind)
 
 
 def publish_delivery(delivery: WebhookDelivery, order_id: UUID) -> None:
-    """The delivery will be attempted. Joins the caller's transaction.
+    """Schedule the delivery. Joins the caller's transaction.
 
-    One key for each endpoint and order: an order's messages arrive in order, and one that is stuck delays no other
-    order's, nor another endpoint's.
+    The outbox key is the endpoint and the order: an order's messages arrive in order, and a stuck one delays neither
+    other orders nor other endpoints.
     """
     outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 
 
 def is_queued(delivery: WebhookDelivery, order_id: UUID) -> bool:
-    """Whether the outbox still has it to deliver."""
+    """Return whether the outbox still has to deliver it."""
     return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 
 

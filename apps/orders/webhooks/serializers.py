@@ -1,4 +1,4 @@
-"""A message as organizers get it, by webhook and by feed. These describe; `messages` writes."""
+"""OpenAPI schema of the messages to organizers, by webhook and by feed. `messages.py` writes their bodies."""
 
 from rest_framework import serializers
 
@@ -13,12 +13,12 @@ class MessageOrderSerializer(serializers.Serializer):
     email = serializers.EmailField()
     name = serializers.CharField()
     total_minor = serializers.IntegerField()
-    refunded_minor = serializers.IntegerField(help_text="Given back, or on its way back.")
+    refunded_minor = serializers.IntegerField(help_text="Refunded, or being refunded.")
     currency = serializers.CharField()
 
 
 class MessageTicketSerializer(serializers.Serializer):
-    code = serializers.CharField(help_text="Opens the door for whoever has it.")
+    code = serializers.CharField(help_text="The ticket's code, which admits its bearer.")
     section = serializers.CharField()
     row = serializers.CharField(allow_blank=True)
     number = serializers.CharField(allow_blank=True)
@@ -30,13 +30,13 @@ class MessageTicketSerializer(serializers.Serializer):
 
 
 class MessageSerializer(serializers.Serializer):
-    receipt_handle = serializers.UUIDField(help_text="Of this giving out; to delete it by.")
-    message_id = serializers.UUIDField(help_text="The same however often it is given out.")
+    receipt_handle = serializers.UUIDField(help_text="Of this delivery; use it to delete the message.")
+    message_id = serializers.UUIDField(help_text="The same in every delivery of the message.")
     kind = serializers.ChoiceField(choices=OrganizerMessage.Kind.choices)
     created_at = serializers.DateTimeField()
-    event = serializers.CharField(help_text="Its slug.")
-    order = MessageOrderSerializer(help_text="As it was then.")
-    tickets = MessageTicketSerializer(many=True, help_text="Those it speaks of.")
+    event = serializers.CharField(help_text="The event's slug.")
+    order = MessageOrderSerializer(help_text="The order after the change.")
+    tickets = MessageTicketSerializer(many=True, help_text="The tickets that the message is about.")
 
 
 class FeedSerializer(serializers.Serializer):

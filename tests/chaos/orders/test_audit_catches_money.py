@@ -156,10 +156,10 @@ def give_up(order: Order) -> None:
 
 
 OWED = "captured less refunded is what each order is owed"
-ANSWERED = "every order's checkout is remembered as it was answered"
-ONE_ANSWER = "one key has one answer, and what it told its buyer is still so"
-ONCE = "a provider's words changed each payment once"
-PROCESSED = "every stored message was processed, or is about to be"
+ANSWERED = "every order's checkout response is stored unchanged"
+ONE_ANSWER = "each key has one stored response, which is still true"
+ONCE = "provider messages changed each payment once"
+PROCESSED = "every stored message is processed or queued"
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ PROCESSED = "every stored message was processed, or is about to be"
     [
         (keep_money_of_no_order, "I4", OWED),
         (take_less, "I4", OWED),
-        (lose_a_refund, "I4", "what a payment gave back is the sum of its refunds"),
-        (give_back_twice, "I4", "what a payment gave back is the sum of its refunds"),
-        (keep_a_ticket, "I4", "no ticket without a standing order, none missing"),
+        (lose_a_refund, "I4", "a payment's refunded amount is the sum of its refunds"),
+        (give_back_twice, "I4", "a payment's refunded amount is the sum of its refunds"),
+        (keep_a_ticket, "I4", "each standing order has exactly its valid tickets, other orders have none"),
         (keep_a_ticket, "I4", "every confirmed reservation has a standing order"),
         (forget_the_answer, "I6", ANSWERED),
         (answer_another_sum, "I6", ANSWERED),

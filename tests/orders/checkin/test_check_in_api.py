@@ -209,7 +209,7 @@ def test_a_door_link_ends_with_its_time_and_when_it_is_taken_back(concert, ticke
     assert not door_links.revoke_link(made.pk, "staff:2")
     refused = scan(volunteer, SAME_ORIGIN, ticket.code)
     assert (refused.status_code, refused.json()["type"]) == (403, "door-closed")
-    assert "taken back" in refused.json()["detail"]
+    assert "was revoked" in refused.json()["detail"]
     assert not TicketScan.objects.exists()
 
 

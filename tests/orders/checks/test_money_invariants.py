@@ -128,19 +128,19 @@ def cancel_a_line_and_keep_its_money(order: Order) -> None:
 @pytest.mark.parametrize(
     ("harm", "promise"),
     [
-        (owe_another_total, "an order's total is the sum of its lines, a line for each place"),
+        (owe_another_total, "an order's total is the sum of its lines, with one line per ticket"),
         (cancel_a_line_and_keep_its_money, "captured less refunded is what each order is owed"),
-        (cancel_a_line_and_keep_its_money, "no ticket without a standing order, none missing"),
-        (refund_without_row, "what a payment gave back is the sum of its refunds"),
+        (cancel_a_line_and_keep_its_money, "each standing order has exactly its valid tickets, other orders have none"),
+        (refund_without_row, "a payment's refunded amount is the sum of its refunds"),
         (refund_without_row, "captured less refunded is what each order is owed"),
-        (give_a_ticket_too_few, "no ticket without a standing order, none missing"),
+        (give_a_ticket_too_few, "each standing order has exactly its valid tickets, other orders have none"),
         (fail_with_money, "captured less refunded is what each order is owed"),
-        (fail_with_money, "no ticket without a standing order, none missing"),
+        (fail_with_money, "each standing order has exactly its valid tickets, other orders have none"),
         (fail_with_money, "every confirmed reservation has a standing order"),
         (lose_the_reservation, "a standing order has exactly one confirmed reservation"),
         (confirm_without_order, "every confirmed reservation has a standing order"),
-        (count_late_money, "money an order stands on occurred by its deadline and grace"),
-        (count_for_longer, "money an order stands on occurred by its deadline and grace"),
+        (count_late_money, "the payments of standing orders occurred within deadline and grace"),
+        (count_for_longer, "the payments of standing orders occurred within deadline and grace"),
     ],
 )
 def test_the_auditor_finds_what_no_constraint_can(order, harm, promise, capsys) -> None:

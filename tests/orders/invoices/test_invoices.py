@@ -205,7 +205,7 @@ def test_the_auditor_finds_a_number_that_is_missing() -> None:
     sold()
     assert_audit_clean()
     InvoiceCounter.objects.update(last=2)
-    assert any("counted to 2, 1 papers" in breach for breach in audit_breaches())
+    assert any("the counter is at 2, 1 documents" in breach for breach in audit_breaches())
 
 
 def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> None:
@@ -290,7 +290,7 @@ def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_go_back() -> None
     assert [note.total_minor for note in notes] == [5_000, 300]
     assert [(row["description"], row["total_minor"]) for row in notes[0].paper["lines"]] == [
         ("Hall, row A, seat 1", 5_250),
-        ("Not given back", -250),
+        ("Not refunded", -250),
     ]
     assert notes[1].paper["lines"][0]["description"] == "Other refund"
     order_cancellation.refund_order(order.pk, "staff:1")

@@ -277,7 +277,7 @@ def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_w
         "unsettled_payment": reconciler.NEEDS_MANUAL_REPAIR,
         "unsettled_refund": reconciler.NEEDS_MANUAL_REPAIR,
     }
-    assert all("is unavailable" in one.reason and "is asked again by itself" in one.reason for one in found)
+    assert all("is unavailable" in one.reason and "retried automatically" in one.reason for one in found)
     assert questions == []
 
 

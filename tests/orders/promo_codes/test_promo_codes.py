@@ -212,10 +212,10 @@ def test_the_auditor_finds_a_use_too_many_and_a_discount_without_one(concert) ->
     first = place_order(seat(concert, 1), code="HALFPRICE")
     place_order(seat(concert, 2), code="HALFPRICE")
     PromoCode.objects.filter(pk=code.pk).update(uses_max=1)
-    assert audit_breaches() == ["I5: code HALFPRICE: used by 2 orders, at most 1 may"]
+    assert audit_breaches() == ["I5: code HALFPRICE: used by 2 orders, its limit is 1"]
     CodeUse.objects.filter(order=first).update(released_at=clock.now())
     assert audit_breaches() == [
-        f"I4: order {first.number} is placed: {HALF} off its places, {HALF} by its code, counted: False"
+        f"I4: order {first.number} is placed: {HALF} off its tickets, {HALF} by its code, counted: False"
     ]
     CodeUse.objects.filter(order=first).update(released_at=None)
     PromoCode.objects.filter(pk=code.pk).update(uses_max=2)

@@ -31,7 +31,7 @@ def act(staff: Client, model: str, action: str, *keys: Any) -> str:
 def test_an_address_is_added_with_a_secret_and_a_bad_one_is_refused_in_words(staff: Client) -> None:
     form = {"name": "Door", "url": "https://10.0.0.1/hook", "kinds": ["order.confirmed"], "is_active": "on"}
     page = staff.post("/admin/orders/webhookendpoint/add/", form).content.decode()
-    assert "Nothing is sent there: it is not a public address." in page
+    assert "Webhooks cannot be sent to this URL: it is not a public address." in page
     page = staff.post("/admin/orders/webhookendpoint/add/", form | {"url": "https://hook.example/"}, follow=True)
     endpoint = WebhookEndpoint.objects.get()
     assert endpoint.secret in page.content.decode()
@@ -68,6 +68,6 @@ def test_the_log_shows_what_was_answered_and_replays(staff: Client) -> None:
     page = staff.get(f"/admin/orders/webhookdelivery/{delivery.pk}/change/").content.decode()
     assert "it is not a public address" in page
     assert "order.confirmed" in page
-    assert "On its way once more: 1 message." in act(staff, "webhookdelivery", "replay", delivery.pk)
-    assert "On its way once more: 0 messages." in act(staff, "webhookdelivery", "replay", delivery.pk)
+    assert "Sending again: 1 message." in act(staff, "webhookdelivery", "replay", delivery.pk)
+    assert "Sending again: 0 messages." in act(staff, "webhookdelivery", "replay", delivery.pk)
     assert OutboxMessage.objects.filter(topic="orders.webhook").count() == 1
