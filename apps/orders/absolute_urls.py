@@ -1,4 +1,4 @@
-"""URLs of this site, with and without its own origin (SITE_URL)."""
+"""URLs of this site with and without its origin (SITE_URL)."""
 
 from urllib.parse import urljoin
 
@@ -6,11 +6,11 @@ from django.conf import settings
 
 
 def absolute_url(path: str) -> str:
-    """Returns the path as an absolute URL, as mails, providers and API clients need it."""
+    """Return the path as an absolute URL, for mails, providers and API clients."""
     return urljoin(settings.SITE_URL, path)
 
 
 def strip_site_origin(url: str) -> str:
-    """The same address without this site's own origin, so that a visitor who came by another name of it stays there."""
+    """Return the URL without this site's origin, so that a visitor on another host name of the site stays there."""
     origin = settings.SITE_URL.rstrip("/")
     return url.removeprefix(origin) if url.startswith(f"{origin}/") else url

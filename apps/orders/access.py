@@ -1,4 +1,4 @@
-"""Who may see an order: its owner, and whoever holds the signed link from its e-mail."""
+"""Access to orders: for the owner, and for the holder of the signed link from the order's e-mail."""
 
 from uuid import UUID
 
@@ -25,12 +25,12 @@ _cookies = TimestampSigner(salt="order-cookie")
 
 
 def link_key(order_id: UUID) -> str:
-    """What opens this order to whoever holds it; good as long as the signing key is."""
+    """Return the key that grants its holder access to this order; valid as long as the signing key."""
     return _links.signature(str(order_id))
 
 
 def order_link(order_id: UUID) -> str:
-    """The absolute address for the e-mail."""
+    """Return the absolute URL with the key, for the e-mail."""
     return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
 
 
@@ -42,8 +42,8 @@ def is_valid_link_key(order_id: UUID, key: str) -> bool:
 
 
 def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
-    """The order, for its owner or a holder of its link. Raises TokenMissing for nobody, OrderNotFound,
-    TokenWrongEvent, NotOwner."""
+    """Return the order if the request comes from its owner or a holder of its link. Raises TokenMissing without
+    credentials, OrderNotFound, TokenWrongEvent, NotOwner."""
     if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
         return get_order(order_id)
     caller = require_caller(request)
@@ -53,7 +53,7 @@ def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
 
 
 def require_order_access(request: HttpRequest | Request, caller: queue.Caller, order_id: UUID) -> None:
-    """Returns for whom `get_authorized_order` would open it, who is known already."""
+    """Check access as `get_authorized_order` does, for a caller that is already authenticated."""
     if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
         return
     if not caller.is_known:
@@ -65,7 +65,7 @@ def require_order_access(request: HttpRequest | Request, caller: queue.Caller, o
 
 
 def can_open_order(request: HttpRequest, order: OrderView) -> bool:
-    """Whether the request may see the whole order, not just a ticket of it."""
+    """Return whether the request may see the whole order, not just a ticket of it."""
     try:
         get_authorized_order(request, order.id)
     except problems.Problem:
@@ -74,8 +74,8 @@ def can_open_order(request: HttpRequest, order: OrderView) -> bool:
 
 
 def get_authorized_reservation(request: HttpRequest, reservation_id: UUID) -> reservations.ReservationView:
-    """The reservation, for its owner or the account its order is recorded for. Raises TokenMissing for nobody,
-    ReservationNotFound, TokenWrongEvent, NotOwner."""
+    """Return the reservation if the request comes from its owner or from its order's account. Raises TokenMissing
+    without credentials, ReservationNotFound, TokenWrongEvent, NotOwner."""
     caller = require_caller(request)
     reservation = reservations.get_reservation(reservation_id)
     order = order_of_reservation(reservation_id)
@@ -84,7 +84,7 @@ def get_authorized_reservation(request: HttpRequest, reservation_id: UUID) -> re
 
 
 def require_caller(request: HttpRequest) -> queue.Caller:
-    """Whom the request speaks for. Raises TokenMissing when it proves nothing."""
+    """Return the request's authenticated caller. Raises TokenMissing without credentials."""
     caller = queue.authenticate(request)
     if not caller.is_known:
         raise problems.TokenMissing
@@ -92,7 +92,8 @@ def require_caller(request: HttpRequest) -> queue.Caller:
 
 
 def count_code_attempt(request: HttpRequest, reservation: reservations.ReservationView) -> None:
-    """Another promo code was tried, by whoever holds this. Raises RateLimited: codes are not to be guessed."""
+    """Count an attempt to use a promo code, per client address and queue entry. Raises RateLimited, so that codes
+    cannot be guessed."""
     wait = rate_limits.check_request(
         "code", client_address.address_from_environ(request.META), str(reservation.entry_id)
     )
@@ -104,7 +105,7 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
     if caller.event_slug not in ("", event_slug):
         raise problems.TokenWrongEvent
     if caller.account_id is not None and account_id is not None:
-        # The order's account decides alone: the browser's cookie does not open what another account bought in it.
+        # Only the order's account counts: the browser's cookie grants no access to another account's order.
         if caller.account_id != account_id:
             raise problems.NotOwner
         return
@@ -115,7 +116,7 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
 
 
 def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
-    """The orders this browser has opened by their links, latest last."""
+    """Return the orders that this browser has opened by their links, latest last."""
     try:
         text = _cookies.unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_DAYS * 86_400)
         return [UUID(part) for part in text.split(".") if part]
@@ -124,7 +125,7 @@ def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
 
 
 def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
-    """This browser may open the order from now on without the link, which so leaves its address bar."""
+    """Grant this browser access to the order by a cookie, so that the link's key can leave the address bar."""
     kept = [known for known in orders_opened_by_link(request) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
     response.set_cookie(
         COOKIE,
@@ -137,6 +138,6 @@ def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUI
 
 
 def account_details(account_id: int | None) -> tuple[str, str]:
-    """The account's e-mail and name, to stand in for what a checkout leaves out; empty without an account."""
+    """Return the account's e-mail and name, as defaults of a checkout; empty without an account."""
     account = None if account_id is None else get_user_model().objects.filter(pk=account_id).first()
     return ("", "") if account is None else (account.email or "", account.get_full_name())

@@ -1,4 +1,4 @@
-"""Orders, money and tickets for staff: to find and to read. What changes them are the services, called by actions."""
+"""Admin of orders, payments and tickets: read-only lists, with actions that call the services."""
 
 import uuid
 from collections.abc import Callable, Iterable
@@ -99,7 +99,7 @@ class _TicketInline(_Inline):
 
 
 def _apply_to_orders(request: HttpRequest, orders: Iterable[Order], act: Callable[[Order], bool]) -> int:
-    """How many orders `act` changed. One by one: each is a transaction of its own."""
+    """Apply `act` to each order, in a transaction of its own. Return how many it changed."""
     count = 0
     for order in orders:
         try:
@@ -110,7 +110,7 @@ def _apply_to_orders(request: HttpRequest, orders: Iterable[Order], act: Callabl
 
 
 def _apply_to_tickets(request: HttpRequest, tickets: Iterable[Ticket], act: Callable[[Ticket], bool]) -> int:
-    """How many tickets `act` changed, one by one."""
+    """Apply `act` to each ticket. Return how many it changed."""
     count = 0
     for ticket in tickets:
         try:
@@ -141,7 +141,7 @@ class OrderAdmin(_ReadOnly):
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_order")
 
-    @admin.action(description="Send the tickets again", permissions=["act"])
+    @admin.action(description="Resend tickets", permissions=["act"])
     def resend_tickets(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
         def resend(order: Order) -> bool:
             mail.resend_tickets(order.pk)
@@ -149,65 +149,65 @@ class OrderAdmin(_ReadOnly):
 
         count = _apply_to_orders(request, queryset.filter(status__in=Order.STANDING), resend)
         if count:
-            messages.success(request, f"{format_count(count, 'order')}: mail is on its way.")
+            messages.success(request, f"Resending the tickets of {format_count(count, 'order')}.")
         else:
-            messages.warning(request, "None of these has tickets to send.")
+            messages.warning(request, "None of the selected orders has tickets to send.")
 
-    @admin.action(description="Give all tickets new codes: the old ones open no door", permissions=["act"])
+    @admin.action(description="Reissue all tickets with new codes", permissions=["act"])
     def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        asked = confirm_action(
+        confirmation = confirm_action(
             self,
             request,
             queryset,
-            title="Give all tickets of these orders new codes?",
-            button="Yes, new codes",
+            title="Reissue all tickets of these orders?",
+            button="Yes, reissue",
             effect=lambda order: (
                 f"{order.number}, {order.event}, {order.email}",
-                "what was sent or printed opens no door any more; mail with the new codes goes out. Who is in, is.",
+                "its ticket codes become invalid, and the new ones are e-mailed. Checked-in tickets keep their codes.",
             ),
         )
-        if asked is not None:
-            return asked
+        if confirmation is not None:
+            return confirmation
         who = f"staff:{request.user.pk}"
         count = _apply_to_orders(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
-            messages.success(request, f"{format_count(count, 'order')}: new codes, and mail is on its way.")
+            messages.success(request, f"Reissued and e-mailed the tickets of {format_count(count, 'order')}.")
         return None
 
-    @admin.action(description="Give back: void the tickets, refund, free the places", permissions=["act"])
+    @admin.action(description="Cancel and refund: void tickets, refund payments, release seats", permissions=["act"])
     def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        asked = confirm_action(
+        confirmation = confirm_action(
             self,
             request,
             queryset,
-            title="Give these orders back?",
-            button="Yes, give them back",
+            title="Cancel and refund these orders?",
+            button="Yes, cancel and refund",
             effect=_describe_refund,
         )
-        if asked is not None:
-            return asked
+        if confirmation is not None:
+            return confirmation
         who = f"staff:{request.user.pk}"
         count = _apply_to_orders(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
-            messages.success(request, f"{format_count(count, 'order')} given back.")
+            messages.success(request, f"Canceled or refunded {format_count(count, 'order')}.")
         else:
-            messages.warning(request, "There was nothing to give back.")
+            messages.warning(request, "None of the selected orders could be canceled or refunded.")
         return None
 
 
 def _describe_refund(order: Order) -> tuple[str, str]:
-    what = f"{order.number}, {order.event}, {order.email}"
+    summary = f"{order.number}, {order.event}, {order.email}"
     if order.status in Order.OPEN:
-        return what, "not paid yet. It is canceled, and its places are free again."
+        return summary, "not paid yet. It will be canceled and its seats released."
     if order.status not in Order.STANDING:
-        return what, f"{order.get_status_display()} already. Nothing happens."
+        return summary, f"already {order.get_status_display()}. Nothing changes."
     back_minor = sum(payment.captured_minor - payment.refunded_minor for payment in order.payments.all())
     valid = order.tickets.filter(voided_at=None)
     tickets = format_count(valid.count(), "ticket")
     inside = valid.filter(checked_in_at__isnull=False).count()
-    warning = f"Somebody is inside with {inside} of them already! " if inside else ""
-    money_back = f"{format_money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
-    return what, f"{warning}{money_back}, and {tickets} will open no door. The places are free again."
+    warning = f"Warning: {inside} of its tickets are checked in. " if inside else ""
+    refunded = f"{format_money(back_minor, order.currency)} will be refunded" if back_minor else "no refund"
+    return summary, f"{warning}{refunded}, {tickets} will be void, and the seats released."
 
 
 @admin.register(ReturnPolicy)
@@ -222,7 +222,7 @@ class ReturnPolicyAdmin(admin.ModelAdmin):
 
 class _CancellationForm(forms.ModelForm):
     confirm = forms.CharField(
-        label="The event's id in addresses, typed out", help_text="This cannot be taken back.", max_length=100
+        label="Type the event's id, as in its URL", help_text="This cannot be undone.", max_length=100
     )
 
     class Meta:
@@ -230,13 +230,13 @@ class _CancellationForm(forms.ModelForm):
         fields = ["event", "words"]
 
     def clean(self) -> dict[str, Any]:
-        given: dict[str, Any] = super().clean() or {}
-        event = given.get("event")
+        data: dict[str, Any] = super().clean() or {}
+        event = data.get("event")
         if event is not None and event.status != "published":
-            self.add_error("event", "Only a published event can be canceled; one that is canceled has its row here.")
-        elif event is not None and given.get("confirm", "").strip() != event.slug:
+            self.add_error("event", "Only a published event can be canceled. A canceled one is already in this list.")
+        elif event is not None and data.get("confirm", "").strip() != event.slug:
             self.add_error("confirm", "This is not the event's id.")
-        return given
+        return data
 
 
 class _FailureInline(_Inline):
@@ -253,7 +253,7 @@ class _FailureInline(_Inline):
 
 @admin.register(EventCancellation)
 class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
-    """How far the cancellation of an event has come; adding one begins it."""
+    """Progress of an event's cancellation. Adding one starts it."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
     list_select_related = ["event"]
@@ -293,10 +293,12 @@ class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
             setattr(obj, field.attname, getattr(begun, field.attname))
 
     def response_add(self, request: HttpRequest, obj: EventCancellation, post_url_continue: str | None = None) -> Any:
-        messages.success(request, f"{obj.event} is canceled. Its orders are being given back; this page follows.")
+        messages.success(
+            request, f"{obj.event} is canceled. Its orders are being refunded; this page shows the progress."
+        )
         return redirect("admin:orders_eventcancellation_change", obj.pk)
 
-    @admin.display(description="orders given back")
+    @admin.display(description="orders processed")
     def progress(self, row: EventCancellation) -> str:
         return f"{row.orders_done:,} of {row.orders_total:,}"
 
@@ -304,11 +306,11 @@ class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
     def money(self, row: EventCancellation) -> str:
         return format_money(row.refunded_minor, row.event.currency)
 
-    @admin.action(description="Resume, with what failed", permissions=["resume"])
+    @admin.action(description="Resume and retry failed orders", permissions=["resume"])
     def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
         for row in queryset:
             event_cancellation.resume(row.pk)
-        messages.success(request, f"{format_count(queryset.count(), 'cancellation')} on its way again.")
+        messages.success(request, f"Resumed {format_count(queryset.count(), 'cancellation')}.")
 
 
 @admin.register(Payment)
@@ -389,7 +391,7 @@ class TicketAdmin(_ReadOnly):
     def has_door_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.check_in")
 
-    @admin.action(description="New code: the old one opens no door", permissions=["act"])
+    @admin.action(description="Reissue with a new code", permissions=["act"])
     def reissue(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
         def reissue(ticket: Ticket) -> bool:
             ticket_reissue.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
@@ -397,9 +399,9 @@ class TicketAdmin(_ReadOnly):
 
         count = _apply_to_tickets(request, queryset, reissue)
         if count:
-            messages.success(request, f"{format_count(count, 'new code')}, and mail is on its way.")
+            messages.success(request, f"Reissued and e-mailed {format_count(count, 'ticket')}.")
 
-    @admin.action(description="Take the check-in back: the ticket may come in again", permissions=["door"])
+    @admin.action(description="Undo the check-in: the ticket can be used again", permissions=["door"])
     def undo_check_in(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
         def undo(ticket: Ticket) -> bool:
             event = events.get_event_by_id(ticket.order.event_id)
@@ -407,11 +409,11 @@ class TicketAdmin(_ReadOnly):
             return undo_last_check_in(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
 
         count = _apply_to_tickets(request, queryset, undo)
-        messages.success(request, f"{format_count(count, 'check-in')} taken back.")
+        messages.success(request, f"{format_count(count, 'check-in')} undone.")
 
     @admin.display(description="ticket")
     def page(self, ticket: Ticket) -> Any:
-        return format_html('<a href="{}">show</a>', reverse("orders:ticket", args=[ticket.code]))
+        return format_html('<a href="{}">Open</a>', reverse("orders:ticket", args=[ticket.code]))
 
 
 @admin.register(SandboxCharge)
@@ -447,13 +449,13 @@ class PaymentDifferenceAdmin(_ReadOnly):
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_paymentdifference")
 
-    @admin.action(description="Settled: say under “why” what it was and what was done", permissions=["act"])
+    @admin.action(description="Mark as settled: enter the cause and the solution under “why”", permissions=["act"])
     def settle(self, request: HttpRequest, queryset: QuerySet[PaymentDifference]) -> None:
-        who, words = f"staff:{request.user.pk}", request.POST.get("why", "")
+        who, note = f"staff:{request.user.pk}", request.POST.get("why", "")
         count = 0
         for difference in queryset.filter(settled_at=None):
             try:
-                discrepancies.settle(difference.pk, who, words)
+                discrepancies.settle(difference.pk, who, note)
                 count += 1
             except problems.Problem as problem:
                 messages.error(request, problem.title)

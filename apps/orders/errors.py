@@ -1,133 +1,141 @@
-"""What a checkout, a cancellation or a provider can be told. Each names what happened."""
+"""The errors of this app. Those that are Problems become API responses and page messages."""
 
 from apps.kernel.http.problems import NotFound, Problem
 
 
 class OrderNotFound(NotFound):
-    title = "There is no such order."
+    title = "Order not found."
 
 
 class TicketNotFound(NotFound):
-    title = "There is no such ticket."
+    title = "Ticket not found."
 
 
 class MessageNotFound(NotFound):
-    """No message of this feed key has this as its latest receipt handle."""
+    """No message of this feed key has this latest receipt handle."""
 
-    title = "There is no message with this receipt handle."
+    title = "No message has this receipt handle."
 
 
 class InvoiceNotFound(NotFound):
-    title = "There is no such invoice."
+    title = "Invoice not found."
 
 
 class ProviderNotFound(NotFound):
-    title = "There is no such payment provider."
+    title = "Payment provider not found."
 
 
 class OrderNotCancelable(Problem):
-    """A paid order stands; only its organizer gives the money back. `status` is the order's."""
+    """The order is paid; only its organizer can refund it. `order_status` is the order's."""
 
-    type, status, title = "order-not-cancelable", 409, "This order is paid; ask the organizer for a refund."
+    type, status, title = (
+        "order-not-cancelable",
+        409,
+        "This order is paid and cannot be canceled. Contact the organizer for a refund.",
+    )
 
 
 class OrderNotReturnable(Problem):
-    """Nothing of it can be given back any more, or not yet. `order_status` is the order's."""
+    """The order is not paid yet or has ended. `order_status` is the order's."""
 
-    type, status, title = "order-not-returnable", 409, "This order has nothing that could be given back."
+    type, status, title = "order-not-returnable", 409, "This order has nothing that can be returned."
 
 
 class ReturnNotAllowed(Problem):
-    """The organizer takes no tickets back from buyers, or not any more. `until`, if it was allowed once."""
+    """The event's policy allows no returns by buyers, or no longer. `until`: the end of its return period, if any."""
 
-    type, status, title = "return-not-allowed", 409, "The organizer does not take tickets of this event back."
+    type, status, title = "return-not-allowed", 409, "The organizer does not accept returns for this event."
 
 
 class TicketsNotValid(Problem):
-    """`tickets` are those that were given back or replaced before."""
+    """`tickets` are those that were returned or replaced before."""
 
-    type, status, title = "tickets-not-valid", 409, "Some of these tickets are not valid any more; look again."
+    type, status, title = (
+        "tickets-not-valid",
+        409,
+        "Some of these tickets are no longer valid. Reload the order and try again.",
+    )
 
 
 class TicketsCheckedIn(Problem):
-    """`tickets` have opened the door."""
+    """`tickets` are checked in."""
 
-    type, status, title = "tickets-checked-in", 409, "Somebody is in with one of these tickets."
+    type, status, title = "tickets-checked-in", 409, "One of these tickets is already checked in."
 
 
 class CancellationNotFound(NotFound):
-    title = "No cancellation of this event was begun."
+    title = "This event's cancellation was not started."
 
 
 class PaymentTimeExpired(Problem):
-    """Too little time is left for a provider to answer in. What is held falls free at the deadline."""
+    """Too little time is left for a call to the provider. The seats are released at the deadline."""
 
-    type, status, title = "reservation-expired", 410, "There is not enough time left for another try."
+    type, status, title = "reservation-expired", 410, "There is not enough time left to try the payment again."
 
 
 class CodeRefused(Problem):
-    """A promo code that takes nothing off this order. What is held stays held, and can be bought without it."""
+    """A promo code that does not apply to this order. The seats stay held and can be bought without it."""
 
 
 class CodeUnknown(CodeRefused):
-    """Nobody may learn from the answer whether a code exists elsewhere, or was withdrawn."""
+    """The response must not reveal whether a code exists at another event or was deactivated."""
 
-    type, status, title = "code-unknown", 422, "There is no such code for this event."
+    type, status, title = "code-unknown", 422, "This code is not valid for this event."
 
 
 class CodeNotValid(CodeRefused):
-    type, status, title = "code-not-valid", 409, "This code is not valid for what you hold, or not now."
+    type, status, title = "code-not-valid", 409, "This code does not apply to your tickets, or not at this time."
 
 
 class CodeUsedUp(CodeRefused):
-    type, status, title = "code-used-up", 409, "This code has been used as often as it may be."
+    type, status, title = "code-used-up", 409, "This code has reached its usage limit."
 
 
 class CodeLimitReached(CodeRefused):
     """`cap` is how often one buyer may use it."""
 
-    type, status, title = "code-buyer-limit", 409, "You have used this code as often as one buyer may."
+    type, status, title = "code-buyer-limit", 409, "You have used this code the maximum number of times."
 
 
 class SignatureInvalid(Problem):
-    """Bytes that this provider did not sign, or signed too long ago. Nothing was stored."""
+    """The bytes were not signed by this provider, or too long ago. Nothing was stored."""
 
-    type, status, title = "signature-invalid", 400, "The signature does not fit this message."
+    type, status, title = "signature-invalid", 400, "The signature does not match this message."
 
 
 class DifferenceNotSettled(Problem):
-    """A difference is settled with a word for what was done about it."""
+    """Settling a difference requires a note."""
 
-    type, status, title = "invalid", 422, "Say what it was and what was done about it."
+    type, status, title = "invalid", 422, "Enter the cause and the solution."
 
 
 class CheckInForbidden(Problem):
-    """Known, and not to check tickets in at this event: no permission, or a door link that is not good (any more)."""
+    """The caller is authenticated, but has neither the permission nor a valid door link for this event."""
 
-    type, status, title = "door-closed", 403, "You cannot check tickets in here."
+    type, status, title = "door-closed", 403, "You cannot check in tickets at this event."
 
 
 class ReissueRefused(Problem):
-    """No new code for this ticket: it is in, no longer valid, or had too many new codes today."""
+    """No new code for this ticket: it is checked in, no longer valid, or had too many new codes today."""
 
-    type, status, title = "reissue-refused", 409, "This ticket cannot have a new code."
+    type, status, title = "reissue-refused", 409, "This ticket cannot be reissued."
 
 
 class StaffProblem(Problem):
-    """What only staff are shown, on their own pages and by commands: no part of the API."""
+    """Problems that only staff pages and commands show; not part of the API."""
 
 
 class RefundNotFailed(StaffProblem):
-    type, status, title = "refund-not-failed", 409, "This refund has not failed, or somebody has seen to it already."
+    type, status, title = "refund-not-failed", 409, "This refund has not failed, or was handled already."
 
 
 class AmountTooLarge(StaffProblem):
-    """`left_minor` is what could be given back."""
+    """`left_minor` is the largest possible refund."""
 
-    type, status, title = "amount-too-large", 409, "The order does not keep that much."
+    type, status, title = "amount-too-large", 409, "The amount exceeds what the order keeps."
 
 
 class AmountChanged(StaffProblem):
-    """Something was given back since this was decided. `now_minor` is the amount as it is. Nothing was done."""
+    """Another refund was made since staff saw the amount. `now_minor` is the present one. Nothing was done."""
 
-    type, status, title = "amount-changed", 409, "Something was given back meanwhile; look again."
+    type, status, title = "amount-changed", 409, "The amount has changed since you opened this page. Check it again."

@@ -1,4 +1,4 @@
-"""The one door into the orders app: what the composition root connects to the outbox and to log-in."""
+"""The public interface of the orders app, which the composition root connects to the outbox and to log-in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ UPDATE_KIND = live.UPDATE_KIND
 
 @dataclass(frozen=True, slots=True)
 class TopicHandler:
-    """What a topic's delivery does; safe to run twice. The rest is as `outbox.register_handler` says."""
+    """The handler of an outbox topic; safe to run twice. Its options are those of `outbox.register_handler`."""
 
     topic: str
     handle: Callable[[Message], None]
@@ -39,16 +39,20 @@ class TopicHandler:
 
 
 def handlers() -> list[TopicHandler]:
-    """Every outbox topic of a sale. Where a provider is asked, a claim lasts its time-out and 15 s more (rule 27)."""
-    asked = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
+    """Return the handlers of all outbox topics of this app.
+
+    Where the handler calls a provider, a claim lasts the provider's timeout plus 15 s, so that a message is not
+    delivered again while its call can still be under way.
+    """
+    provider_call = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)
     return [
-        TopicHandler(topics.CHARGE, charges.handle_charge, asked),
-        TopicHandler(topics.ASK, charges.handle_inquiry, asked),
-        TopicHandler(topics.REFUND, refunds.send, asked),
-        TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, asked, attempts_max=3),
-        TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, asked, attempts_max=3),
-        # Prolonged with each piece. What fails is asked for anew, later.
+        TopicHandler(topics.CHARGE, charges.handle_charge, provider_call),
+        TopicHandler(topics.ASK, charges.handle_inquiry, provider_call),
+        TopicHandler(topics.REFUND, refunds.send, provider_call),
+        TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, attempts_max=3),
+        TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, provider_call, attempts_max=3),
+        # The claim is extended after each batch. A failed comparison is scheduled again later.
         TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
         TopicHandler(topics.INVOICE, invoices.handle_invoice_message, short),

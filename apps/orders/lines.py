@@ -1,4 +1,4 @@
-"""The lines of an order: written once with it, from then on standing or canceled."""
+"""The lines of an order: written once with it, later only canceled."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ _freeze_lines = sql.load("apps.orders", "freeze_lines")
 
 
 def create_order_lines(order: Order, bill: events.Bill) -> None:
-    """The new order is made of this bill's lines. Joins the caller's transaction."""
+    """Write the bill's lines as the new order's. Joins the caller's transaction."""
     require_transaction()
     lines = bill.lines
     with connection.cursor() as cursor:
@@ -23,7 +23,7 @@ def create_order_lines(order: Order, bill: events.Bill) -> None:
             order_id=order.pk,
             kinds=[str(line.kind) for line in lines],
             reservation_line_ids=[line.reservation_line_id for line in lines],
-            places=[line.place for line in lines],
+            place_numbers=[line.place for line in lines],
             descriptions=[line.description for line in lines],
             categories=[line.category for line in lines],
             prices_minor=[line.price_minor for line in lines],
@@ -38,7 +38,7 @@ def create_order_lines(order: Order, bill: events.Bill) -> None:
 
 
 def bill_from_lines(lines: Iterable[OrderLine]) -> events.Bill:
-    """What the order with these lines was placed for, as it was told then; what was given back since is marked."""
+    """Return the bill that the order with these lines was placed for, with lines canceled since marked."""
     return events.Bill(
         tuple(
             events.BillLine(
@@ -62,14 +62,14 @@ def bill_from_lines(lines: Iterable[OrderLine]) -> events.Bill:
 
 
 def cancel_all(order: Order, now: datetime) -> None:
-    """Nothing of the order stands any more. Joins the caller's transaction, which holds the order's lock."""
+    """Cancel all lines of the order. Joins the caller's transaction, which holds the order's lock."""
     require_transaction()
     OrderLine.objects.filter(order=order, canceled_at=None).update(canceled_at=now)
 
 
 def cancel_some(order: Order, line_ids: Collection[int], now: datetime) -> None:
-    """These lines of the order stand no more; others do, or stood no more before. Joins the caller's transaction, which
-    holds the order's lock."""
+    """Cancel these lines of the order, none of which is canceled yet. Joins the caller's transaction, which holds the
+    order's lock."""
     require_transaction()
     canceled = OrderLine.objects.filter(order=order, pk__in=line_ids, canceled_at=None).update(canceled_at=now)
     assert canceled == len(line_ids), f"{canceled} of {len(line_ids)} lines of order {order.number} stood"

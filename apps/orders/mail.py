@@ -1,5 +1,5 @@
-"""What a buyer is told by mail. Each is sent from the outbox, so a mail that fails is tried again and a mail server
-that is away delays no sale."""
+"""Mails to buyers and staff. Outbox messages send them, so that a failed mail is retried and a mail server outage
+delays no sale."""
 
 import logging
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from apps.orders.tickets import ics, ticket_pdf
 logger = logging.getLogger(__name__)
 
 STAFF_MAX = 20
-"""So many of the staff hear of a dispute at most."""
+"""Recipients of a dispute notice at most."""
 
 
 def send_tickets(message: Message) -> None:
-    """The buyer has mail with the tickets. A second delivery finds that they were sent, unless staff asked for it."""
+    """Mail the tickets to the buyer, unless they were sent already; a message with `again` always sends them."""
     order, is_sent = get_order_to_send(UUID(message.body["order"]))
     if not order.is_standing or (is_sent and not message.body.get("again")):
         return
@@ -45,27 +45,27 @@ def send_tickets(message: Message) -> None:
 
 
 def send_refund_notice(message: Message) -> None:
-    """The buyer has mail that says what comes back, and why."""
+    """Mail the buyer what is refunded and why."""
     order = get_order(UUID(message.body["order"]))
     _send(order, f"Your order for {order.event.name} was refunded", "refund")
 
 
 def send_failure_notice(message: Message) -> None:
-    """The buyer has mail that says that nothing came of the order, unless something has come of it meanwhile."""
+    """Mail the buyer that the order failed, unless a late payment has confirmed it meanwhile."""
     order = get_order(UUID(message.body["order"]))
     if order.status == Order.Status.FAILED:
         _send(order, f"Your order for {order.event.name} did not go through", "failed")
 
 
 def send_return_notice(message: Message) -> None:
-    """The buyer has mail that says which tickets are no longer valid, and what comes back."""
+    """Mail the buyer which tickets are no longer valid and what is refunded."""
     order = get_order(UUID(message.body["order"]))
-    said = {name: message.body[name] for name in ("tickets", "back_minor", "kept_minor")}
-    _send(order, f"Your order for {order.event.name} has changed", "returned", returned=said)
+    returned = {name: message.body[name] for name in ("tickets", "back_minor", "kept_minor")}
+    _send(order, f"Your order for {order.event.name} has changed", "returned", returned=returned)
 
 
 def send_cancellation_notice(message: Message) -> None:
-    """The buyer has mail that says that the event is canceled, in the organizer's words, and what comes back."""
+    """Mail the buyer that the event is canceled, with the organizer's text, and what is refunded."""
     order = get_order(UUID(message.body["order"]))
     words = EventCancellation.objects.get(event_id=order.event.id).words
     fees_back_minor = message.body.get("fees_back_minor", 0)
@@ -73,24 +73,25 @@ def send_cancellation_notice(message: Message) -> None:
 
 
 def send_dispute_notice(message: Message) -> None:
-    """Staff who settles differences has mail that a buyer disputes a payment, or what the bank has decided."""
-    said = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
-    assert said.payment is not None
-    order, to = said.payment.order, _dispute_recipients()
-    if not to:
-        logger.warning("order %s: %s, and no staff has an e-mail address", order.number, Kind(said.kind).description)
+    """Mail the staff who settle differences that a buyer disputes a payment, or that the bank has decided."""
+    dispute = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
+    assert dispute.payment is not None
+    order, recipients = dispute.payment.order, _dispute_recipients()
+    description = Kind(dispute.kind).description
+    if not recipients:
+        logger.warning("order %s: %s, but no staff member has an e-mail address", order.number, description)
         return
     context = {
         "order": order,
-        "said": said,
-        "words": Kind(said.kind).description,
-        "is_open": said.kind == Kind.DISPUTED,
+        "dispute": dispute,
+        "description": description,
+        "is_open": dispute.kind == Kind.DISPUTED,
         "order_url": absolute_url(reverse("admin:orders_refund_desk", args=[order.pk])),
     }
     EmailMultiAlternatives(
-        subject=f"Order {order.number}: {Kind(said.kind).description}",
+        subject=f"Order {order.number}: {description}",
         body=render_to_string("orders/email/disputed.txt", context),
-        to=to,
+        to=recipients,
     ).send()
 
 
@@ -118,7 +119,7 @@ def _send(
             "tax_rows": order.bill.taxes_within,
             "currency": order.currency,
             "refunded_minor": order.payment.refunded_minor,
-            # Written a moment after the money was asked back, of what had an invoice.
+            # The credit note is written shortly after the refund's request, if the order has an invoice.
             "has_credit_note": bool(order.papers) and order.payment.refunded_minor > 0,
             "message": order.message,
             "tickets": [
@@ -148,14 +149,14 @@ def _send(
 
 
 def _new_hold_url(order: OrderView) -> str:
-    """Where a buyer whose money came too late, or was not what was owed, may hold anew."""
+    """Return where a buyer can hold seats again after a payment that was late or of a wrong amount; else empty."""
     if order.reason not in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT):
         return ""
     return absolute_url(reverse("reservations:choose", args=[order.event.slug]))
 
 
 def resend_tickets(order_id: UUID) -> None:
-    """Another mail with the tickets is on its way, whether or not there was one before. Raises OrderNotFound."""
+    """Schedule another mail with the tickets, even if they were sent before. Raises OrderNotFound."""
     with transactions.write():
         order = lock_order(order_id)
         outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

@@ -1,6 +1,6 @@
-"""What returning tickets brings back, and whether a buyer may return them. Reads only; nothing is decided here.
+"""Quotes for returns: the refund for returned tickets, and whether a buyer may return them. Read only.
 
-One function, `quote`, computes it for every page that shows it and for the return itself.
+One function, `quote`, computes the refund for all pages that show it and for the return itself.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,22 +23,22 @@ class QuotedLine:
     description: str
     back_minor: int
     kept_minor: int
-    """Its fee, where that stays with the organizer."""
+    """The ticket's fee, if the organizer keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnQuote:
-    """What giving these places back comes to."""
+    """The refund for a set of tickets."""
 
     lines: tuple[QuotedLine, ...]
     order_fees: tuple[int, ...]
-    """Lines of fees of the order as a whole that go back with its last place."""
+    """Ids of the order's own fee lines, which are refunded with its last ticket."""
     order_fees_minor: int
     settled_minor: int
-    """What was given back beside the tickets before, and so does not go back again."""
+    """The part of the tickets' value that earlier goodwill refunds already cover."""
     back_minor: int
     is_whole: bool
-    """No place is left after it."""
+    """Whether the order has no ticket left afterwards."""
 
     @property
     def kept_minor(self) -> int:
@@ -47,7 +47,7 @@ class ReturnQuote:
 
 @dataclass(frozen=True, slots=True)
 class ReturnOffer:
-    """Whether the buyer may return tickets, and until when."""
+    """The terms under which the buyer may return tickets."""
 
     is_open: bool
     until: datetime
@@ -60,21 +60,20 @@ class ReturnOffer:
 def quote(
     order_lines: Sequence[OrderLine], adjusted_minor: int, chosen: Collection[int], fees_back: Collection[int]
 ) -> ReturnQuote:
-    """What comes back for the chosen standing places of these lines, all of an order's; of those in `fees_back` the fee
-    too. Fees of the whole order go back with its last place, if that one's fee does.
+    """Return the refund for the chosen uncanceled ticket lines; for those in `fees_back` the fee too. `order_lines` are
+    all lines of the order. The order's own fees are refunded with its last ticket, if that ticket's fee is.
 
-    `adjusted_minor`: the sum of the order's adjustments. What goes back never exceeds what the order keeps: where money
-    was given back beside the tickets, that much less goes back at last.
-    """
+    `adjusted_minor`: the sum of the order's adjustments. The refund never exceeds what the order keeps: earlier
+    goodwill refunds reduce it."""
     standing = [line for line in order_lines if line.canceled_at is None]
-    places = {line.pk for line in standing if line.kind == OrderLine.Kind.PLACE}
-    assert places.issuperset(chosen)
+    ticket_lines = {line.pk for line in standing if line.kind == OrderLine.Kind.PLACE}
+    assert ticket_lines.issuperset(chosen)
     quoted = []
     for line in standing:
         if line.pk in chosen:
             kept_minor = 0 if line.pk in fees_back else fee_minor(line)
             quoted.append(QuotedLine(line.pk, line.description, line.total_minor - kept_minor, kept_minor))
-    is_whole = bool(chosen) and places == set(chosen)
+    is_whole = bool(chosen) and ticket_lines == set(chosen)
     fees = [line for line in standing if line.kind == OrderLine.Kind.FEE]
     if not is_whole or not set(chosen) <= set(fees_back):
         fees = []
@@ -92,13 +91,13 @@ def quote(
 
 
 def fee_minor(line: OrderLine) -> int:
-    """What of a place's total is its fee, the tax on that fee in it."""
+    """Return the fee within a ticket line's total, including the tax on the fee."""
     policy = events.PricePolicy(tax_rate=line.tax_rate, tax_included=line.tax_included)
     return min(policy.taxed(line.fee_minor)[1], line.total_minor)
 
 
 def quote_for(order: Order, chosen: Collection[int], fees_back: Collection[int]) -> ReturnQuote:
-    """The same for this order as it is now."""
+    """Return the quote for this order in its present state."""
     return quote(list(order.lines.all()), adjusted_minor(order), chosen, fees_back)
 
 
@@ -107,13 +106,13 @@ def adjusted_minor(order: Order) -> int:
 
 
 def owed_minor(order: Order) -> int:
-    """What the order keeps, once what was asked back is back."""
+    """Return what the order keeps after all its requested refunds."""
     standing = order.lines.filter(canceled_at=None).aggregate(sum=Sum("total_minor"))["sum"] or 0
     return int(standing) + adjusted_minor(order)
 
 
 def get_return_terms(event: events.EventView, now: datetime) -> ReturnOffer | None:
-    """The event's policy for buyers who want to return tickets, or None where they never may."""
+    """Return the event's terms for returns by buyers, or None if it allows none."""
     policy = ReturnPolicy.objects.filter(event_id=event.id).first()
     if policy is None:
         return None

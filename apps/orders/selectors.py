@@ -1,4 +1,4 @@
-"""Orders and tickets as others see them: frozen values, in the public contract's words."""
+"""Read models of orders and tickets: frozen values and their API form."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class TicketView:
     order_id: UUID
     replaced_at: datetime | None = None
     replaced_by: str = ""
-    """Who had the code replaced by a new one: buyer, or staff:ID; empty where nobody did."""
+    """Who had the code replaced: `buyer` or `staff:ID`; empty if it was not."""
 
     @property
     def url(self) -> str:
@@ -72,17 +72,17 @@ class TicketView:
 
 @dataclass(frozen=True, slots=True)
 class PaymentView:
-    """The latest attempt. `state` is pending, succeeded, declined or abandoned; `none` for a free order."""
+    """The latest payment attempt. `state` is pending, succeeded, declined or abandoned; `none` for a free order."""
 
     provider: str
     method: str
     state: str
     attempt: int
-    """Which try this is; calls that brought no answer count."""
+    """The number of this try; calls without a response count."""
     refunded_minor: int
     faults_count: int = 0
     next_action: dict[str, str] | None = None
-    """What the buyer must do now, while the payment is pending."""
+    """What the buyer must do while the payment is pending."""
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -98,7 +98,7 @@ class PaymentView:
 
 @dataclass(frozen=True, slots=True)
 class RefundView:
-    """Money on its way back, or back. `state` is requested, pending, succeeded, failed or paid_out."""
+    """A refund. `state` is requested, pending, succeeded, failed or paid_out."""
 
     id: UUID
     amount_minor: int
@@ -107,9 +107,9 @@ class RefundView:
     requested_at: datetime
     settled_at: datetime | None
     failure: str = ""
-    """In the provider's words: for staff."""
+    """The provider's reason, for staff."""
     paid_out: str = ""
-    """By whom and how it was paid out by other means: for staff."""
+    """By whom and how it was paid out by other means, for staff."""
 
     @property
     def words(self) -> str:
@@ -127,16 +127,16 @@ class RefundView:
 
 _REFUND_MESSAGES = {
     Refund.Status.REQUESTED: "On its way.",
-    Refund.Status.PENDING: "On its way; your bank has it.",
-    Refund.Status.SUCCEEDED: "Sent; depending on your bank it shows within a few days.",
-    Refund.Status.FAILED: "Your bank refused it; the organizer will contact you.",
-    Refund.Status.PAID_OUT: "Your bank had refused it; the organizer paid it out to you by other means.",
+    Refund.Status.PENDING: "Your bank is processing it.",
+    Refund.Status.SUCCEEDED: "Sent. It can take a few days to appear on your statement.",
+    Refund.Status.FAILED: "Your bank rejected the refund. The organizer will contact you.",
+    Refund.Status.PAID_OUT: "Your bank rejected the refund, so the organizer paid you by other means.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceView:
-    """An invoice, or a credit note for what went back."""
+    """An invoice, or a credit note for a refund."""
 
     order_id: UUID
     number: str
@@ -163,8 +163,8 @@ class InvoiceView:
 
 
 _REFUND_REASONS = {
-    Order.Reason.LATE: "The payment arrived too late.",
-    Order.Reason.WRONG_AMOUNT: "The amount paid was not the amount owed.",
+    Order.Reason.LATE: "Your payment arrived too late.",
+    Order.Reason.WRONG_AMOUNT: "The amount paid did not match the order total.",
     Order.Reason.CANCELED_BY_BUYER: "The order was canceled before the payment arrived.",
     Order.Reason.CANCELED_BY_STAFF: "The organizer canceled the order.",
     Order.Reason.RETURNED: "You returned the tickets.",
@@ -194,11 +194,11 @@ class OrderView:
     papers: tuple[InvoiceView, ...]
     tickets: tuple[TicketView, ...]
     can_try_again: bool
-    """The last attempt was declined, and there are tries and time left for another."""
+    """Whether the last attempt was declined and enough tries and time are left for another."""
     refunds: tuple[RefundView, ...] = ()
-    """In the order in which they were asked for; one that failed and was sent again is left out."""
+    """By time of request; failed ones that were replaced are left out."""
     returns: return_quotes.ReturnOffer | None = None
-    """How its tickets may be returned; None where its buyer never may."""
+    """The terms for returning its tickets; None if its buyer may not."""
 
     @property
     def is_standing(self) -> bool:
@@ -206,26 +206,26 @@ class OrderView:
 
     @property
     def message(self) -> str:
-        """What the buyer should know, in whole sentences; empty when all is well."""
+        """The message for the buyer; empty when all is well."""
         if self.can_try_again:
             left = ATTEMPTS_MAX - self.payment.attempt
-            return f"The payment was declined. What you chose is still yours, and you may try {_times(left)} more."
+            return f"Your payment was declined. Your tickets are still held, and you can try {_times(left)} more."
         if self.status == Order.Status.REFUNDED:
             return _REFUND_REASONS[Order.Reason(self.reason)]
         if self.status == Order.Status.FAILED:
             if self.reason == Order.Reason.DECLINED:
-                return "The payment was declined, and what you had chosen went back on sale. Nothing was charged."
+                return "Your payment was declined, so your tickets were released. You were not charged."
             if self.reason == Order.Reason.PROVIDER_AWAY:
                 return (
-                    "The payment provider did not answer, and what you had chosen went back on sale. "
-                    "Should money have left your account, it comes back by itself."
+                    "The payment provider did not respond, so your tickets were released. "
+                    "If you were charged, you will be refunded automatically."
                 )
             return (
-                "No payment was confirmed in time, and what you had chosen went back on sale. "
-                "Should money have left your account, it comes back by itself."
+                "Your payment was not confirmed in time, so your tickets were released. "
+                "If you were charged, you will be refunded automatically."
             )
         if self.status == Order.Status.CANCELED:
-            return "What you had chosen went back on sale. Should a payment still arrive, it comes back by itself."
+            return "Your tickets were released. If a payment still goes through, it will be refunded automatically."
         return ""
 
     @property
@@ -266,7 +266,7 @@ def _checkout_contract(order: "OrderView | Order", bill: events.Bill, payment: P
 
 
 def placed_contract(order: Order, payment: Payment | None, bill: events.Bill) -> dict[str, Any]:
-    """What a checkout answers of an order that it has just made of this bill, with its first payment."""
+    """Return the checkout response for an order just placed with this bill and first payment."""
     return _checkout_contract(order, bill, _payment_view(payment, 0))
 
 
@@ -289,20 +289,20 @@ def _times(count: int) -> str:
 
 
 def iso(moment: datetime | None) -> str | None:
-    """ISO 8601 UTC, to the millisecond."""
+    """Return the time in ISO 8601, UTC, to the millisecond."""
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def order_view(order: Order) -> OrderView:
-    """The order as its row says and as its payments and tickets are now."""
+    """Return the view of this order row, with its payments and tickets as they are now."""
     return _views([order])[0]
 
 
 def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
-    """The order as its tickets are sent, and whether they were sent already. Without what no mail with them tells: its
-    papers, its refunds, and how they may be returned. Raises OrderNotFound."""
+    """Return the order for the mail with its tickets, and whether they were sent already. Its invoices, refunds and
+    return terms are not loaded. Raises OrderNotFound."""
     order = Order.objects.filter(pk=order_id).first()
     if order is None:
         raise OrderNotFound
@@ -310,7 +310,7 @@ def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
 
 
 def get_order(order_id: UUID) -> OrderView:
-    """The order with this id. Raises OrderNotFound."""
+    """Return the order with this id. Raises OrderNotFound."""
     order = Order.objects.filter(pk=order_id).first()
     if order is None:
         raise OrderNotFound
@@ -318,21 +318,21 @@ def get_order(order_id: UUID) -> OrderView:
 
 
 def order_of_reservation(reservation_id: UUID) -> OrderView | None:
-    """The reservation's order, or None while there is none."""
+    """Return the reservation's order, or None."""
     order = Order.objects.filter(reservation_id=reservation_id).first()
     return None if order is None else order_view(order)
 
 
 def numbers_by_reservation(reservation_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """The numbers of the orders that these reservations have."""
+    """Return the order numbers of these reservations; those without an order are omitted."""
     rows = Order.objects.filter(reservation_id__in=list(reservation_ids))
     return dict(rows.values_list("reservation_id", "number"))
 
 
 def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
-    """The latest orders of the account, of the browser, of the entry a token names, and these others; newest first.
+    """Return the latest orders of the caller's account, browser and queue entry, and those in `also`, newest first.
 
-    Who is logged in sees nothing that this browser bought for another account: computers are shared.
+    For a logged-in caller the browser's orders of other accounts are left out: computers are shared.
     """
     owned = Q(pk__in=list(also))
     of_browser = Q(buyer=f"visitor:{caller.visitor_id}")
@@ -347,7 +347,7 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
 
 
 def get_ticket(code: str) -> TicketView:
-    """The ticket with this code. Raises TicketNotFound."""
+    """Return the ticket with this code. Raises TicketNotFound."""
     ticket = Ticket.objects.select_related("order").filter(code=code).first()
     if ticket is None:
         raise TicketNotFound
@@ -355,7 +355,7 @@ def get_ticket(code: str) -> TicketView:
 
 
 def get_invoice(order_id: UUID, number: str) -> Invoice:
-    """The order's invoice or credit note of this number. Raises InvoiceNotFound."""
+    """Return the order's invoice or credit note with this number. Raises InvoiceNotFound."""
     paper = Invoice.objects.filter(order=order_id, number=number).first()
     if paper is None:
         raise InvoiceNotFound
@@ -395,13 +395,13 @@ def _refund_view(refund: Refund) -> RefundView:
 
 
 def _read_rows(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine], list[Ticket]]:
-    """Payments, lines and tickets of these orders."""
+    """Return payments, lines and tickets of these orders."""
     if not order_ids:
         return [], [], []
-    asked = {"order_ids": list(order_ids)}
+    params = {"order_ids": list(order_ids)}
     with connection.cursor() as cursor:
         payments, lines, tickets = sql.execute_batch(
-            cursor, [_payments.call(**asked), _lines.call(**asked), _tickets.call(**asked)]
+            cursor, [_payments.call(**params), _lines.call(**params), _tickets.call(**params)]
         )
     return (
         model_rows.build_instances(Payment, payments.rows),
@@ -412,35 +412,35 @@ def _read_rows(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine
 
 def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     ids = [order.pk for order in orders]
-    payments: dict[UUID, Payment] = {}
+    last_payments: dict[UUID, Payment] = {}
     refunded: dict[UUID, int] = {}
-    said, of_bills, issued = _read_rows(ids)
-    for payment in said:
-        payments[payment.order_id] = payment
+    all_payments, all_lines, all_tickets = _read_rows(ids)
+    for payment in all_payments:
+        last_payments[payment.order_id] = payment
         refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
     lines: dict[UUID, list[OrderLine]] = {}
-    for line in of_bills:
+    for line in all_lines:
         lines.setdefault(line.order_id, []).append(line)
     papers: dict[UUID, list[InvoiceView]] = {}
     rows = Invoice.objects.filter(order__in=ids).order_by("id") if is_whole else Invoice.objects.none()
     for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
         papers.setdefault(paper[0], []).append(InvoiceView(*paper))
     tickets: dict[UUID, list[Ticket]] = {}
-    for ticket in issued:
+    for ticket in all_tickets:
         tickets.setdefault(ticket.order_id, []).append(ticket)
-    asked_back: dict[UUID, list[RefundView]] = {}
+    refund_views: dict[UUID, list[RefundView]] = {}
     refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
     for refund in refunds if is_whole else ():
-        asked_back.setdefault(refund.order_id, []).append(_refund_view(refund))
+        refund_views.setdefault(refund.order_id, []).append(_refund_view(refund))
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
-    # Without offers only an order whose payment was declined has anything to do with time.
+    # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
     now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
     offers: dict[int, return_quotes.ReturnOffer | None] = {}
     if now is not None and is_whole:
         offers = {event_id: return_quotes.get_return_terms(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
-        last = payments.get(order.pk)
+        last = last_payments.get(order.pk)
         views.append(
             OrderView(
                 id=order.pk,
@@ -467,7 +467,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 and last.tries < ATTEMPTS_MAX
                 and now is not None
                 and order.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS),
-                refunds=tuple(asked_back.get(order.pk, [])),
+                refunds=tuple(refund_views.get(order.pk, [])),
                 returns=offers.get(order.event_id),
             )
         )

@@ -1,4 +1,4 @@
-"""The sale as the API says it. These describe; what a checkout accepts is decided by `buyer_details.read_details`."""
+"""OpenAPI schema of orders. `buyer_details.read_details` validates a checkout's body."""
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -7,35 +7,35 @@ from apps.events import facade as events
 from apps.orders.models import Order, Payment, Refund
 from apps.orders.return_quotes import TICKETS_MAX
 
-ORDER_LINK = OpenApiParameter("key", str, description="From the signed link in the e-mail, for guests.")
+ORDER_LINK = OpenApiParameter("key", str, description="The key of the signed link in the order's e-mail, for guests.")
 
 
 class CheckoutSerializer(serializers.Serializer):
-    email = serializers.EmailField(required=False, help_text="Guests must; an account's own stands in.")
+    email = serializers.EmailField(required=False, help_text="Required for guests. Default: the account's address.")
     name = serializers.CharField(required=False, max_length=120, help_text="Who the tickets are for.")
-    code = serializers.CharField(required=False, help_text="A promo code; capitals and blanks do not matter.")
+    code = serializers.CharField(required=False, help_text="A promo code; case and blanks are ignored.")
     payment_method = serializers.CharField(
-        required=False, help_text="One of the provider's: docs/payments.md. Its first where left out."
+        required=False, help_text="One of the provider's methods, see docs/payments.md. Default: its first."
     )
 
 
 class QuoteSerializer(serializers.Serializer):
-    code = serializers.CharField(required=False, help_text="A promo code; left out or empty: the bill without one.")
-    email = serializers.CharField(required=False, help_text="Judged by the code's limit per buyer, where it has one.")
+    code = serializers.CharField(required=False, help_text="A promo code. Omitted or empty: no code.")
+    email = serializers.CharField(required=False, help_text="Checked against the code's limit per buyer, if any.")
 
 
 class QuoteAnswerSerializer(serializers.Serializer):
-    code = serializers.CharField(help_text="The promo code in the bill; empty: none.")
-    total_minor = serializers.IntegerField(help_text="All that is to be paid: the bill's.")
+    code = serializers.CharField(help_text="The promo code applied to the bill; empty: none.")
+    total_minor = serializers.IntegerField(help_text="The bill's total.")
     currency = serializers.CharField()
     bill = events.describe_bill()
 
 
 class NextActionSerializer(serializers.Serializer):
     type = serializers.ChoiceField(choices=["redirect", "stripe"])
-    url = serializers.CharField(required=False, help_text="redirect: send the buyer there.")
-    client_secret = serializers.CharField(required=False, help_text="stripe: for its script.")
-    publishable_key = serializers.CharField(required=False, help_text="stripe: for its script.")
+    url = serializers.CharField(required=False, help_text="redirect: where to send the buyer.")
+    client_secret = serializers.CharField(required=False, help_text="stripe: for Stripe.js.")
+    publishable_key = serializers.CharField(required=False, help_text="stripe: for Stripe.js.")
 
 
 class PaymentSerializer(serializers.Serializer):
@@ -44,14 +44,14 @@ class PaymentSerializer(serializers.Serializer):
     state = serializers.ChoiceField(choices=[*Payment.Status.values, "none"], help_text="Of the latest attempt.")
     attempt = serializers.IntegerField()
     attempts_left = serializers.IntegerField()
-    refunded_minor = serializers.IntegerField(help_text="Given back, or on its way back.")
+    refunded_minor = serializers.IntegerField(help_text="Refunded, or being refunded.")
     next_action = NextActionSerializer(allow_null=True, help_text="What the buyer must do now; null: nothing.")
 
 
 class CheckoutAnswerSerializer(serializers.Serializer):
     order_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=Order.Status.choices)
-    total_minor = serializers.IntegerField(help_text="All that is to be paid: the bill's.")
+    total_minor = serializers.IntegerField(help_text="The bill's total.")
     currency = serializers.CharField()
     bill = events.describe_bill()
     payment = PaymentSerializer()
@@ -59,7 +59,7 @@ class CheckoutAnswerSerializer(serializers.Serializer):
 
 class TicketSerializer(serializers.Serializer):
     code = serializers.CharField()
-    label = serializers.CharField()  # type: ignore[assignment]  # The stubs take it for Field's own label.
+    label = serializers.CharField()  # type: ignore[assignment]  # The stubs confuse it with Field.label.
     section = serializers.CharField()
     row = serializers.CharField(help_text="Empty for general admission.")
     number = serializers.CharField(help_text="Empty for general admission.")
@@ -75,16 +75,16 @@ class RefundSerializer(serializers.Serializer):
     refund_id = serializers.UUIDField()
     amount_minor = serializers.IntegerField()
     state = serializers.ChoiceField(
-        choices=Refund.Status.choices, help_text="failed: the organizer sees to it; paid_out: and has, by other means."
+        choices=Refund.Status.choices, help_text="failed: the organizer will handle it; paid_out: paid by other means."
     )
     requested_at = serializers.DateTimeField()
     settled_at = serializers.DateTimeField(allow_null=True)
 
 
 class ReturnsSerializer(serializers.Serializer):
-    open = serializers.BooleanField(help_text="Tickets may be returned now.")
+    open = serializers.BooleanField(help_text="Whether tickets may be returned now.")
     until = serializers.DateTimeField()
-    keeps_fees = serializers.BooleanField(help_text="Fees of returned tickets stay with the organizer.")
+    keeps_fees = serializers.BooleanField(help_text="Whether the organizer keeps the fees of returned tickets.")
 
 
 class ReturnSerializer(serializers.Serializer):
@@ -94,9 +94,9 @@ class ReturnSerializer(serializers.Serializer):
 class ReturnAnswerSerializer(serializers.Serializer):
     order_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=Order.Status.choices)
-    tickets = serializers.ListField(child=serializers.CharField(), help_text="No longer valid.")
-    amount_minor = serializers.IntegerField(help_text="On its way back.")
-    kept_minor = serializers.IntegerField(help_text="Fees that stay with the organizer.")
+    tickets = serializers.ListField(child=serializers.CharField(), help_text="The returned tickets, no longer valid.")
+    amount_minor = serializers.IntegerField(help_text="The amount that is refunded.")
+    kept_minor = serializers.IntegerField(help_text="Fees that the organizer keeps.")
     currency = serializers.CharField()
 
 
@@ -104,23 +104,25 @@ class PaperSerializer(serializers.Serializer):
     number = serializers.CharField()
     kind = serializers.ChoiceField(choices=["invoice", "credit_note"])
     issued_at = serializers.DateTimeField()
-    total_minor = serializers.IntegerField(help_text="Paid; of a credit note: given back.")
-    url = serializers.URLField(help_text="The PDF, for whoever may see the order.")
+    total_minor = serializers.IntegerField(help_text="The amount paid; for a credit note, refunded.")
+    url = serializers.URLField(help_text="The PDF; requires access to the order.")
 
 
 class OrderSerializer(CheckoutAnswerSerializer):
-    number = serializers.CharField(help_text="To read out; says nothing about how many orders there are.")
+    number = serializers.CharField(help_text="A random number that is easy to read aloud.")
     reservation_id = serializers.UUIDField()
     event_id = serializers.SlugField()
     email = serializers.EmailField()
     name = serializers.CharField()
     placed_at = serializers.DateTimeField()
     pay_deadline = serializers.DateTimeField()
-    can_try_again = serializers.BooleanField(help_text="Declined, with tries and time left: check out again.")
-    message = serializers.CharField(help_text="What the buyer should know; empty when all is well.")
+    can_try_again = serializers.BooleanField(
+        help_text="The payment was declined, and tries and time are left: check out again."
+    )
+    message = serializers.CharField(help_text="A message for the buyer; empty when all is well.")
     refunds = RefundSerializer(many=True)
-    returns = ReturnsSerializer(allow_null=True, help_text="How its tickets may be returned; null: they may not.")
-    invoices = PaperSerializer(many=True, help_text="Written a moment after the money moved.")
+    returns = ReturnsSerializer(allow_null=True, help_text="The terms for returning its tickets; null: not allowed.")
+    invoices = PaperSerializer(many=True, help_text="Invoice and credit notes, written shortly after each payment.")
     tickets = TicketSerializer(many=True)
 
 

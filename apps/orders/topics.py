@@ -1,5 +1,6 @@
-"""The outbox topics of a sale. The key is the order's id, so one order's messages keep their order; of ASK it is the
-payment's, because it waits long and nothing of the order waits for it; its papers have one of their own likewise."""
+"""The outbox topics of this app. The key is the order's id, so that an order's messages stay in order. ASK uses the
+payment's id: it is retried for a long time, and the order's other messages must not wait for it. INVOICE likewise has a
+key of its own."""
 
 CHARGE = "orders.charge"
 ASK = "orders.ask"
@@ -12,10 +13,10 @@ SEND_TICKETS = "orders.send_tickets"
 SEND_FAILURE_NOTICE = "orders.send_failure_notice"
 SEND_REFUND_NOTICE = "orders.send_refund_notice"
 WEBHOOK = "orders.webhook"
-"""To an organizer's address. Its key is the endpoint and the order: see `messages.publish_delivery`."""
+"""To an organizer's endpoint. Its key is the endpoint and the order: see `messages.publish_delivery`."""
 SEND_RETURN_NOTICE = "orders.send_return_notice"
 SEND_CANCELLATION_NOTICE = "orders.send_cancellation_notice"
 SEND_DISPUTE_NOTICE = "orders.send_dispute_notice"
 CANCEL_EVENT = "orders.cancel_event"
-"""Its key is the event's."""
+"""Its key is the event's id."""
 INVOICE = "orders.invoice"

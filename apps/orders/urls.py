@@ -1,4 +1,4 @@
-"""Addresses of the orders app. The page patterns form the namespace `orders`, the API's carry it in their names."""
+"""URLs of the orders app. Pages use the namespace `orders`; API routes have the prefix in their names."""
 
 from django.urls import path
 

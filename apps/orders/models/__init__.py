@@ -1,7 +1,7 @@
-"""The sale: orders, the money for them, and the tickets they issue.
+"""Models of the sale: orders, their payments and refunds, and the tickets they issue.
 
-The constraints here are the last word on money: a reservation has one order, a payment never gives back more than it
-took, a place has one ticket that opens a door.
+The constraints here are the final authority: a reservation has one order, a payment never refunds more than it
+captured, a seat has one valid ticket.
 """
 
 from apps.orders.models.cancellations import CancellationFailure, EventCancellation

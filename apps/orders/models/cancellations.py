@@ -1,4 +1,4 @@
-"""The mass cancellation of an event: how far it has come, and which orders it could not give back."""
+"""The mass cancellation of an event: its progress, and the orders that failed."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,30 +9,31 @@ WORDS_LENGTH_MAX = 4_000
 
 
 class EventCancellation(models.Model):
-    """An event's orders are being given back, or were. The counts are taken from the orders, so they cannot drift."""
+    """A running or finished cancellation of an event. Its counts are recomputed from the orders, so they cannot
+    drift."""
 
     event = models.OneToOneField("events.Event", on_delete=models.PROTECT, primary_key=True, related_name="+")
     words = models.TextField(
-        "to the buyers",
+        "message to the buyers",
         max_length=WORDS_LENGTH_MAX,
-        help_text="One mail for each order has these words.",
+        help_text="Sent in one mail per order.",
     )
     started_by = models.CharField(max_length=120)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     counted_at = models.DateTimeField()
-    orders_left = models.PositiveIntegerField(default=0, help_text="Not given back yet; the failed ones apart.")
+    orders_left = models.PositiveIntegerField(default=0, help_text="Not processed yet, without the failed ones.")
     orders_done = models.PositiveIntegerField(default=0)
     orders_failed = models.PositiveIntegerField(default=0)
     reservations_done = models.PositiveIntegerField(default=0, help_text="Holds without an order that were ended.")
-    refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Back, or on its way back, of these orders.")
+    refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Refunded or being refunded.")
 
     class Meta:
         ordering = ["-started_at"]
         constraints = [models.CheckConstraint(condition=~Q(words=""), name="event_cancellation_has_words")]
 
     def __str__(self) -> str:
-        return f"{self.event}: {self.orders_done} of {self.orders_total} orders given back"
+        return f"{self.event}: {self.orders_done} of {self.orders_total} orders processed"
 
     @property
     def orders_total(self) -> int:
@@ -40,7 +41,7 @@ class EventCancellation(models.Model):
 
 
 class CancellationFailure(models.Model):
-    """An order that its event's cancellation could not give back; tried again when that is resumed."""
+    """An order that failed in its event's cancellation; retried when the cancellation is resumed."""
 
     order = models.OneToOneField(Order, on_delete=models.PROTECT, primary_key=True, related_name="+")
     cancellation = models.ForeignKey(EventCancellation, on_delete=models.PROTECT, related_name="failures")

@@ -1,4 +1,4 @@
-"""How the payment providers stand, as far as our calls found out."""
+"""The circuit breaker's state of each payment provider."""
 
 from django.db import models
 
@@ -10,10 +10,10 @@ class ProviderStanding(models.Model):
     """
 
     provider = models.CharField(max_length=20, primary_key=True)
-    faults_count = models.PositiveSmallIntegerField(default=0, help_text="In a row.")
-    rests_until = models.DateTimeField(null=True, blank=True, help_text="Nobody calls it before; empty: it answers.")
-    tried_until = models.DateTimeField(null=True, blank=True, help_text="After a rest one call tries it, until then.")
+    faults_count = models.PositiveSmallIntegerField(default=0, help_text="Consecutive faults.")
+    rests_until = models.DateTimeField(null=True, blank=True, help_text="Not called before then; empty: available.")
+    tried_until = models.DateTimeField(null=True, blank=True, help_text="The end of the trial call after a rest.")
     changed_at = models.DateTimeField()
 
     def __str__(self) -> str:
-        return f"{self.provider}: {self.faults_count} faults in a row"
+        return f"{self.provider}: {self.faults_count} consecutive faults"

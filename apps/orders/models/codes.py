@@ -1,4 +1,4 @@
-"""Promo codes: what somebody who knows a word pays less, how often it may be used, and the orders that used it."""
+"""Promo codes: their discounts and limits, and the orders that used them."""
 
 from django.db import models
 from django.db.models import Q
@@ -10,7 +10,7 @@ AMOUNT_MINOR_MAX = 10**12
 
 
 class PromoCode(AbstractCode):
-    """A code that lowers the price of an order at one event; its uses are the orders that name it."""
+    """A code that lowers an order's price at one event; its uses are the orders that name it."""
 
     class Kind(models.TextChoices):
         PERCENT = "percent", "percent off each ticket"
@@ -20,19 +20,25 @@ class PromoCode(AbstractCode):
     kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.PERCENT)
     rate = models.PositiveIntegerField(default=0, help_text="Percent off in basis points: 1,000 is 10 percent.")
     amount_minor = models.PositiveBigIntegerField(
-        "amount off", default=0, help_text="In the smallest unit of the event's currency; 0 where it is a percentage."
+        "amount off", default=0, help_text="In the smallest unit of the event's currency; 0 for a percentage."
     )
     categories = models.ManyToManyField(
-        "events.Category", blank=True, related_name="+", help_text="Only tickets of these; none chosen: of all."
+        "events.Category",
+        blank=True,
+        related_name="+",
+        help_text="Applies only to tickets of these categories. None selected: all.",
     )
     places_max = models.PositiveIntegerField(
-        "tickets per order", null=True, blank=True, help_text="So many tickets of an order at most, dearest first."
+        "tickets per order",
+        null=True,
+        blank=True,
+        help_text="At most this many tickets of an order, the most expensive first.",
     )
     uses_max = models.PositiveIntegerField(
-        "uses in all", null=True, blank=True, help_text="Orders that may use it; empty: no limit."
+        "total uses", null=True, blank=True, help_text="How many orders may use it; empty: no limit."
     )
     uses_per_buyer_max = models.PositiveIntegerField(
-        "uses per buyer", null=True, blank=True, help_text="By account or browser, and by e-mail address."
+        "uses per buyer", null=True, blank=True, help_text="Counted by account or browser, and by e-mail address."
     )
 
     class Meta(AbstractCode.Meta):
@@ -42,27 +48,29 @@ class PromoCode(AbstractCode):
                 condition=Q(kind="percent", rate__gte=1, rate__lte=10_000, amount_minor=0)
                 | (~Q(kind="percent") & Q(rate=0, amount_minor__gte=1, amount_minor__lte=AMOUNT_MINOR_MAX)),
                 name="promo_code_takes_something_off",
-                violation_error_message="Give a percentage of 1 to 10,000 basis points and no amount, or an amount of "
-                "at least 1 and no percentage, as the kind says.",
+                violation_error_message="Depending on the kind, enter either a percentage of 1 to 10,000 basis points "
+                "or an amount of at least 1.",
             ),
         ]
 
 
 class CodeUse(models.Model):
-    """One order used one code. Written with the order; afterwards only under that order's lock."""
+    """One order's use of one code. Written with the order; later changed only under the order's lock."""
 
     id = models.BigAutoField(primary_key=True)
     order = models.OneToOneField(Order, on_delete=models.PROTECT, related_name="code_use")
     code = models.ForeignKey(PromoCode, on_delete=models.PROTECT, related_name="uses", db_index=False)
-    buyer = models.CharField(max_length=80, help_text="account:ID or visitor:ID, as the order says.")
+    buyer = models.CharField(max_length=80, help_text="account:ID or visitor:ID, as in the order.")
     email = models.CharField(max_length=254)
-    discount_minor = models.PositiveBigIntegerField(help_text="What came off the order's places, in all.")
+    discount_minor = models.PositiveBigIntegerField(help_text="The order's total discount.")
     used_at = models.DateTimeField()
-    released_at = models.DateTimeField(null=True, blank=True, help_text="The order ended; somebody else may use it.")
+    released_at = models.DateTimeField(
+        null=True, blank=True, help_text="The order ended, and the use no longer counts."
+    )
     honoured_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="The order came to stand after all: its price was a promise. Beyond the limit, if it was used up.",
+        help_text="The order was confirmed after it had ended, and keeps its price, even beyond the limit.",
     )
 
     class Meta:
@@ -73,7 +81,7 @@ class CodeUse(models.Model):
             ),
         ]
         indexes = [
-            # What a checkout counts under the code's lock: all, the buyer's, the address's.
+            # For the counts of a checkout under the code's lock: total, by buyer, by e-mail address.
             models.Index(fields=["code"], condition=Q(released_at=None), name="code_use_of_code"),
             models.Index(fields=["code", "buyer"], condition=Q(released_at=None), name="code_use_of_buyer"),
             models.Index(fields=["code", "email"], condition=Q(released_at=None), name="code_use_of_email"),

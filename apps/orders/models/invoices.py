@@ -1,4 +1,4 @@
-"""Papers for what was paid and for what went back: numbered without gaps, and never written again."""
+"""Invoices and credit notes: numbered without gaps, and immutable."""
 
 from django.db import models
 from django.db.models import Q
@@ -12,8 +12,8 @@ class InvoiceKind(models.TextChoices):
 
 
 class InvoiceCounter(models.Model):
-    """The latest number of one series in one year. Its row is the last lock that a transaction takes, and the papers
-    that its number goes to are written under it: so numbers have no gap, and grow with the time on the paper."""
+    """The latest number of one series in one year. Its row is the last lock that a transaction takes, and the document
+    with the number is written under it. So numbers have no gaps and rise with the documents' times."""
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=12, choices=InvoiceKind.choices)
@@ -31,15 +31,14 @@ class InvoiceCounter(models.Model):
 
 
 class Invoice(models.Model):
-    """A paper as it went out. A trigger refuses every change and every deletion: what was wrong is put right by another
-    paper."""
+    """An invoice or credit note as issued. A trigger refuses changes and deletions: corrections are new documents."""
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=12, choices=InvoiceKind.choices)
     series = models.CharField(max_length=12)
     year = models.PositiveSmallIntegerField()
-    sequence = models.PositiveIntegerField(help_text="From 1, without a gap.")
-    number = models.CharField(max_length=40, help_text="As it stands on the paper.")
+    sequence = models.PositiveIntegerField(help_text="From 1, without gaps.")
+    number = models.CharField(max_length=40, help_text="As printed.")
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="invoices")
     refers_to = models.ForeignKey(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="credit_notes",
@@ -47,9 +46,9 @@ class Invoice(models.Model):
     )  # fmt: skip
     issued_at = models.DateTimeField()
     currency = models.CharField(max_length=3)
-    total_minor = models.PositiveBigIntegerField(help_text="Paid; of a credit note: given back.")
+    total_minor = models.PositiveBigIntegerField(help_text="The amount paid; for a credit note, refunded.")
     tax_minor = models.PositiveBigIntegerField(help_text="Within the total.")
-    paper = models.JSONField(help_text="Everything that stands on it: seller, buyer, event, lines, tax.")
+    paper = models.JSONField(help_text="Its whole content: seller, buyer, event, lines, tax.")
 
     class Meta:
         ordering = ["id"]

@@ -1,4 +1,4 @@
-"""What an order is made of: one line per place and per fee, frozen when the order is placed."""
+"""The lines of an order: one per ticket and per fee of the order, fixed when the order is placed."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -7,14 +7,14 @@ from apps.orders.models.orders import Order
 
 
 class OrderLine(models.Model):
-    """One place, or one fee, and what it comes to. Only `canceled_at` is written later: a trigger refuses the rest.
+    """One ticket or one fee, with its price. Only `canceled_at` may change later: a trigger refuses the rest.
 
-    An order owes the sum of its standing lines; part of it is given back by canceling some of them.
+    An order owes the sum of its uncanceled lines; a partial refund cancels some of them.
     """
 
     class Kind(models.TextChoices):
-        PLACE = "place", "place"
-        FEE = "fee", "fee"  # of the order as a whole; the fee of a place stands in its own line
+        PLACE = "place", "place"  # one ticket: a seat, or one of a general-admission line
+        FEE = "fee", "fee"  # of the order as a whole; the fee of a ticket is part of its own line
 
     id = models.BigAutoField(primary_key=True)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="lines")
@@ -24,18 +24,18 @@ class OrderLine(models.Model):
         db_index=False, help_text="Empty: a fee.",
     )  # fmt: skip
     place = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Within the reservation's line, from 1; a seat's has one."
+        null=True, blank=True, help_text="Number within the reservation's line, from 1; always 1 for a seat."
     )
     description = models.CharField(max_length=300)
     category = models.CharField(max_length=120, blank=True)
-    price_minor = models.PositiveBigIntegerField(help_text="Its face: before discount, fee and added tax.")
+    price_minor = models.PositiveBigIntegerField(help_text="Face price, before discount, fee and added tax.")
     discount_minor = models.PositiveBigIntegerField(default=0)
-    fee_minor = models.PositiveBigIntegerField(default=0, help_text="What is charged on this place beside its price.")
+    fee_minor = models.PositiveBigIntegerField(default=0, help_text="Fee charged in addition to the price.")
     tax_rate = models.PositiveIntegerField(default=0, help_text="In basis points: 1,900 is 19 percent.")
-    tax_included = models.BooleanField(default=True, help_text="Whether price and fee have the tax in them.")
+    tax_included = models.BooleanField(default=True, help_text="Whether price and fee include the tax.")
     tax_minor = models.PositiveBigIntegerField(default=0)
-    total_minor = models.PositiveBigIntegerField(help_text="What it comes to, tax and all.")
-    canceled_at = models.DateTimeField(null=True, blank=True, help_text="Empty: it stands, and is owed.")
+    total_minor = models.PositiveBigIntegerField(help_text="Total including tax.")
+    canceled_at = models.DateTimeField(null=True, blank=True, help_text="Empty: not canceled, and owed.")
 
     class Meta:
         ordering = ["id"]

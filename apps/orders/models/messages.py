@@ -1,4 +1,4 @@
-"""The inbox: what payment providers say."""
+"""The inbox of provider messages."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,7 +7,7 @@ from apps.orders.models.payments import Payment
 
 
 class ProviderMessage(models.Model):
-    """The inbox: what a provider said, once per its own message id, whichever way it reached us."""
+    """A payment provider's message, stored once per message id, whether it came by webhook or as a response."""
 
     id = models.BigAutoField(primary_key=True)
     provider = models.CharField(max_length=20)
@@ -16,18 +16,18 @@ class ProviderMessage(models.Model):
     payment = models.ForeignKey(
         Payment, on_delete=models.PROTECT, null=True, blank=True, related_name="messages", help_text="Empty: not ours."
     )
-    reference = models.CharField(max_length=120, help_text="The charge it speaks of, in the provider's words.")
+    reference = models.CharField(max_length=120, help_text="The provider's id of the charge.")
     amount_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=120)
-    occurred_at = models.DateTimeField(help_text="The provider's word for when; it decides.")
-    refund_key = models.CharField(max_length=120, blank=True, help_text="Of a refund: our id of it, if it is ours.")
-    refund_reference = models.CharField(max_length=120, blank=True, help_text="Of a refund, in the provider's words.")
+    occurred_at = models.DateTimeField(help_text="The provider's time of the event, which decides.")
+    refund_key = models.CharField(max_length=120, blank=True, help_text="Our refund's id, if we requested it.")
+    refund_reference = models.CharField(max_length=120, blank=True, help_text="The provider's id of the refund.")
     failure = models.CharField(
-        max_length=200, blank=True, help_text="Why a refund failed, or how a dispute stands, in the provider's words."
+        max_length=200, blank=True, help_text="The provider's text: why a refund failed, or the state of a dispute."
     )
-    dispute_reference = models.CharField(max_length=120, blank=True, help_text="Of a dispute, in the provider's words.")
+    dispute_reference = models.CharField(max_length=120, blank=True, help_text="The provider's id of the dispute.")
     next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do for a pending charge.")
-    raw = models.BinaryField(help_text="The bytes as they came.")
+    raw = models.BinaryField(help_text="The bytes as received.")
     received_at = models.DateTimeField()
     processed_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(max_length=200, blank=True, help_text="What it changed.")

@@ -1,4 +1,4 @@
-"""The order: what one buyer owes for one reservation. A reservation has one order."""
+"""The order of one reservation."""
 
 import uuid
 
@@ -8,35 +8,35 @@ from django.db.models import Q
 
 
 class Order(models.Model):
-    """What one buyer owes for one reservation. Its row is locked before the reservation's (rule 3)."""
+    """A buyer's order of one reservation; a reservation has at most one. Locked before the reservation (rule 3)."""
 
     class Status(models.TextChoices):
-        PLACED = "placed", "placed"  # no charge is with the provider → paying, confirmed (free), failed, canceled
-        PAYING = "paying", "paying"  # one is → confirmed, placed (declined), refunded, failed, canceled
+        PLACED = "placed", "placed"  # no charge at the provider → paying, confirmed (free), failed, canceled
+        PAYING = "paying", "paying"  # a charge is there → confirmed, placed (declined), refunded, failed, canceled
         CONFIRMED = "confirmed", "confirmed"  # → partly_refunded, refunded
         PARTLY_REFUNDED = "partly_refunded", "partly refunded"  # → refunded
         REFUNDED = "refunded", "refunded"
-        FAILED = "failed", "failed"  # → confirmed, refunded: money that arrived after we had given up
+        FAILED = "failed", "failed"  # → confirmed, refunded: the payment succeeded later
         CANCELED = "canceled", "canceled"  # → refunded, likewise
 
     OPEN = (Status.PLACED, Status.PAYING)
     STANDING = (Status.CONFIRMED, Status.PARTLY_REFUNDED)
 
     class Reason(models.TextChoices):
-        """Why an order did not come, or did not stay, to be."""
+        """Why an order failed, was canceled or was refunded."""
 
         DECLINED = "declined", "the payment was declined"
         OUT_OF_TIME = "out_of_time", "no payment was confirmed in time"
-        PROVIDER_AWAY = "provider_away", "the payment provider did not answer"
+        PROVIDER_AWAY = "provider_away", "the payment provider did not respond"
         LATE = "late", "the payment arrived too late"
-        WRONG_AMOUNT = "wrong_amount", "the amount paid was not the amount owed"
+        WRONG_AMOUNT = "wrong_amount", "the amount paid did not match the order total"
         CANCELED_BY_BUYER = "canceled_by_buyer", "canceled by the buyer"
         CANCELED_BY_STAFF = "canceled_by_staff", "canceled by the organizer"
         RETURNED = "returned", "returned by the buyer"
         EVENT_CANCELED = "event_canceled", "the event was canceled"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    number = models.CharField(max_length=16, help_text="To read out; says nothing about how many there are.")
+    number = models.CharField(max_length=16, help_text="Random, easy to read aloud.")
     reservation = models.ForeignKey(
         "reservations.Reservation", on_delete=models.PROTECT, related_name="+", db_index=False
     )
@@ -45,14 +45,14 @@ class Order(models.Model):
     account = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    buyer = models.CharField(max_length=80, help_text="account:ID or visitor:ID, as the reservation says.")
-    email = models.CharField(max_length=254, help_text="Normalised: lower case, no blanks around it.")
+    buyer = models.CharField(max_length=80, help_text="account:ID or visitor:ID, as in the reservation.")
+    email = models.CharField(max_length=254, help_text="Normalized: lower case, no surrounding blanks.")
     name = models.CharField(max_length=120)
     status = models.CharField(max_length=16, choices=Status.choices)
     reason = models.CharField(max_length=20, choices=Reason.choices, blank=True)
-    total_minor = models.PositiveBigIntegerField(help_text="Frozen when the order is placed.")
+    total_minor = models.PositiveBigIntegerField(help_text="Fixed when the order is placed.")
     currency = models.CharField(max_length=3)
-    pay_deadline = models.DateTimeField(help_text="The reservation's, set once when paying began.")
+    pay_deadline = models.DateTimeField(help_text="The reservation's, set once when the payment began.")
     placed_at = models.DateTimeField()
     confirmed_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True, help_text="When it failed, was canceled or fully refunded.")

@@ -1,4 +1,4 @@
-"""What organizers are told of their sale: messages, who has asked for them, and what became of each."""
+"""Messages to organizers about their orders, their subscribers, and deliveries."""
 
 import uuid
 
@@ -10,9 +10,9 @@ from apps.orders.models.orders import Order
 
 
 class Audience(models.Model):
-    """Whoever has asked for messages: of one event or of all, of some kinds or of all."""
+    """A subscriber to messages: of one event or of all, of some kinds or of all."""
 
-    name = models.CharField(max_length=120, help_text="For people: whose it is, and what for.")
+    name = models.CharField(max_length=120, help_text="For staff: owner and purpose.")
     event = models.ForeignKey(
         "events.Event", on_delete=models.PROTECT, null=True, blank=True, related_name="+", help_text="Empty: all."
     )
@@ -30,11 +30,11 @@ class Audience(models.Model):
 
 
 class WebhookEndpoint(Audience):
-    """An address that messages are posted to, signed with its secret."""
+    """A URL that messages are posted to, signed with its secret."""
 
     url = models.CharField(max_length=safe_http.URL_LENGTH_MAX)
-    secret = models.CharField(max_length=80, help_text="Both sides sign with it.")
-    is_active = models.BooleanField(default=True, help_text="Nothing is sent to one that is not.")
+    secret = models.CharField(max_length=80, help_text="The signing key, shared with the receiver.")
+    is_active = models.BooleanField(default=True, help_text="Nothing is sent to an inactive endpoint.")
 
     class Meta:
         ordering = ["name"]
@@ -42,10 +42,10 @@ class WebhookEndpoint(Audience):
 
 
 class FeedKey(Audience):
-    """A bearer key for the pull feed. Its holder has a queue of its own."""
+    """A bearer key for the pull feed. Each key has a message queue of its own."""
 
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the key, which is nowhere else.")
-    beginning = models.CharField(max_length=12, help_text="Of the key, to tell it from others.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the key. The key itself is not stored.")
+    beginning = models.CharField(max_length=12, help_text="The first characters of the key, to recognize it.")
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -54,7 +54,7 @@ class FeedKey(Audience):
 
 
 class OrganizerMessage(models.Model):
-    """Something that has happened to an order, as its organizer is told it."""
+    """A message to organizers about a change of an order."""
 
     class Kind(models.TextChoices):
         ORDER_CONFIRMED = "order.confirmed", "order.confirmed"
@@ -78,7 +78,7 @@ class OrganizerMessage(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """A message on its way to an endpoint."""
+    """The delivery of a message to an endpoint."""
 
     class Status(models.TextChoices):
         PENDING = "pending", "pending"  # → delivered, given_up
@@ -90,8 +90,8 @@ class WebhookDelivery(models.Model):
     message = models.ForeignKey(OrganizerMessage, on_delete=models.PROTECT, related_name="+", db_index=False)
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
     attempts = models.PositiveIntegerField(default=0)
-    answer_status = models.PositiveIntegerField(null=True, blank=True, help_text="Of the latest attempt.")
-    answer = models.TextField(blank=True, help_text="The beginning of the latest answer, or why there was none.")
+    answer_status = models.PositiveIntegerField(null=True, blank=True, help_text="HTTP status of the latest attempt.")
+    answer = models.TextField(blank=True, help_text="The beginning of the latest response, or why there was none.")
     attempted_at = models.DateTimeField(null=True, blank=True)
     delivered_at = models.DateTimeField(null=True, blank=True)
 
@@ -115,8 +115,8 @@ class FeedMessage(models.Model):
     id = models.BigAutoField(primary_key=True)
     feed_key = models.ForeignKey(FeedKey, on_delete=models.PROTECT, related_name="+", db_index=False)
     message = models.ForeignKey(OrganizerMessage, on_delete=models.PROTECT, related_name="+", db_index=False)
-    visible_at = models.DateTimeField(help_text="Received: when it is given out again, unless deleted by then.")
-    receipt = models.UUIDField(null=True, blank=True, help_text="The latest receipt's handle.")
+    visible_at = models.DateTimeField(help_text="When it can be received next, unless it is deleted.")
+    receipt = models.UUIDField(null=True, blank=True, help_text="The latest receipt handle.")
     attempts = models.PositiveIntegerField(default=0)
     deleted_at = models.DateTimeField(null=True, blank=True)
 

@@ -1,4 +1,4 @@
-"""The money of an order: attempts to take it, and what goes back. A payment never gives back more than it took."""
+"""Payments and refunds of an order. A payment never refunds more than it captured."""
 
 import uuid
 
@@ -11,33 +11,37 @@ ATTEMPTS_MAX = 3
 
 
 class Payment(models.Model):
-    """One attempt to take the order's money: one charge at the provider, whose idempotency key is this row's id."""
+    """One attempt to charge the order: one charge at the provider, whose idempotency key is this row's id."""
 
     class Status(models.TextChoices):
         PENDING = "pending", "pending"  # → succeeded, declined, abandoned
         SUCCEEDED = "succeeded", "succeeded"
-        DECLINED = "declined", "declined"  # → succeeded: providers do change their mind
-        ABANDONED = "abandoned", "abandoned"  # never sent, or unanswered when the time was over → succeeded
+        DECLINED = "declined", "declined"  # → succeeded: a provider may revise a decline
+        ABANDONED = "abandoned", "abandoned"  # never sent, or without a result at the end → succeeded
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="payments", db_index=False)
     attempt = models.PositiveSmallIntegerField(help_text=f"1 to {ATTEMPTS_MAX}.")
     provider = models.CharField(max_length=20)
     method = models.CharField(max_length=40)
-    faults_count = models.PositiveSmallIntegerField(default=0, help_text="Calls without an answer; each is a try.")
-    reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the charge.")
+    faults_count = models.PositiveSmallIntegerField(
+        default=0, help_text="Calls without a response; each counts as a try."
+    )
+    reference = models.CharField(max_length=120, blank=True, help_text="The provider's id of the charge.")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
     amount_minor = models.PositiveBigIntegerField()
     captured_minor = models.PositiveBigIntegerField(default=0)
-    refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Given back, or on its way back.")
+    refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Refunded or being refunded.")
     currency = models.CharField(max_length=3)
-    next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do now; only while pending.")
-    counts_until = models.DateTimeField(help_text="Deadline and grace: money that occurred later goes back.")
+    next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do, while pending.")
+    counts_until = models.DateTimeField(help_text="Deadline plus grace: a payment that occurred later is refunded.")
     created_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True, blank=True, help_text="From here on the provider may know of it.")
-    asked_at = models.DateTimeField(null=True, blank=True, help_text="When the reconciler last asked about it.")
-    occurred_at = models.DateTimeField(null=True, blank=True, help_text="When it happened, in the provider's words.")
-    settled_at = models.DateTimeField(null=True, blank=True, help_text="When we took note.")
+    started_at = models.DateTimeField(
+        null=True, blank=True, help_text="The first call; the provider may know it from then on."
+    )
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="The reconciler's last inquiry.")
+    occurred_at = models.DateTimeField(null=True, blank=True, help_text="The provider's time of the result.")
+    settled_at = models.DateTimeField(null=True, blank=True, help_text="When we recorded the result.")
 
     class Meta:
         ordering = ["order", "attempt"]
@@ -85,19 +89,19 @@ class Payment(models.Model):
 
     @property
     def tries(self) -> int:
-        """Which try of its order this payment is at, from 1: calls that brought no answer count."""
+        """The number of the order's present try, from 1; calls without a response count."""
         return self.attempt + self.faults_count
 
 
 class Refund(models.Model):
-    """Money on its way back; its id is the provider's idempotency key."""
+    """A refund; its id is the provider's idempotency key."""
 
     class Status(models.TextChoices):
         REQUESTED = "requested", "requested"  # the provider may not know of it → pending, succeeded, failed
-        PENDING = "pending", "pending"  # the provider has it, and settles it later → succeeded, failed
-        SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may send it back days later
-        FAILED = "failed", "failed"  # the buyer is still owed it: a person decides → paid_out
-        PAID_OUT = "paid_out", "paid out by other means"  # cash, a transfer: staff says so, and no provider has it
+        PENDING = "pending", "pending"  # the provider has accepted it and decides later → succeeded, failed
+        SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may return it days later
+        FAILED = "failed", "failed"  # the buyer is still owed it: staff decide → paid_out
+        PAID_OUT = "paid_out", "paid out by other means"  # recorded by staff: cash or a transfer, no provider
 
     OPEN = (Status.REQUESTED, Status.PENDING)
 
@@ -109,14 +113,14 @@ class Refund(models.Model):
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.REQUESTED)
     replaces = models.OneToOneField(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="replaced_by",
-        help_text="The failed one that this one sends again, under a key of its own.",
+        help_text="The failed refund that this one repeats, with a key of its own.",
     )  # fmt: skip
     reason = models.CharField(max_length=200)
     requested_by = models.CharField(max_length=120)
-    reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the refund.")
-    failure = models.CharField(max_length=200, blank=True, help_text="Why it failed, in the provider's words.")
+    reference = models.CharField(max_length=120, blank=True, help_text="The provider's id of the refund.")
+    failure = models.CharField(max_length=200, blank=True, help_text="The provider's reason for the failure.")
     requested_at = models.DateTimeField()
-    asked_at = models.DateTimeField(null=True, blank=True, help_text="When the reconciler last asked about it.")
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="The reconciler's last inquiry.")
     settled_at = models.DateTimeField(null=True, blank=True)
     paid_out_by = models.CharField(max_length=120, blank=True)
     paid_out_note = models.CharField(max_length=200, blank=True, help_text="How it was paid out by other means.")

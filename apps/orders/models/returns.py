@@ -1,4 +1,4 @@
-"""What may be given back, and what giving back changed of what an order owes."""
+"""Return policies of events, and adjustments of an order's balance by returns and goodwill refunds."""
 
 from django.db import models
 from django.db.models import Q
@@ -10,14 +10,15 @@ HOURS_MAX = 8_760
 
 
 class ReturnPolicy(models.Model):
-    """Whether the buyers of an event may give tickets back by themselves. Without a row they may not."""
+    """The terms under which an event's buyers may return tickets. Without a row they may not."""
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
     until_hours = models.PositiveIntegerField(
-        "until hours before the start", help_text="Tickets may be returned until so many hours before the event starts."
+        "until hours before the start",
+        help_text="Tickets may be returned until this many hours before the event starts.",
     )
     keeps_fees = models.BooleanField(
-        default=True, help_text="Whether the fees of what a buyer returns stay with the organizer."
+        default=True, help_text="Whether the organizer keeps the fees of returned tickets."
     )
 
     class Meta:
@@ -35,22 +36,22 @@ class ReturnPolicy(models.Model):
 
 
 class OrderAdjustment(models.Model):
-    """What an order owes more or less than its standing lines come to, since something was given back: append-only, a
-    trigger refuses the rest. Captured less refunded is always the standing lines and these together (I4)."""
+    """A change of an order's balance beyond its lines, from a return or a goodwill refund. A trigger keeps the table
+    append-only. Captured less refunded always equals the uncanceled lines plus the adjustments (I4)."""
 
     class Kind(models.TextChoices):
-        KEPT_FEE = "kept_fee", "fee kept"  # of a returned place; more
-        GOODWILL = "goodwill", "goodwill"  # money back while the tickets stay valid; less
-        SETTLED = "settled", "settled"  # what was left of the others when a return used it up
+        KEPT_FEE = "kept_fee", "fee kept"  # of a returned ticket; positive
+        GOODWILL = "goodwill", "goodwill"  # a refund while the tickets stay valid; negative
+        SETTLED = "settled", "settled"  # balances the others when a return uses them up
 
     id = models.BigAutoField(primary_key=True)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="adjustments")
     kind = models.CharField(max_length=10, choices=Kind.choices)
     line = models.ForeignKey(
         OrderLine, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False,
-        help_text="Whose fee was kept.",
+        help_text="The line whose fee was kept.",
     )  # fmt: skip
-    amount_minor = models.BigIntegerField(help_text="Owed more; below zero: less.")
+    amount_minor = models.BigIntegerField(help_text="Positive: the order owes more; negative: less.")
     who = models.CharField(max_length=120)
     why = models.CharField(max_length=200, blank=True)
     at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""The tickets an order issues. A place has one ticket that opens a door."""
+"""The tickets that an order issues. A seat has at most one valid ticket."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -8,18 +8,18 @@ from apps.orders.models.orders import Order
 
 
 class Ticket(models.Model):
-    """What opens the door for one person. Whoever knows the code has the ticket."""
+    """A ticket, which admits one person. Its code is a bearer token."""
 
     id = models.BigAutoField(primary_key=True)
     code = models.CharField(max_length=40, help_text="140 random bits in base 32.")
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="tickets")
     order_line = models.ForeignKey(
-        OrderLine, on_delete=models.PROTECT, related_name="tickets", help_text="What was paid for it."
+        OrderLine, on_delete=models.PROTECT, related_name="tickets", help_text="The line with its price."
     )
     line = models.ForeignKey("reservations.ReservationLine", on_delete=models.PROTECT, related_name="+", db_index=False)
-    place = models.PositiveIntegerField(default=1, help_text="Within the line, from 1; a seat's line has one.")
-    # A real foreign key: its check at commit takes KEY SHARE on the inventory row, which is why nobody may lock that
-    # row with plain FOR UPDATE (rule 1).
+    place = models.PositiveIntegerField(default=1, help_text="Number within the line, from 1; always 1 for a seat.")
+    # A real foreign key: its check takes KEY SHARE on the inventory row, so no statement may lock that row with plain
+    # FOR UPDATE (rule 1).
     seat = models.ForeignKey(
         "reservations.SeatInventory", on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False,
         help_text="Empty: general admission.",
@@ -33,12 +33,14 @@ class Ticket(models.Model):
     holder = models.CharField(max_length=120)
     issued_at = models.DateTimeField()
     checked_in_at = models.DateTimeField(null=True, blank=True)
-    voided_at = models.DateTimeField(null=True, blank=True, help_text="From then on it opens no door.")
+    voided_at = models.DateTimeField(null=True, blank=True, help_text="Not valid from then on.")
     successor = models.OneToOneField(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="predecessor",
-        help_text="The ticket with the new code, where this one was void because its code was replaced.",
+        help_text="The ticket with the new code, if this one was replaced.",
     )  # fmt: skip
-    replaced_by = models.CharField(max_length=120, blank=True, help_text="Who had it replaced: buyer, or staff:ID.")
+    replaced_by = models.CharField(
+        max_length=120, blank=True, help_text="Who requested the replacement: buyer, or staff:ID."
+    )
 
     class Meta:
         ordering = ["id"]

@@ -1,4 +1,4 @@
-"""The API of orders: to list, read and cancel them."""
+"""API views of orders: list, read and cancel."""
 
 from uuid import UUID
 
@@ -44,7 +44,7 @@ class CancelOrder(APIView):
     @extend_schema(
         operation_id="cancel_order",
         tags=["orders"],
-        summary="Give an unpaid order up; once more changes nothing",
+        summary="Cancel an unpaid order. Idempotent",
         parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
         request=None,
         responses={

@@ -1,7 +1,7 @@
-"""How an order stands, for its owner's open page: who may listen, what is told, and that there is news.
+"""Live updates of an order for its owner's open page: authorization, payload, and notification of changes.
 
-What a reservation's ledger does not know, such as a charge that was declined, is said to whoever serves listeners as
-soon as it is committed. That may be lost; they read anew every few seconds anyway.
+Changes that the reservation's ledger does not contain, such as a declined charge, are published to the processes that
+serve listeners right after the commit. A notification may be lost; listeners also reread the state every few seconds.
 """
 
 import logging
@@ -27,12 +27,13 @@ UPDATE_KIND = "order"
 
 
 def authorize_subscriber(caller: queue.Caller, request: Request, order_id: UUID) -> None:
-    """Returns for who may see the order. Raises TokenMissing for nobody, OrderNotFound, TokenWrongEvent, NotOwner."""
+    """Check that the caller may see the order. Raises TokenMissing without credentials, OrderNotFound, TokenWrongEvent,
+    NotOwner."""
     require_order_access(request, caller, order_id)
 
 
 def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
-    """How these orders stand, with the latest attempt to pay; those that are not there are left out."""
+    """Return the state of these orders and of their latest payment attempts; unknown ids are omitted."""
     rows = (
         Order.objects.filter(pk__in=list(ids))
         .order_by("pk", "payments__attempt")
@@ -57,14 +58,14 @@ _PAYMENT_FIELDS = ("status", "attempt", "faults_count", "refunded_minor", "next_
 
 
 def state_summary(order: OrderView) -> str:
-    """What a page shows of all that, in one word: as its script writes what it hears."""
+    """Return the state as the one string that the page's script also builds from an update, to detect changes."""
     payment = order.payment
     action = (payment.next_action or {}).get("type", "")
     return f"{order.status} {payment.state} {payment.attempt} {payment.refunded_minor} {action}"
 
 
 def connect_signals() -> None:
-    """Whatever is saved of an order or its payments is told after the commit."""
+    """Publish a notification after the commit whenever an order or one of its payments is saved."""
     post_save.connect(_order_saved, sender=Order, dispatch_uid="orders.watching")
     post_save.connect(_payment_saved, sender=Payment, dispatch_uid="orders.watching")
 
@@ -78,15 +79,15 @@ def _payment_saved(instance: Payment, **signal: Any) -> None:
     _publish_on_commit(_OrderUpdate(instance.order_id, order.event_id if order is not None else None))
 
 
-def _publish_on_commit(news: "_OrderUpdate") -> None:
-    """Told once for each order of a transaction, whatever of it is saved in how many steps."""
-    if news not in [act for _, act, _ in transaction.get_connection().run_on_commit]:
-        transaction.on_commit(news)
+def _publish_on_commit(update: "_OrderUpdate") -> None:
+    """Publish once per order and transaction, however many of its rows are saved."""
+    if update not in [callback for _, callback, _ in transaction.get_connection().run_on_commit]:
+        transaction.on_commit(update)
 
 
 @dataclass(frozen=True, slots=True)
 class _OrderUpdate:
-    """Called after the commit. Two of the same order are equal."""
+    """Commit callback that publishes one order's change. Two of the same order are equal."""
 
     order_id: UUID
     event_id: int | None = field(compare=False)
@@ -100,5 +101,5 @@ class _OrderUpdate:
                 group_of(event_id), {"type": "news", "event": event_id, "owned": [[UPDATE_KIND, str(self.order_id)]]}
             )
         except Exception:
-            # What was committed stands, whoever hears of it.
-            logger.exception("order %s has news that nobody was told; listeners read it anew", self.order_id)
+            # The commit is not affected: a lost notification only delays listeners.
+            logger.exception("order %s: its change was not published; listeners will reread it", self.order_id)

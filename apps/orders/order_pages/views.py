@@ -1,4 +1,4 @@
-"""The page of an order, its invoices and calendar file, and the list of a buyer's orders.
+"""Pages of an order, its invoices and calendar file, and the list of a buyer's orders.
 
 POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
@@ -32,7 +32,7 @@ from apps.queue import facade as queue
 @never_cache
 @require_safe
 def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """The order. A link from the mail is exchanged for a cookie, so that its key leaves the address bar."""
+    """Show the order. A link from a mail is exchanged for a cookie, so that its key leaves the address bar."""
     if access.is_valid_link_key(order_id, request.GET.get("key", "")):
         response = redirect("orders:order", order_id)
         access.set_order_cookie(request, response, order_id)
@@ -46,7 +46,7 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_POST
 def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """The unpaid order is given up; one that was paid meanwhile is shown as it is."""
+    """Cancel the unpaid order and redirect to its page. An order that was paid meanwhile stays."""
     found = access.get_authorized_order(request, order_id)
     with suppress(OrderNotCancelable):
         cancel_order_idempotently(found.id, {}, idempotency.key_of_form(request))
@@ -56,7 +56,7 @@ def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def invoice(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
-    """An invoice or credit note of the order."""
+    """Serve an invoice or credit note of the order as PDF."""
     shown = access.get_authorized_order(request, order_id)
     drawn = invoice_pdf.render_invoice(selectors.get_invoice(shown.id, number))
     response = HttpResponse(drawn, content_type="application/pdf")
@@ -78,7 +78,7 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def my_tickets(request: HttpRequest) -> HttpResponse:
-    """The orders of this account, of this browser, and those opened here by their links."""
+    """List the orders of this account, of this browser, and those that this browser opened by their links."""
     found = selectors.list_orders(queue.authenticate(request), access.orders_opened_by_link(request))
     shown = [
         {
@@ -96,7 +96,7 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
 
 
 def _order_context(order: OrderView) -> dict[str, Any]:
-    """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
+    """Return the template context of the order. An open order whose payment was declined has the status `declined`."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
     status = "declined" if order.can_try_again else order.status
     is_in_progress = status in Order.OPEN
@@ -140,13 +140,13 @@ def _order_context(order: OrderView) -> dict[str, Any]:
 
 
 def _confirm_url(order: OrderView) -> str:
-    """Where the buyer must go now; empty: nowhere."""
+    """Return the URL where the buyer must confirm the payment; empty if none."""
     action = order.payment.next_action
     return strip_site_origin(action["url"]) if action is not None and action.get("type") == "redirect" else ""
 
 
 def _stripe(order: OrderView) -> dict[str, str] | None:
-    """What Stripe's form in the page needs, while its buyer is to pay."""
+    """Return the parameters of Stripe's payment form, or None if the buyer has nothing to pay there."""
     action = order.payment.next_action
     if order.status not in Order.OPEN or action is None or action.get("type") != "stripe":
         return None
@@ -154,7 +154,7 @@ def _stripe(order: OrderView) -> dict[str, str] | None:
 
 
 def _allow_stripe(response: HttpResponse) -> HttpResponse:
-    """The page may load Stripe's script and show its frames; no other page may."""
+    """Allow this page, and no other, to load Stripe's script and frames."""
     response._csp_update = {  # type: ignore[attr-defined]  # What django-csp's decorator sets.
         "script-src": ["https://js.stripe.com", "https://*.js.stripe.com"],
         "frame-src": ["https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"],

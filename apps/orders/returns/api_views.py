@@ -1,4 +1,4 @@
-"""The API by which a buyer returns tickets."""
+"""API view for a buyer's return of tickets."""
 
 from uuid import UUID
 
@@ -19,7 +19,7 @@ class ReturnTickets(APIView):
     @extend_schema(
         operation_id="return_tickets",
         tags=["orders"],
-        summary="Return tickets where the organizer allows it: they are void at once, the money is on its way",
+        summary="Return tickets if the organizer allows it. They are void at once; the refund follows",
         parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
         request=ReturnSerializer,
         responses={

@@ -1,7 +1,7 @@
-"""Tickets given back, some or all of an order's, by its buyer or by staff; and money given back beside them.
+"""Returns of some or all tickets of an order, by its buyer or by staff, and goodwill refunds.
 
-Everything is decided under the order's lock: of two who return one ticket at once, and of a return and a check-in, the
-reads what the first one did.
+Everything is decided under the order's lock: of two concurrent returns of one ticket, or of a return and a check-in,
+the second sees the result of the first.
 """
 
 import json
@@ -51,19 +51,19 @@ _Kind = OrderAdjustment.Kind
 
 
 def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
-    """The buyer's tickets are given back as the event's policy allows, committed; the answer as it will be repeated.
+    """Return the buyer's tickets under the event's policy, committed. Return the response, stored for the key.
 
-    Same key, same body: the same answer, byte for byte. Raises Invalid, IdempotencyMismatch, IdempotencyInProgress,
-    OrderNotFound, OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
+    The same key with the same body gets the same response, byte for byte. Raises Invalid, IdempotencyMismatch,
+    IdempotencyInProgress, OrderNotFound, OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
     """
     codes = _read_codes(payload)
-    asked = idempotency.fingerprint({"order": str(order_id), "body": dict(payload)})
+    fingerprint = idempotency.fingerprint({"order": str(order_id), "body": dict(payload)})
     with transactions.write():
         order = lock_order(order_id)
 
         def act() -> Answer:
             quoted = _return_by_buyer(order, codes)
-            said = {
+            body = {
                 "order_id": str(order.pk),
                 "status": order.status,
                 "tickets": codes,
@@ -71,14 +71,14 @@ def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_
                 "kept_minor": quoted.kept_minor,
                 "currency": order.currency,
             }
-            return Answer(202, json.dumps(said))
+            return Answer(202, json.dumps(body))
 
-        return idempotency.run_once(f"refund:{order.buyer}", idempotency_key, asked, act)
+        return idempotency.run_once(f"refund:{order.buyer}", idempotency_key, fingerprint, act)
 
 
 def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
-    """What would come back if the buyer returned these tickets now. Raises as `return_idempotently`; nothing is
-    changed."""
+    """Return what the buyer would be refunded for these tickets now. Changes nothing. Raises as
+    `return_idempotently`."""
     order = Order.objects.get(pk=order_id)
     offer = _require_return_terms(order)
     tickets = _require_tickets(order, codes)
@@ -88,7 +88,7 @@ def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
 
 @dataclass(frozen=True, slots=True)
 class ReturnableTicket:
-    """A valid ticket, and what it alone would bring back."""
+    """A valid ticket and the refund for it alone."""
 
     code: str
     label: str
@@ -99,7 +99,7 @@ class ReturnableTicket:
 
 
 def list_returnable_tickets(order_id: UUID, *, fees_back: bool) -> list[ReturnableTicket]:
-    """The order's valid tickets, with what each would bring back by itself."""
+    """Return the order's valid tickets, each with the refund for it alone."""
     order = Order.objects.get(pk=order_id)
     order_lines, adjusted = list(order.lines.all()), adjusted_minor(order)
     by_id = {line.pk: line for line in order_lines}
@@ -121,7 +121,7 @@ def list_returnable_tickets(order_id: UUID, *, fees_back: bool) -> list[Returnab
 
 
 def _return_by_buyer(order: Order, codes: Sequence[str]) -> ReturnQuote:
-    # The policy is read under the order's lock, and the time after it.
+    # The policy and the time are read under the order's lock.
     offer = _require_return_terms(order)
     found = _require_tickets(order, codes)
     line_ids = {ticket.order_line_id for ticket in found}
@@ -140,7 +140,7 @@ def _require_return_terms(order: Order) -> ReturnOffer:
     if offer is None:
         raise ReturnNotAllowed
     if not offer.is_open:
-        raise ReturnNotAllowed("The time to return tickets of this event is over.", until=clock.iso(offer.until))
+        raise ReturnNotAllowed("The return period for this event has ended.", until=clock.iso(offer.until))
     return offer
 
 
@@ -148,11 +148,11 @@ def _read_codes(payload: Mapping[str, Any]) -> list[str]:
     errors = {str(field)[:80]: "unknown field" for field in payload if field != "tickets"}
     codes = payload.get("tickets")
     if not isinstance(codes, list) or not codes or not all(isinstance(code, str) for code in codes):
-        errors["tickets"] = "a list of ticket codes is expected"
+        errors["tickets"] = "must be a list of ticket codes"
     elif len(codes) > TICKETS_MAX:
-        errors["tickets"] = f"at most {TICKETS_MAX}"
+        errors["tickets"] = f"must be at most {TICKETS_MAX} tickets"
     elif len(set(codes)) < len(codes):
-        errors["tickets"] = "names a ticket twice"
+        errors["tickets"] = "contains a ticket twice"
     if errors or not isinstance(codes, list):
         raise problems.Invalid(errors)
     return codes
@@ -164,7 +164,8 @@ def _read_codes(payload: Mapping[str, Any]) -> list[str]:
 def quote_for_staff(
     order_id: UUID, codes: Sequence[str], fees_back: Collection[str], *, also_checked_in: bool = False
 ) -> ReturnQuote:
-    """What would come back if staff gave these back now. Raises as `return_by_staff`; nothing is changed."""
+    """Return what would be refunded if staff returned these tickets now. Changes nothing. Raises as
+    `return_by_staff`."""
     order = Order.objects.get(pk=order_id)
     found = _require_tickets(order, codes, also_checked_in=also_checked_in)
     fees = {ticket.order_line_id for ticket in found if ticket.code in fees_back}
@@ -178,13 +179,13 @@ def return_by_staff(
     *,
     who: str,
     why: str,
-    keep_places: bool = False,
+    keep_off_sale: bool = False,
     also_checked_in: bool = False,
     seen_minor: int | None = None,
 ) -> ReturnQuote:
-    """These tickets are given back, committed; of those in `fees_back` the fee too. `keep_places`: what they were for
-    is the house's, and not sold again. `also_checked_in`: somebody may be in with one. `seen_minor`: what was said to
-    come back when this was decided; refused if it is another amount by now.
+    """Return and refund these tickets, committed; for those in `fees_back` the fee too. `keep_off_sale`: do not release
+    their seats. `also_checked_in`: allow tickets that are checked in. `seen_minor`: the refund that staff saw when they
+    decided; refused if the amount has changed since.
 
     Raises OrderNotFound, OrderNotReturnable, TicketsNotValid, TicketsCheckedIn, AmountChanged, Invalid.
     """
@@ -197,19 +198,19 @@ def return_by_staff(
             if now_minor != seen_minor:
                 raise AmountChanged(now_minor=now_minor)
         return _return_tickets(
-            order, found, fees, who=who, why=why or "given back by the organizer",
-            reason=Order.Reason.CANCELED_BY_STAFF, keep_places=keep_places,
+            order, found, fees, who=who, why=why or "returned by the organizer",
+            reason=Order.Reason.CANCELED_BY_STAFF, keep_off_sale=keep_off_sale,
         )  # fmt: skip
 
 
 def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen_minor: int | None = None) -> None:
-    """So much of the order's money is on its way back, committed; its tickets stay as they are. `seen_minor`: what the
-    order kept when this was decided, so that a form sent twice gives once.
+    """Refund this amount, committed; the order's tickets stay valid. `seen_minor`: what the order kept when staff
+    decided, so that a form submitted twice refunds once.
 
     Raises OrderNotFound, OrderNotReturnable, AmountTooLarge, AmountChanged, Invalid.
     """
     if amount_minor < 1:
-        raise problems.Invalid({"amount": "must be more than nothing"})
+        raise problems.Invalid({"amount": "must be greater than 0"})
     with transactions.write():
         order = lock_order(order_id)
         if order.status not in (*Order.STANDING, Order.Status.REFUNDED):
@@ -231,15 +232,15 @@ def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen
 
 
 def settle_adjustments(order: Order, who: str, why: str) -> None:
-    """The order, none of whose lines stands, owes nothing: what was kept of it goes back with the rest. Joins the
-    caller's transaction, which holds the order's lock."""
+    """Balance the adjustments of an order whose lines are all canceled, so that it owes nothing: fees that it kept are
+    refunded with the rest. Joins the caller's transaction, which holds the order's lock."""
     transactions.require_transaction()
     left_minor = adjusted_minor(order)
     if left_minor:
         _create_adjustment(order, _Kind.SETTLED, -left_minor, who, why, clock.now())
 
 
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- shared ----------------------------------------------------------------------------------------------------------
 
 
 def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: bool = False) -> list[Ticket]:
@@ -248,7 +249,7 @@ def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: boo
     if not codes:
         raise problems.Invalid({"tickets": "choose at least one"})
     if len(set(codes)) < len(codes):
-        raise problems.Invalid({"tickets": "names a ticket twice"})
+        raise problems.Invalid({"tickets": "contains a ticket twice"})
     usable = [code for code in codes if code.isascii() and code.isprintable()]
     found = {ticket.code: ticket for ticket in Ticket.objects.filter(order=order, code__in=usable)}
     unknown = [code[:80] for code in codes if code not in found]
@@ -271,12 +272,13 @@ def _return_tickets(
     who: str,
     why: str,
     reason: Order.Reason,
-    keep_places: bool = False,
+    keep_off_sale: bool = False,
 ) -> ReturnQuote:
-    """Joins a transaction that holds the order's lock and has read these valid tickets after it."""
+    """Void and refund these tickets. Joins a transaction that holds the order's lock and has read the tickets, which
+    are valid, under it."""
     quoted = quote_for(order, {ticket.order_line_id for ticket in found}, fees_back)
     now = clock.now()
-    voided = Ticket.objects.filter(pk__in=[one.pk for one in found], voided_at=None).update(voided_at=now)
+    voided = Ticket.objects.filter(pk__in=[ticket.pk for ticket in found], voided_at=None).update(voided_at=now)
     assert voided == len(found), f"{voided} of {len(found)} tickets were valid"
     for ticket in found:
         ticket.voided_at = now
@@ -286,9 +288,9 @@ def _return_tickets(
             _create_adjustment(order, _Kind.KEPT_FEE, line.kept_minor, who, why, now, line_id=line.line_id)
     if quoted.settled_minor:
         _create_adjustment(order, _Kind.SETTLED, quoted.settled_minor, who, why, now)
-    places = Counter(ticket.line_id for ticket in found)
+    quantities = Counter(ticket.line_id for ticket in found)
     reservations.return_places(
-        order.reservation_id, places, who=who, why=f"order {order.number}: {why}", keep=keep_places
+        order.reservation_id, quantities, who=who, why=f"order {order.number}: {why}", keep=keep_off_sale
     )
     if quoted.back_minor:
         refunds.request_of_order(order, quoted.back_minor, why, who)

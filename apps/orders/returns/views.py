@@ -23,7 +23,8 @@ from apps.orders.selectors import OrderView
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Choose tickets to return, see what comes back, confirm. Without a choice, or where it is refused, one chooses."""
+    """Let the buyer choose tickets, show the refund, and return them once confirmed. A missing or refused choice shows
+    the form again."""
     found = access.get_authorized_order(request, order_id)
     if found.returns is None or not found.is_standing:
         return redirect(found.url)
@@ -36,9 +37,9 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
             return HttpResponseRedirect(found.url, status=303)
         return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))
     except problems.Invalid:
-        return _return_page(request, found, codes, said="Choose at least one of these tickets.", status=422)
+        return _return_page(request, found, codes, error="Select at least one ticket.", status=422)
     except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
-        return _return_page(request, selectors.get_order(order_id), codes, said=problem.detail, status=problem.status)
+        return _return_page(request, selectors.get_order(order_id), codes, error=problem.detail, status=problem.status)
 
 
 def _return_page(
@@ -47,7 +48,7 @@ def _return_page(
     codes: list[str] | None = None,
     quote: return_quotes.ReturnQuote | None = None,
     *,
-    said: str = "",
+    error: str = "",
     status: int = 200,
 ) -> HttpResponse:
     assert order.returns is not None
@@ -58,7 +59,7 @@ def _return_page(
         "tickets": returns.list_returnable_tickets(order.id, fees_back=not order.returns.keeps_fees),
         "chosen": codes or [],
         "quote": quote,
-        "said": said,
+        "error": error,
         "idempotency_key": secrets.token_urlsafe(18),
     }
     return render(request, "orders/return.html", context, status=status)

@@ -7,7 +7,7 @@ SELECT
     %(order_id)s, line.kind, line.reservation_line_id, line.place, line.description, line.category, line.price_minor,
     line.discount_minor, line.fee_minor, line.tax_rate, line.tax_included, line.tax_minor, line.total_minor
 FROM unnest(
-    %(kinds)s::text[], %(reservation_line_ids)s::bigint[], %(places)s::int[], %(descriptions)s::text[],
+    %(kinds)s::text[], %(reservation_line_ids)s::bigint[], %(place_numbers)s::int[], %(descriptions)s::text[],
     %(categories)s::text[], %(prices_minor)s::bigint[], %(discounts_minor)s::bigint[], %(fees_minor)s::bigint[],
     %(tax_rates)s::int[], %(taxes_included)s::boolean[], %(taxes_minor)s::bigint[], %(totals_minor)s::bigint[]
 ) WITH ORDINALITY AS line (

@@ -7,9 +7,9 @@ SELECT
     ticket.code, %(order_id)s, ticket.order_line_id, ticket.line_id, ticket.place, ticket.seat_id, ticket.label,
     ticket.section, ticket.row, ticket.number, ticket.category, ticket.price_minor, %(holder)s, %(issued_at)s, ''
 FROM unnest(
-    %(codes)s::text[], %(order_line_ids)s::bigint[], %(line_ids)s::bigint[], %(places)s::int[], %(seat_ids)s::bigint[],
-    %(labels)s::text[], %(sections)s::text[], %(rows)s::text[], %(numbers)s::text[], %(categories)s::text[],
-    %(prices_minor)s::bigint[]
+    %(codes)s::text[], %(order_line_ids)s::bigint[], %(line_ids)s::bigint[], %(place_numbers)s::int[],
+    %(seat_ids)s::bigint[], %(labels)s::text[], %(sections)s::text[], %(rows)s::text[], %(numbers)s::text[],
+    %(categories)s::text[], %(prices_minor)s::bigint[]
 ) WITH ORDINALITY AS ticket (
     code, order_line_id, line_id, place, seat_id, label, section, row, number, category, price_minor, position
 )

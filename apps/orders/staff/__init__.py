@@ -1,1 +1,1 @@
-"""What only staff does with orders, and is told."""
+"""Staff pages for orders."""

@@ -1,5 +1,5 @@
-"""The staff's page of one order's money: which tickets to give back, what that comes to, goodwill, and refunds that a
-bank has refused."""
+"""The staff page of one order's money: return tickets, give goodwill refunds, and handle refunds that a bank
+rejected."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -13,6 +13,7 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from apps.kernel.admin_actions import describe_problem, whole_number
+from apps.kernel.admin_lists import format_count
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import return_quotes
@@ -28,7 +29,8 @@ PERMISSION = "orders.change_order"
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpResponse:
-    """One order. What is sent is first said (`look`), then done by a service; what is refused is told."""
+    """Show one order's money. POST either previews the refund (action `look`) or calls a service and shows its result
+    or refusal."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     if not Order.objects.filter(pk=order_id).exists():
@@ -36,43 +38,44 @@ def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> H
     if request.method != "POST":
         return _page(request, order_id, site)
     try:
-        said = _apply_action(order_id, request.POST, f"staff:{request.user.pk}")
+        result = _apply_action(order_id, request.POST, f"staff:{request.user.pk}")
     except problems.Problem as problem:
         messages.error(request, describe_problem(problem))
         return _page(request, order_id, site, status=problem.status)
-    if said is None:
+    if result is None:
         return _page(request, order_id, site)
-    messages.success(request, said)
+    messages.success(request, result)
     return redirect(URL_NAME, order_id)
 
 
-def _apply_action(order_id: UUID, given: QueryDict, who: str) -> str | None:
-    """What was done, in words; None where it was only looked at."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in given.get("why", ""))
+def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
+    """Execute the form's action and return a message about it; None for a preview."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in data.get("why", ""))
     by = {"who": who, "why": " ".join(printable.split())[:200]}
-    match given.get("action", ""):
+    match data.get("action", ""):
         case "return":
-            codes = given.getlist("ticket")
+            codes = data.getlist("ticket")
             done = returns.return_by_staff(
                 order_id,
                 codes,
-                set(given.getlist("fee")),
-                keep_places=given.get("keep") == "yes",
-                also_checked_in=given.get("inside") == "yes",
-                seen_minor=_number(given, "seen"),
+                set(data.getlist("fee")),
+                keep_off_sale=data.get("keep") == "yes",
+                also_checked_in=data.get("inside") == "yes",
+                seen_minor=_number(data, "seen"),
                 **by,
             )
-            return f"{len(codes)} given back; {_amount(order_id, done.back_minor)} on its way."
+            return f"Returned {format_count(len(codes), 'ticket')}; refunding {_amount(order_id, done.back_minor)}."
         case "goodwill":
-            amount_minor = _number(given, "amount")
-            returns.give_goodwill(order_id, amount_minor, seen_minor=_number(given, "seen"), **by)
-            return f"{_amount(order_id, amount_minor)} on its way; the tickets stay valid."
+            amount_minor = _number(data, "amount")
+            returns.give_goodwill(order_id, amount_minor, seen_minor=_number(data, "seen"), **by)
+            return f"Refunding {_amount(order_id, amount_minor)}. The tickets stay valid."
         case "again":
-            sent = refunds.retry_refund(_refund_id(given), who)
-            return f"{format_money(sent.amount_minor, sent.currency)} is sent again."
+            sent = refunds.retry_refund(_refund_id(data), who)
+            return f"Retrying the refund of {format_money(sent.amount_minor, sent.currency)}."
         case "paid_out":
-            paid = refunds.record_payout(_refund_id(given), given.get("note", ""), who)
-            return f"{format_money(paid.amount_minor, paid.currency)} was paid out by other means; the buyer reads so."
+            paid = refunds.record_payout(_refund_id(data), data.get("note", ""), who)
+            amount = format_money(paid.amount_minor, paid.currency)
+            return f"Recorded that {amount} was paid out by other means. The order's page shows this to the buyer."
         case _:
             return None
 
@@ -86,7 +89,7 @@ def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int 
     chosen = request.POST.getlist("ticket")
     context = {
         **site.each_context(request),
-        "title": f"Money of order {order.number}",
+        "title": f"Refunds of order {order.number}",
         "order": order,
         "tickets": returns.list_returnable_tickets(order_id, fees_back=True) if order.is_standing else [],
         "chosen": chosen,
@@ -101,28 +104,28 @@ def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int 
 
 
 def _quote(request: HttpRequest, order_id: UUID) -> return_quotes.ReturnQuote | None:
-    given = request.POST
+    data = request.POST
     try:
         return returns.quote_for_staff(
             order_id,
-            given.getlist("ticket"),
-            set(given.getlist("fee")),
-            also_checked_in=given.get("inside") == "yes",
+            data.getlist("ticket"),
+            set(data.getlist("fee")),
+            also_checked_in=data.get("inside") == "yes",
         )
     except problems.Problem as problem:
         messages.error(request, describe_problem(problem))
         return None
 
 
-def _number(given: Mapping[str, str], name: str) -> int:
-    return whole_number(given, name, "a whole number, in the smallest unit, is expected")
+def _number(data: Mapping[str, str], name: str) -> int:
+    return whole_number(data, name, "must be a whole number of the currency's smallest unit")
 
 
-def _refund_id(given: Mapping[str, str]) -> UUID:
+def _refund_id(data: Mapping[str, str]) -> UUID:
     try:
-        return UUID(given.get("refund", ""))
+        return UUID(data.get("refund", ""))
     except ValueError as error:
-        raise problems.Invalid({"refund": "which one?"}) from error
+        raise problems.Invalid({"refund": "is required"}) from error
 
 
 def _amount(order_id: UUID, amount_minor: int) -> str:

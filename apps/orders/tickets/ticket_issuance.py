@@ -69,7 +69,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             codes=[new_code() for _ in issued],
             order_line_ids=[standing[ticket.line_id, ticket.place].pk for ticket in issued],
             line_ids=[ticket.line_id for ticket in issued],
-            places=[ticket.place for ticket in issued],
+            place_numbers=[ticket.place for ticket in issued],
             seat_ids=[ticket.seat_id for ticket in issued],
             labels=[ticket.label for ticket in issued],
             sections=[ticket.section for ticket in issued],

@@ -178,7 +178,7 @@ def test_who_is_inside_stays_inside_unless_staff_says_so(order) -> None:
 
 def test_staff_may_keep_the_places_from_being_sold_again(order) -> None:
     given = codes(order)
-    returns.return_by_staff(order.pk, [given[0], given[2]], (), keep_places=True, **STAFF)
+    returns.return_by_staff(order.pk, [given[0], given[2]], (), keep_off_sale=True, **STAFF)
     assert seat("hall-A-1").blocked_for == "house"
     assert (get_general_admission().taken, get_general_admission().house) == (1, 1)
 

@@ -290,7 +290,7 @@ def give_some_back(house: House, sale: Sale) -> Act:
 
     def act() -> None:
         try:
-            returns.return_by_staff(sale.order_id, [code], [code], who="staff:1", why="", keep_places=True)
+            returns.return_by_staff(sale.order_id, [code], [code], who="staff:1", why="", keep_off_sale=True)
         except TicketsNotValid:
             assert code not in sale.tickets
 

@@ -1,4 +1,4 @@
-"""manage.py cancel_event: the event is canceled, and its orders given back while one watches."""
+"""`manage.py cancel_event`: cancel an event, refund its orders and report the progress."""
 
 import time
 from typing import Any
@@ -13,22 +13,22 @@ from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import CancellationNotFound
 from apps.orders.models import EventCancellation
 
-PIECE_SECONDS = 5.0
+STEP_SECONDS = 5.0
 
 
 class Command(BaseCommand):
     help = (
-        "Cancels an event: nobody holds or checks out any more, every hold ends, every order is given back in a "
-        "transaction of its own, every buyer gets a mail. May be killed and run again with --resume, beside a live "
-        "sale and beside workers that do the same. Exit 1 while an order could not be given back."
+        "Cancels an event: ends all holds, cancels or refunds every order in a transaction of its own, and mails every "
+        "buyer. Can be killed and continued with --resume, and can run beside a live sale and the workers. Exit code 1 "
+        "if an order failed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("event", metavar="EVENT", help="the event's id, as in its URL")
         how = parser.add_mutually_exclusive_group(required=True)
-        how.add_argument("--reason", default="", metavar="WORDS", help="what every buyer is told, in the mail")
-        how.add_argument("--resume", action="store_true", help="go on with one that was begun, and with what failed")
+        how.add_argument("--reason", default="", metavar="TEXT", help="the message to the buyers, for the mail")
+        how.add_argument("--resume", action="store_true", help="continue a cancellation and retry its failed orders")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -45,16 +45,16 @@ class Command(BaseCommand):
 
         def report_progress(counted: EventCancellation) -> None:
             self.stdout.write(
-                f"{event.slug}: {counted.orders_done} of {counted.orders_total} orders given back, "
-                f"{format_money(counted.refunded_minor, event.currency)}; {counted.orders_failed} failed, "
+                f"{event.slug}: {counted.orders_done} of {counted.orders_total} orders processed, "
+                f"{format_money(counted.refunded_minor, event.currency)} refunded; {counted.orders_failed} failed, "
                 f"{counted.reservations_done} holds ended"
             )
 
         more = True
         while more:
-            more, pause = event_cancellation.step(event.id, PIECE_SECONDS, report_progress)
+            more, pause = event_cancellation.step(event.id, STEP_SECONDS, report_progress)
             time.sleep(pause.total_seconds() if more else 0)
         cancellation = EventCancellation.objects.get(event_id=event.id)
         if cancellation.failures.exists():
-            raise CommandError(f"{cancellation.failures.count()} orders could not be given back: run it with --resume")
+            raise CommandError(f"{cancellation.failures.count()} orders failed: retry them with --resume")
         self.stdout.write(f"{event.slug}: done")

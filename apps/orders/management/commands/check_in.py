@@ -1,4 +1,4 @@
-"""Check tickets in from a terminal, or take check-ins back, and count who is in."""
+"""`manage.py check_in`: check tickets in from a terminal, undo check-ins, or count them."""
 
 import sys
 import uuid
@@ -21,18 +21,18 @@ GOOD = (Outcome.WELCOME, Outcome.UNDONE)
 
 class Command(BaseCommand):
     help = (
-        "Check tickets of an event in by their codes, given here or one per line on standard input: one line each, "
-        "exit 1 if any was refused. With --undo the check-ins are taken back, with --count it is told who is in."
+        "Checks tickets of an event in by their codes, given as arguments or one per line on standard input. Prints "
+        "one line each; exit code 1 if any was refused. --undo undoes check-ins, --count prints counts by section."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         report_errors_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
-        parser.add_argument("codes", nargs="*", metavar="CODE", help="in one argument; none: one per line")
-        parser.add_argument("--undo", action="store_true", help="take back the check-ins of these codes")
-        parser.add_argument("--count", action="store_true", help="tell how many are in, by section")
-        parser.add_argument("--door", default="", metavar="NAME", help="kept with each scan")
-        parser.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+        parser.add_argument("event", metavar="EVENT", help="the event's id, as in its URL")
+        parser.add_argument("codes", nargs="*", metavar="CODE", help="ticket codes; default: one per line of stdin")
+        parser.add_argument("--undo", action="store_true", help="undo the check-ins of these codes")
+        parser.add_argument("--count", action="store_true", help="print how many tickets are checked in, by section")
+        parser.add_argument("--door", default="", metavar="NAME", help="recorded with each scan")
+        parser.add_argument("--who", default="", metavar="NAME", help="recorded as the scanner; default: the OS user")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

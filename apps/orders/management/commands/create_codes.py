@@ -1,4 +1,4 @@
-"""`manage.py create_codes EVENT …`: many promo codes, each another, as CSV on standard output."""
+"""`manage.py create_codes EVENT …`: create many different promo codes and print them as CSV."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ _VALUES = {
 
 class Command(BaseCommand):
     help = (
-        "Creates promo codes of an event, each another and none to be guessed, and writes them to standard output as "
-        "CSV. All or none. One code with a word of your own is made in the admin."
+        "Creates unique, unguessable promo codes for an event and writes them to standard output as CSV. All or none. "
+        "To create a single code with a word of your own, use the admin."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -36,8 +36,14 @@ class Command(BaseCommand):
         off.add_argument("--per-ticket", metavar="MINOR", help="off each ticket, in the currency's smallest unit")
         off.add_argument("--per-order", metavar="MINOR", help="off the whole order, in the currency's smallest unit")
         add = parser.add_argument
-        add("--category", action="append", default=[], metavar="KEY", help="only tickets of this one; may be repeated")
-        add("--tickets", metavar="N", help="at most so many tickets of an order, the dearest first; default: all")
+        add(
+            "--category",
+            action="append",
+            default=[],
+            metavar="KEY",
+            help="only tickets of this category; can be repeated",
+        )
+        add("--tickets", metavar="N", help="at most N tickets of an order, the most expensive first; default: all")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
