@@ -48,7 +48,7 @@ def test_a_person_returns_one_of_two_tickets(
     assert page.locator("img.qr").count() == 1
     deliver_everything()
     page.reload()
-    page.get_by_text("Sent; depending on your bank").wait_for()
+    page.get_by_text("It can take a few days to appear").wait_for()
     assert Ticket.objects.filter(voided_at=None).count() == 1
     assert Refund.objects.get().status == "succeeded"
     assert_audit_clean()

@@ -1,4 +1,4 @@
-"""An order's owner is told how it stands: who may listen, what is told, and when."""
+"""Live updates of an order: authorization, payload, and when they are published."""
 
 import uuid
 from typing import Any
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def order() -> Order:
-    """Placed, and not yet charged."""
+    """A placed order that is not charged yet."""
     return place_order(hold(make_event(), seats=["hall-A-1"]))
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(channel_layer, "send_to_group", lambda group, message: found.append((group, message)))
     return found
@@ -51,7 +51,7 @@ def may_listen(caller: queue.Caller, order_id: uuid.UUID, made: HttpRequest | No
     return True
 
 
-def test_its_owner_and_whoever_holds_its_link_may_listen_and_nobody_else(order: Order) -> None:
+def test_only_its_owner_and_holders_of_its_link_may_subscribe(order: Order) -> None:
     owner, other = queue.Caller(entry_id=order.entry_id), queue.Caller(entry_id=join(make_event("other")).id)
     assert may_listen(owner, order.pk)
     assert not may_listen(other, order.pk)
@@ -64,41 +64,43 @@ def test_its_owner_and_whoever_holds_its_link_may_listen_and_nobody_else(order: 
 
 
 @pytest.mark.parametrize("method", [sandbox.APPROVES, sandbox.DECLINES, "sandbox_challenge", "sandbox_timeout_charged"])
-def test_what_is_told_is_what_the_page_shows(method: str) -> None:
+def test_an_update_matches_what_the_page_shows(method: str) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1", "hall-A-2"]), method)
-    (said,) = live.read_order_updates([order.pk]).values()
-    words = [said["status"], said["payment_state"], said["attempt"], said["refunded_minor"], said["action"] or ""]
-    assert live.state_summary(get_order(order.pk)) == " ".join(map(str, words))
+    (update,) = live.read_order_updates([order.pk]).values()
+    fields = [update[name] for name in ("status", "payment_state", "attempt", "refunded_minor")] + [
+        update["action"] or ""
+    ]
+    assert live.state_summary(get_order(order.pk)) == " ".join(map(str, fields))
 
 
-def test_many_are_read_at_once_and_what_is_not_there_is_left_out(order: Order, django_assert_num_queries: Any) -> None:
+def test_many_orders_are_read_at_once_and_unknown_ids_are_omitted(order: Order, django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(1):
         found = live.read_order_updates([order.pk, uuid.uuid4()])
     assert list(found) == [order.pk]
 
 
-def test_however_often_an_order_is_saved_in_one_transaction_it_is_told_once_and_after_it(
-    order: Order, told: list[tuple[str, dict[str, Any]]]
+def test_several_saves_in_one_transaction_publish_once_after_its_commit(
+    order: Order, published: list[tuple[str, dict[str, Any]]]
 ) -> None:
     payment = Payment.objects.get(order=order)
     with transaction.atomic():
         order.save(update_fields=["status"])
         payment.save(update_fields=["faults_count"])
         order.save(update_fields=["status"])
-        assert told == []
-    news = {"type": "news", "event": order.event_id, "owned": [["order", str(order.pk)]]}
-    assert told == [(group_of(order.event_id), news)]
+        assert published == []
+    update = {"type": "update", "event": order.event_id, "owned": [["order", str(order.pk)]]}
+    assert published == [(group_of(order.event_id), update)]
     payment.save(update_fields=["faults_count"])
-    assert len(told) == 2
+    assert len(published) == 2
 
 
-def test_nothing_is_told_of_what_was_rolled_back_and_nothing_fails_by_telling(
-    order: Order, told: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+def test_a_rollback_publishes_nothing_and_a_failed_publication_fails_nothing(
+    order: Order, published: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with transaction.atomic():
         order.save(update_fields=["status"])
         transaction.set_rollback(True)
-    assert told == []
+    assert published == []
 
     def fail(*args: Any) -> None:
         raise OSError("the layer is away")

@@ -1,4 +1,4 @@
-"""The sale through the public contract, as strangers write a client."""
+"""A sale through the public API."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def api() -> Api:
 
 
 def held(api: Api, **body: object) -> tuple[str, str]:
-    """A reservation's id and its owner's token."""
+    """Hold seats; return the reservation's id and its owner's token."""
     token = api.admission("concert")
     answer = api.post(
         "/events/concert/reservations", body or {"ga_section": "floor", "ga_quantity": 2}, token=token, key="h"
@@ -39,15 +39,15 @@ def held(api: Api, **body: object) -> tuple[str, str]:
     return answer.json()["reservation_id"], token
 
 
-def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -> None:
+def test_a_guest_buys_general_admission_with_only_a_token(api, concert) -> None:
     reservation, token = held(api)
     answer = api.post(f"/reservations/{reservation}/checkout", BODY, token=token, key="pay")
     assert answer.status_code == 202
-    said = answer.json()
-    assert said.keys() == {"order_id", "status", "total_minor", "currency", "bill", "payment"}
-    assert (said["total_minor"], said["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
+    shown = answer.json()
+    assert shown.keys() == {"order_id", "status", "total_minor", "currency", "bill", "payment"}
+    assert (shown["total_minor"], shown["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
     deliver_outbox()
-    order = api.get(f"/orders/{said['order_id']}", token=token).json()
+    order = api.get(f"/orders/{shown['order_id']}", token=token).json()
     assert order["status"] == "confirmed"
     assert order["payment"]["state"] == "succeeded"
     assert [ticket["label"] for ticket in order["tickets"]] == ["Floor, 1 of 2", "Floor, 2 of 2"]
@@ -56,9 +56,9 @@ def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -
     assert_audit_clean()
 
 
-def test_after_a_sale_the_buyer_joins_again_at_the_end_and_buys_what_the_cap_leaves(api) -> None:
-    """One slot, three places a buyer. She buys two while another visitor waits. The tokens of that sale open nothing
-    any more; she joins again behind the other, and when it is her turn two are too many and one is not."""
+def test_after_a_sale_the_buyer_can_join_again_and_buy_up_to_the_cap(api) -> None:
+    """One slot, three tickets per buyer. The buyer buys two while another visitor waits. The tokens of that sale are
+    invalid afterwards; the buyer joins again behind the other, and at their turn can buy one more but not two."""
     event = make_room("concert", active=1, per_buyer_max=3, general_admission=20)
     place = api.join("concert", visitor_id="a-buyer-who-returns")
     hold = "/events/concert/reservations"
@@ -79,7 +79,9 @@ def test_after_a_sale_the_buyer_joins_again_at_the_end_and_buys_what_the_cap_lea
         assert "admission_token" not in status
     again = api.post("/events/concert/queue", token=place["queue_token"]).json()
     assert (again["status"], again["position_in_queue"]) == ("waiting", 2)
-    assert api.join("concert", visitor_id="a-buyer-who-returns")["position_in_queue"] == 2, "and it is one place"
+    assert api.join("concert", visitor_id="a-buyer-who-returns")["position_in_queue"] == 2, (
+        "a second join keeps the position"
+    )
     assert_problem(floor(1, again["queue_token"], "too early"), 429, "not-admitted")
     assert tick(event) == 1
     assert api.delete("/events/concert/queue", token=other["queue_token"]).status_code == 200
@@ -90,7 +92,7 @@ def test_after_a_sale_the_buyer_joins_again_at_the_end_and_buys_what_the_cap_lea
     assert_audit_clean()
 
 
-def test_the_same_key_repeats_the_same_bytes_and_another_body_is_refused(api, concert) -> None:
+def test_the_same_key_returns_the_same_bytes_and_another_body_is_refused(api, concert) -> None:
     reservation, token = held(api)
     path = f"/reservations/{reservation}/checkout"
     first = api.post(path, BODY, token=token, key="pay")
@@ -102,7 +104,7 @@ def test_the_same_key_repeats_the_same_bytes_and_another_body_is_refused(api, co
     assert other["order_id"] == first.json()["order_id"]
 
 
-def test_without_a_key_nothing_happens(api, concert) -> None:
+def test_a_checkout_without_a_key_is_refused(api, concert) -> None:
     reservation, token = held(api)
     path = f"/reservations/{reservation}/checkout"
     assert_problem(api.post(path, BODY, token=token), 400, "idempotency-key-required")
@@ -110,7 +112,7 @@ def test_without_a_key_nothing_happens(api, concert) -> None:
     assert not Order.objects.exists()
 
 
-def test_a_field_we_do_not_know_is_named(api, concert) -> None:
+def test_an_unknown_field_is_reported(api, concert) -> None:
     reservation, token = held(api)
     answer = api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_methd": "x"}, token=token, key="pay")
     assert assert_problem(answer, 422, "invalid")["errors"] == {"payment_methd": "unknown field"}
@@ -120,7 +122,7 @@ def test_a_field_we_do_not_know_is_named(api, concert) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"email": "x", "name": "y"}, {"email": 1, "name": 2}, BODY | {"payment_method": 3}]
 )
-def test_what_cannot_be_right_is_named_by_field(api, concert, body) -> None:
+def test_invalid_values_are_reported_by_field(api, concert, body) -> None:
     reservation, token = held(api)
     answer = api.post(f"/reservations/{reservation}/checkout", body, token=token, key="pay")
     errors = assert_problem(answer, 422, "invalid")["errors"]
@@ -138,7 +140,7 @@ def test_what_cannot_be_right_is_named_by_field(api, concert, body) -> None:
         (b'{"email":"a@example.org","name":"\\ud800"}', 422, "invalid"),
     ],
 )
-def test_a_body_that_is_no_body_is_refused(api, concert, body, status, kind) -> None:
+def test_a_malformed_body_is_refused(api, concert, body, status, kind) -> None:
     reservation, token = held(api)
     assert_problem(api.post(f"/reservations/{reservation}/checkout", body, token=token, key="p"), status, kind)
 
@@ -163,7 +165,7 @@ def test_only_the_owner_pays_reads_and_cancels(api, concert) -> None:
     assert_problem(api.post(f"/reservations/{missing}/checkout", BODY, key="k", token=token), 404, "not-found")
 
 
-def test_the_link_of_the_mail_opens_one_order_and_no_other(api, concert) -> None:
+def test_the_mails_link_opens_only_its_order(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="pay", token=token).json()["order_id"]
     key = access.link_key(Order.objects.get().pk)
@@ -172,7 +174,7 @@ def test_the_link_of_the_mail_opens_one_order_and_no_other(api, concert) -> None
     assert_problem(api.get(f"/orders/00000000-0000-4000-8000-000000000000?key={key}"), 401, "token-missing")
 
 
-def test_an_account_s_address_stands_in(api, concert, django_user_model) -> None:
+def test_an_accounts_address_is_the_default(api, concert, django_user_model) -> None:
     django_user_model.objects.create_user("ada@example.org", "ada@example.org", "a good password", first_name="Ada")
     login = {"username": "ada@example.org", "password": "a good password"}
     jwt = api.post("/auth/token", login).json()["access"]
@@ -184,14 +186,14 @@ def test_an_account_s_address_stands_in(api, concert, django_user_model) -> None
     assert (order["email"], order["name"]) == ("ada@example.org", "Ada")
 
 
-def test_a_decline_is_told_and_may_be_canceled_or_tried_again(api, concert) -> None:
+def test_a_declined_order_can_be_canceled_or_retried(api, concert) -> None:
     reservation, token = held(api)
     path = f"/reservations/{reservation}/checkout"
     order = api.post(path, BODY | {"payment_method": "sandbox_decline"}, key="1", token=token).json()["order_id"]
     deliver_outbox()
-    said = api.get(f"/orders/{order}", token=token).json()
-    assert said["can_try_again"] is True
-    assert said["payment"] | {"state": "declined", "attempts_left": 2} == said["payment"]
+    shown = api.get(f"/orders/{order}", token=token).json()
+    assert shown["can_try_again"] is True
+    assert shown["payment"] | {"state": "declined", "attempts_left": 2} == shown["payment"]
     canceled = api.post(f"/orders/{order}/cancel", token=token, key="c")
     assert (canceled.status_code, canceled.json()["status"]) == (200, "canceled")
     assert api.post(f"/orders/{order}/cancel", token=token, key="c").content == canceled.content
@@ -204,12 +206,12 @@ def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
     deliver_outbox()
-    for _ in range(2):  # A refusal is not remembered, and may be tried again with its key.
+    for _ in range(2):  # A refusal is not stored, so its key can be used again.
         answer = api.post(f"/orders/{order}/cancel", token=token, key="c")
         assert assert_problem(answer, 409, "order-not-cancelable")["order_status"] == "confirmed"
 
 
-def test_a_cancellation_wants_a_key_and_keeps_it_to_one_order(api, concert) -> None:
+def test_a_cancellation_requires_a_key_that_is_used_for_one_order(api, concert) -> None:
     orders: list[str] = []
     token = api.admission("concert")
     for seat in ("hall-B-1", "hall-B-2"):
@@ -228,7 +230,7 @@ def test_a_cancellation_wants_a_key_and_keeps_it_to_one_order(api, concert) -> N
             assert api.get(f"/orders/{orders[-1]}", token=token).json()["status"] == "placed"
 
 
-def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, concert) -> None:
+def test_webhooks_are_stored_before_the_response_and_only_if_signed(api, concert) -> None:
     reservation, token = held(api)
     api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_method": "sandbox_late"}, key="1", token=token)
     deliver_outbox()
@@ -250,7 +252,7 @@ def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, co
     assert_audit_clean()
 
 
-def test_a_browser_s_cookie_pays_only_from_our_own_pages(concert) -> None:
+def test_a_browsers_cookie_can_pay_only_from_our_own_pages(concert) -> None:
     client, own = joined_browser("concert"), SAME_ORIGIN
     browser = Api(client)
     hold = browser.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, key="h", **own)
@@ -260,19 +262,19 @@ def test_a_browser_s_cookie_pays_only_from_our_own_pages(concert) -> None:
     assert browser.post(path, BODY, key="p", **own).status_code == 202
 
 
-def test_the_description_of_the_api_names_the_sale(api) -> None:
+def test_the_openapi_schema_contains_the_sale(api) -> None:
     schema = json.loads(Client().get("/api/schema?format=json").content)
     for path in ("/api/reservations/{reservation_id}/checkout", "/api/orders", "/api/orders/{order_id}/cancel"):
         assert path in schema["paths"]
 
 
-def test_tickets_are_returned_where_the_organizer_allows_it(api, concert) -> None:
+def test_tickets_can_be_returned_if_the_organizer_allows_it(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
     deliver_outbox()
-    path, said = f"/orders/{order}/refunds", api.get(f"/orders/{order}", token=token).json()
-    body = {"tickets": [said["tickets"][0]["code"]]}
-    assert said["returns"] is None
+    path, shown = f"/orders/{order}/refunds", api.get(f"/orders/{order}", token=token).json()
+    body = {"tickets": [shown["tickets"][0]["code"]]}
+    assert shown["returns"] is None
     assert_problem(api.post(path, body, token=token, key="r"), 409, "return-not-allowed")
     ReturnPolicy.objects.create(event_id=concert.id, until_hours=24)
     assert api.get(f"/orders/{order}", token=token).json()["returns"]["open"] is True
@@ -282,7 +284,7 @@ def test_tickets_are_returned_where_the_organizer_allows_it(api, concert) -> Non
     assert_problem(api.post(path, {}, token=token, key="r"), 422, "invalid")
     answer = api.post(path, body, token=token, key="r")
     assert (answer.status_code, answer.json()["tickets"]) == (202, body["tickets"])
-    assert answer.json()["amount_minor"] == said["tickets"][0]["price_minor"]
+    assert answer.json()["amount_minor"] == shown["tickets"][0]["price_minor"]
     assert api.post(path, body, token=token, key="r").content == answer.content
     assert_problem(api.post(path, body, token=token, key="s"), 409, "tickets-not-valid")
     assert_problem(api.post(path, {"tickets": ["x"]}, token=token, key="r"), 422, "idempotency-mismatch")

@@ -1,4 +1,4 @@
-"""How an outbox message finds its worker: by a wake-up, by another, and without a broker by the maintenance loop."""
+"""How outbox messages reach a worker: by a wake-up, by a repeated one, or without a broker by the maintenance loop."""
 
 import dataclasses
 import threading
@@ -34,7 +34,7 @@ def _rested_broker() -> Iterator[None]:
 
 @pytest.fixture
 def no_broker(monkeypatch) -> list[str]:
-    """A broker at an address where nobody listens; how often somebody tried it."""
+    """Configure an unreachable broker; return a list of the connection attempts."""
     tried: list[str] = []
 
     def connect() -> Connection:
@@ -62,7 +62,7 @@ def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:
     assert redis_client.llen(QUEUE) == 1
 
 
-def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None:
+def test_the_wake_up_has_no_payload_and_its_task_delivers_due_messages() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     deliver.apply()
     wait_for_delivery_here()
@@ -71,7 +71,7 @@ def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None
     assert_audit_clean()
 
 
-def test_with_the_broker_away_the_sale_goes_on_and_the_broker_is_left_to_rest(no_broker, caplog) -> None:
+def test_without_a_broker_the_sale_continues_and_the_broker_is_not_called_for_a_while(no_broker, caplog) -> None:
     event = make_event()
     for seat in ("hall-A-1", "hall-A-2", "hall-A-3"):
         place_order(hold(event, seats=[seat]))
@@ -84,7 +84,7 @@ def test_with_the_broker_away_the_sale_goes_on_and_the_broker_is_left_to_rest(no
     assert_audit_clean()
 
 
-def test_what_waits_a_little_is_woken_again_and_not_delivered_here(redis_client) -> None:
+def test_a_message_that_waited_briefly_gets_another_wake_up(redis_client) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     redis_client.delete(QUEUE)
     outbox_handlers.deliver_waiting()
@@ -97,7 +97,7 @@ def test_what_waits_a_little_is_woken_again_and_not_delivered_here(redis_client)
     assert order.status == Order.Status.PLACED
 
 
-def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_wake_up(redis_client) -> None:
+def test_a_message_that_workers_ignore_is_delivered_by_the_maintenance_loop(redis_client) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     aged(outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
     outbox_handlers.deliver_waiting()
@@ -106,8 +106,8 @@ def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_w
     assert order.status == Order.Status.CONFIRMED
 
 
-def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushed(redis_client) -> None:
-    """A worker claims the charge and is killed; the broker loses every wake-up; the claim runs out."""
+def test_a_killed_workers_message_is_delivered_by_the_maintenance_loop(redis_client) -> None:
+    """A worker claims the charge and is killed; the broker loses every wake-up; the claim expires."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     assert len(outbox.claim(1)) == 1
     redis_client.flushall()
@@ -115,7 +115,7 @@ def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushe
     outbox_handlers.deliver_waiting()
     wait_for_delivery_here()
     order.refresh_from_db()
-    assert order.status == Order.Status.PLACED, "the worker may be alive"
+    assert order.status == Order.Status.PLACED, "the worker may still be alive"
     OutboxMessage.objects.update(
         claimed_until=clock.now() - timedelta(seconds=outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
     )
@@ -126,17 +126,17 @@ def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushe
     assert_audit_clean()
 
 
-def test_delivered_here_too_one_stuck_charge_delays_no_other(no_broker, monkeypatch) -> None:
-    """A's provider does not answer; B and C came later, and have their tickets while A still waits."""
+def test_in_the_maintenance_loop_one_stuck_charge_delays_no_other(no_broker, monkeypatch) -> None:
+    """The provider does not respond for A; B and C come later and get their tickets while A still waits."""
     event = make_event()
     first, *others = (place_order(hold(event, seats=[f"hall-A-{seat}"])) for seat in (1, 2, 3))
-    is_stuck, go_on, all_charged = threading.Event(), threading.Event(), threading.Event()
+    is_stuck, release, all_charged = threading.Event(), threading.Event(), threading.Event()
     charge, charged = outbox._topics[topics.CHARGE], []
 
     def charge_or_wait(message: outbox.Message) -> None:
         if message.key == str(first.pk):
             is_stuck.set()
-            assert go_on.wait(20)
+            assert release.wait(20)
         charge.handler(message)
         charged.append(message.key)
         if len(charged) == len(others):
@@ -148,16 +148,16 @@ def test_delivered_here_too_one_stuck_charge_delays_no_other(no_broker, monkeypa
     assert is_stuck.wait(20)
     assert all_charged.wait(20)
     assert sorted(charged) == sorted(str(order.pk) for order in others)
-    go_on.set()
+    release.set()
     wait_for_delivery_here()
     assert {order.status for order in Order.objects.all()} == {Order.Status.CONFIRMED}
     assert_audit_clean()
 
 
-def test_the_maintenance_loop_knows_the_jobs_of_a_sale() -> None:
+def test_the_maintenance_loop_runs_the_jobs_of_a_sale() -> None:
     assert {"deliver outbox", "fail lapsed orders"} <= set(maintenance.jobs())
 
 
-def test_every_topic_of_a_sale_has_its_handler() -> None:
+def test_every_topic_of_a_sale_has_a_handler() -> None:
     named = {value for name, value in vars(topics).items() if name.isupper()}
     assert all(map(outbox.has_handler, named))

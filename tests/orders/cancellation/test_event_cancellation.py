@@ -1,4 +1,4 @@
-"""An event is canceled as a whole: every order given back, every hold ended, every buyer told, once, whatever dies."""
+"""Event cancellation: every order is refunded, every hold ended, every buyer notified, once, despite crashes."""
 
 from datetime import timedelta
 from io import StringIO
@@ -36,7 +36,7 @@ WORDS = "The singer has lost her voice.\nWe are sorry."
 
 @pytest.fixture(autouse=True)
 def _audit(monkeypatch) -> Any:
-    # What caches may still let through is waited for in the one test that is about it.
+    # Only one test is about stale caches; the others do not wait for them.
     monkeypatch.setattr(event_cancellation, "STALE_CACHE_SECONDS", 0)
     yield
     assert_audit_clean()
@@ -51,18 +51,18 @@ def sell(event: events.EventView, count: int) -> list[Order]:
     return [buy(hold(event, ga_section="floor", ga_quantity=2)) for _ in range(count)]
 
 
-def work_off(event: events.EventView) -> EventCancellation:
+def finish(event: events.EventView) -> EventCancellation:
     deliver_outbox()
     return EventCancellation.objects.get(event_id=event.id)
 
 
-def test_every_order_is_given_back_and_every_buyer_told_once(event) -> None:
+def test_every_order_is_refunded_and_every_buyer_notified_once(event) -> None:
     paid, unpaid = sell(event, 3), place_order(hold(event, seats=["hall-A-1"]), sandbox.DECLINES)
     deliver_outbox()
     waiting = hold(event, seats=["hall-A-2"])
     mail.outbox.clear()
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    done = work_off(event)
+    done = finish(event)
     assert (done.orders_done, done.orders_left, done.orders_failed, done.reservations_done) == (4, 0, 0, 1)
     assert done.finished_at is not None
     assert done.refunded_minor == sum(order.total_minor for order in paid)
@@ -78,24 +78,24 @@ def test_every_order_is_given_back_and_every_buyer_told_once(event) -> None:
     assert all("lost her voice" in note.body for note in mail.outbox)
 
 
-def test_nobody_holds_or_checks_out_after_it(event) -> None:
+def test_holds_and_checkouts_are_refused_after_it(event) -> None:
     held = hold(event, seats=["hall-A-1"])
     event_cancellation.begin(event.id, WORDS, "staff:7")
     with pytest.raises(reservations.ReservationExpired):
         place_order(held)
     with pytest.raises((problems.Problem, AssertionError)):
         hold(events.get_event("concert"), seats=["hall-A-2"])
-    work_off(event)
+    finish(event)
 
 
-def test_begun_twice_it_is_begun_once_and_keeps_the_first_words(event) -> None:
+def test_a_second_start_changes_nothing_and_keeps_the_first_message(event) -> None:
     sell(event, 1)
     values(storm(4, lambda number: event_cancellation.begin(event.id, f"words {number}", "staff:7")))
     words = EventCancellation.objects.get().words
     assert OutboxMessage.objects.filter(topic="orders.cancel_event").count() == 1
     event_cancellation.begin(event.id, "other words", "staff:8")
     assert EventCancellation.objects.get().words == words
-    work_off(event)
+    finish(event)
 
 
 def test_a_draft_and_an_empty_reason_are_refused(event) -> None:
@@ -105,8 +105,8 @@ def test_a_draft_and_an_empty_reason_are_refused(event) -> None:
         event_cancellation.begin(event.id + 1, WORDS, "staff:7")
 
 
-def test_killed_in_the_middle_it_goes_on_and_does_nothing_twice(event, monkeypatch) -> None:
-    """The worker dies after two of five orders. Its message is delivered again when the claim has run out, and finds
+def test_a_killed_cancellation_continues_and_repeats_nothing(event, monkeypatch) -> None:
+    """The worker dies after two of five orders. Its message is delivered again after the claim expires, and finds
     three."""
     sell(event, 5)
     mail.outbox.clear()
@@ -137,16 +137,16 @@ def test_killed_in_the_middle_it_goes_on_and_does_nothing_twice(event, monkeypat
         assert payment.refunded_minor == payment.captured_minor
 
 
-def test_three_at_once_give_each_order_back_once(event) -> None:
-    """All three read the same list and meet at each order's lock; who comes second finds it given back."""
+def test_three_concurrent_runs_refund_each_order_once(event) -> None:
+    """All three read the same list and wait for each order's lock; the second finds the order refunded."""
     sell(event, 6)
     event_cancellation.begin(event.id, WORDS, "staff:7")
     values(storm(3, lambda _: event_cancellation.step(event.id)))
-    done = work_off(event)
+    done = finish(event)
     assert (done.orders_done, Refund.objects.count()) == (6, 6)
 
 
-def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, monkeypatch, admin_client) -> None:
+def test_a_failed_order_is_recorded_blocks_no_other_and_is_retried_by_resume(event, monkeypatch, admin_client) -> None:
     orders = sell(event, 3)
     event_cancellation.begin(event.id, WORDS, "staff:7")
     cancel_one = event_cancellation.cancel_event_order
@@ -158,18 +158,18 @@ def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, m
 
     with monkeypatch.context() as patch:
         patch.setattr(event_cancellation, "cancel_event_order", fail)
-        done = work_off(event)
+        done = finish(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (2, 0, 1)
     assert "its books are wrong" in CancellationFailure.objects.get().error
     page = admin_client.get(f"/admin/orders/eventcancellation/{event.id}/change/").content.decode()
     assert orders[1].number in page
     event_cancellation.resume(event.id)
-    done = work_off(event)
+    done = finish(event)
     assert (done.orders_done, done.orders_failed) == (3, 0)
 
 
-def test_a_payment_that_succeeds_after_it_goes_back(event) -> None:
-    """One order was canceled with its charge under way, one had failed before: both are paid in time."""
+def test_a_payment_that_succeeds_after_it_is_refunded(event) -> None:
+    """One order is canceled while its charge is under way, one had failed before: both are paid in time."""
     reservation = hold(event, seats=["hall-A-1"])
     under_way = place_order(reservation, sandbox.LATE)
     failed = place_order(hold(event, seats=["hall-A-2"]), sandbox.LATE)
@@ -177,7 +177,7 @@ def test_a_payment_that_succeeds_after_it_goes_back(event) -> None:
     backdate_pay_deadline(failed)
     Order.objects.filter(pk=failed.pk).update(status="failed", reason="out_of_time", ended_at=clock.now())
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    work_off(event)
+    finish(event)
     for order in (under_way, failed):
         receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=5)))
         order.refresh_from_db()
@@ -185,13 +185,13 @@ def test_a_payment_that_succeeds_after_it_goes_back(event) -> None:
     assert Refund.objects.filter(status="succeeded").count() == 2
 
 
-def test_what_was_partly_returned_before_goes_back_to_the_last(event) -> None:
+def test_a_partly_returned_order_is_fully_refunded(event) -> None:
     (order,) = sell(event, 1)
     returns.give_goodwill(order.pk, 500, who="staff:7", why="the toilets")
     code = Ticket.objects.filter(order=order).values_list("code", flat=True)[0]
     returns.return_by_staff(order.pk, [code], (), who="staff:7", why="")
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    work_off(event)
+    finish(event)
     payment = Payment.objects.get()
     assert payment.refunded_minor == payment.captured_minor
 
@@ -208,8 +208,8 @@ def return_all(order: Order, fees_back: bool = False, count: int = 2) -> None:
     returns.return_by_staff(order.pk, codes, codes if fees_back else (), who="staff:7", why="")
 
 
-def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_returned() -> None:
-    """One returned one of two tickets, one both, one both with the fees, one nothing: all end with nothing lost."""
+def test_fees_kept_of_returns_are_refunded_with_the_event() -> None:
+    """Four buyers returned one of two tickets, both, both with the fees, and none: all are fully refunded."""
     event = make_event(general_admission=100, price_policy=FEES)
     some, whole, with_fees, _ = (bought_with_fees(event) for _ in range(4))
     return_all(some, count=1)
@@ -219,7 +219,7 @@ def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_re
     assert return_quotes.owed_minor(whole) == 2 * 150 + 100
     mail.outbox.clear()
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    done = work_off(event)
+    done = finish(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (3, 0, 0)
     assert done.refunded_minor == 3 * (2 * 2_500 + 2 * 150 + 100)
     for payment in Payment.objects.all():
@@ -237,30 +237,30 @@ def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_re
     assert len(mail.outbox) == 3
 
 
-def test_what_goodwill_had_given_of_kept_fees_does_not_go_back_twice() -> None:
+def test_goodwill_refunds_of_kept_fees_are_not_refunded_twice() -> None:
     event = make_event(general_admission=100, price_policy=FEES)
     order = bought_with_fees(event)
     return_all(order)
     returns.give_goodwill(order.pk, 120, who="staff:7", why="")
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    work_off(event)
+    finish(event)
     assert Payment.objects.get().refunded_minor == Payment.objects.get().captured_minor == 5_400
     assert sorted(Refund.objects.values_list("amount_minor", flat=True)) == [120, 280, 5_000]
 
 
-def test_three_at_once_give_kept_fees_back_once() -> None:
-    """All three read that the order keeps something and meet at its lock; who comes second finds it keeps nothing."""
+def test_three_concurrent_runs_refund_kept_fees_once() -> None:
+    """All three read that the order keeps fees and wait for its lock; the second finds that it keeps nothing."""
     event = make_event(general_admission=100, price_policy=FEES)
     order = bought_with_fees(event)
     return_all(order)
     event_cancellation.begin(event.id, WORDS, "staff:7")
     outcomes = values(storm(3, lambda _: event_cancellation.cancel_event_order(order.pk, "staff:7")))
     assert sorted(outcomes) == [False, False, True]
-    work_off(event)
+    finish(event)
     assert Payment.objects.get().refunded_minor == 5_400
 
 
-def test_kept_fees_that_cannot_be_given_back_are_on_record_and_tried_when_resumed(monkeypatch) -> None:
+def test_kept_fees_whose_refund_fails_are_recorded_and_retried_by_resume(monkeypatch) -> None:
     event = make_event(general_admission=100, price_policy=FEES)
     order = bought_with_fees(event)
     return_all(order)
@@ -271,15 +271,15 @@ def test_kept_fees_that_cannot_be_given_back_are_on_record_and_tried_when_resume
     with monkeypatch.context() as patch:
         patch.setattr(order_cancellation, "refund_kept_fees", fail)
         event_cancellation.begin(event.id, WORDS, "staff:7")
-        done = work_off(event)
+        done = finish(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (0, 0, 1)
     assert done.finished_at is not None
     event_cancellation.resume(event.id)
-    done = work_off(event)
+    done = finish(event)
     assert (done.orders_done, done.orders_failed) == (1, 0)
 
 
-def test_it_waits_for_what_caches_may_still_let_through(event, monkeypatch) -> None:
+def test_it_waits_until_caches_cannot_admit_checkouts(event, monkeypatch) -> None:
     monkeypatch.setattr(event_cancellation, "STALE_CACHE_SECONDS", 3_600)
     event_cancellation.begin(event.id, WORDS, "staff:7")
     assert event_cancellation.step(event.id) == (True, event_cancellation.RECHECK_INTERVAL)
@@ -289,8 +289,8 @@ def test_it_waits_for_what_caches_may_still_let_through(event, monkeypatch) -> N
     assert EventCancellation.objects.get().finished_at is not None
 
 
-def test_beside_a_live_sale_every_order_comes_to_an_end(event) -> None:
-    """Buyers check out while the event is being canceled: each is refused, or placed and then given back."""
+def test_beside_a_live_sale_every_order_ends(event) -> None:
+    """Buyers check out while the event is being canceled: each checkout is refused, or placed and then refunded."""
     held = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
 
     def act(number: int) -> object:
@@ -300,22 +300,22 @@ def test_beside_a_live_sale_every_order_comes_to_an_end(event) -> None:
 
     for outcome in storm(5, act):
         assert outcome.error is None or isinstance(outcome.error, problems.Problem), outcome.error
-    done = work_off(event)
+    done = finish(event)
     event_cancellation.step(event.id)
     assert done.orders_failed == 0
     assert not Order.objects.filter(status__in=["placed", "paying", "confirmed"]).exists()
     assert get_general_admission().taken == 0
 
 
-def test_the_command_does_it_tells_how_far_it_is_and_resumes(event) -> None:
+def test_the_command_cancels_reports_progress_and_resumes(event) -> None:
     sell(event, 2)
     out = StringIO()
-    with pytest.raises(CommandError, match="No cancellation"):
+    with pytest.raises(CommandError, match="was not started"):
         call_command("cancel_event", "concert", "--resume")
     with pytest.raises(CommandError, match="no published event"):
         call_command("cancel_event", "nothing", "--resume")
     call_command("cancel_event", "concert", "--reason", WORDS, stdout=out)
-    assert "concert: 2 of 2 orders given back, $100.00; 0 failed, 0 holds ended" in out.getvalue()
+    assert "concert: 2 of 2 orders processed, $100.00 refunded; 0 failed, 0 holds ended" in out.getvalue()
     call_command("cancel_event", "concert", "--resume", stdout=out)
     assert out.getvalue().endswith("concert: done\n")
     deliver_outbox()

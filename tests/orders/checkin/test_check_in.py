@@ -1,4 +1,4 @@
-"""The door: who is let in, what is said to whom, and that a ticket lets one person in once."""
+"""Check-in: outcomes, their messages, and that a ticket admits one person once."""
 
 import uuid
 
@@ -31,7 +31,7 @@ def concert() -> events.EventView:
 
 @pytest.fixture
 def order(concert) -> Order:
-    """Two seats and a place, paid."""
+    """A paid order of two seats and one general-admission ticket."""
     return buy(hold(concert, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=1))
 
 
@@ -43,11 +43,11 @@ def show(event: events.EventView, code: str, *, scan_id: str = "", door: str = "
     return scan(event, Scan(scan_id or uuid.uuid4().hex, code, door=door), who)
 
 
-def take_back(event: events.EventView, undo: str, *, who: str = STAFF, only_own: bool = False):
+def undo_scan(event: events.EventView, undo: str, *, who: str = STAFF, only_own: bool = False):
     return scan(event, Scan(uuid.uuid4().hex, undo=undo, door="A"), who, only_own=only_own)
 
 
-def test_a_ticket_lets_in_once_and_says_since_when_and_where(concert, order) -> None:
+def test_a_ticket_admits_once_and_then_reports_when_and_where(concert, order) -> None:
     ticket = tickets(order)[0]
     first = show(concert, ticket.code, door="North")
     assert (first.outcome, first.ticket.label) == (Outcome.WELCOME, ticket.label)
@@ -64,13 +64,13 @@ def test_a_ticket_lets_in_once_and_says_since_when_and_where(concert, order) -> 
     assert_audit_clean()
 
 
-def test_the_same_scan_sent_again_is_welcome_again_and_on_record_once(concert, order) -> None:
+def test_a_retried_scan_gets_the_same_answer_and_is_recorded_once(concert, order) -> None:
     ticket = tickets(order)[0]
     answers = [show(concert, ticket.code, scan_id="scan-0001") for _ in range(3)]
     assert answers[0].outcome == Outcome.WELCOME
     assert answers[0] == answers[1] == answers[2]
     assert TicketScan.objects.count() == 1
-    # Also after the ticket was given back: the answer was given then.
+    # Even after the ticket was refunded: the stored answer does not change.
     order_cancellation.refund_order(order.pk, STAFF)
     assert show(concert, ticket.code, scan_id="scan-0001") == answers[0]
     assert show(concert, ticket.code).outcome == Outcome.NOT_VALID
@@ -84,7 +84,7 @@ def test_an_id_used_for_another_code_is_refused(concert, order) -> None:
     assert not Ticket.objects.get(pk=other.pk).checked_in_at
 
 
-def test_each_reason_to_refuse_has_its_own_answer(concert, order) -> None:
+def test_each_reason_to_refuse_has_its_own_outcome(concert, order) -> None:
     ball = make_event("ball")
     elsewhere = tickets(buy(hold(ball, seats=["hall-A-1"])))[0]
     wrong = show(concert, elsewhere.code)
@@ -93,14 +93,14 @@ def test_each_reason_to_refuse_has_its_own_answer(concert, order) -> None:
     old = tickets(order)[0]
     reissue.reissue_ticket(order.pk, old.code, STAFF)
     assert show(concert, old.code).outcome == Outcome.REPLACED
-    given_back = buy(hold(concert, seats=["hall-B-1"]))
-    order_cancellation.refund_order(given_back.pk, STAFF)
-    assert show(concert, tickets(given_back)[0].code).outcome == Outcome.NOT_VALID
-    nobody = show(concert, "A" * 28)
-    assert (nobody.outcome, nobody.ticket) == (Outcome.UNKNOWN, None)
+    refunded = buy(hold(concert, seats=["hall-B-1"]))
+    order_cancellation.refund_order(refunded.pk, STAFF)
+    assert show(concert, tickets(refunded)[0].code).outcome == Outcome.NOT_VALID
+    unknown = show(concert, "A" * 28)
+    assert (unknown.outcome, unknown.ticket) == (Outcome.UNKNOWN, None)
     assert not Ticket.objects.filter(checked_in_at__isnull=False).exists()
-    words = [build_scan_message(concert, answer) for answer in (wrong, nobody)]
-    assert len({word.icon for word in words}) == 2
+    shown = [build_scan_message(concert, answer) for answer in (wrong, unknown)]
+    assert len({word.icon for word in shown}) == 2
     assert_audit_clean()
 
 
@@ -109,7 +109,7 @@ def test_each_reason_to_refuse_has_its_own_answer(concert, order) -> None:
     ["{}", " {} ", "https://tickets.example/tickets/{}/", "lower:{}", "grouped:{}"],
     ids=["as it is", "blanks", "address", "lower", "grouped"],
 )
-def test_a_code_is_read_as_it_is_shown(sent: str) -> None:
+def test_a_code_is_read_in_every_form_in_which_it_is_shown(sent: str) -> None:
     code = "ABCDEFGHIJKLMNOPQRSTUVWXYZ23"
     if sent.startswith("lower:"):
         sent = code.lower()
@@ -118,45 +118,45 @@ def test_a_code_is_read_as_it_is_shown(sent: str) -> None:
     assert read_code(sent.format(code)) == code
 
 
-def test_digits_that_no_code_has_are_the_letters_they_look_like() -> None:
+def test_digits_that_no_code_contains_are_read_as_similar_letters() -> None:
     assert read_code("0BCD 1FGH 8JKL MNOP QRST UVWX YZ23") == "OBCDIFGHBJKLMNOPQRSTUVWXYZ23"
 
 
-def test_what_is_no_code_is_kept_as_it_was_shown(concert) -> None:
+def test_text_that_is_not_a_code_is_recorded_unchanged(concert) -> None:
     show(concert, "WIFI:S:guest;P:secret;;" + "x" * 200)
     kept = TicketScan.objects.get()
     assert kept.code.startswith("WIFI:S:guest")
     assert len(kept.code) == 80
 
 
-def test_a_check_in_taken_back_may_come_in_again(concert, order) -> None:
+def test_an_undone_check_in_can_be_repeated(concert, order) -> None:
     ticket = tickets(order)[0]
     show(concert, ticket.code, scan_id="scan-0001")
-    back = take_back(concert, "scan-0001")
+    back = undo_scan(concert, "scan-0001")
     assert (back.outcome, back.ticket.label) == (Outcome.UNDONE, ticket.label)
-    assert take_back(concert, "scan-0001").outcome == Outcome.NOT_UNDONE
+    assert undo_scan(concert, "scan-0001").outcome == Outcome.NOT_UNDONE
     assert show(concert, ticket.code).outcome == Outcome.WELCOME
-    # The phone that let it in first sends its scan again, late: what was said then, and nothing changes.
+    # A late retry of the first scan gets its old answer and changes nothing.
     assert show(concert, ticket.code, scan_id="scan-0001").outcome == Outcome.WELCOME
-    # And its undo, late: the ticket has come in anew since, by another scan.
-    assert take_back(concert, "scan-0001").outcome == Outcome.NOT_UNDONE
+    # A late undo of it fails: another scan has checked the ticket in again since.
+    assert undo_scan(concert, "scan-0001").outcome == Outcome.NOT_UNDONE
 
 
-def test_a_volunteer_takes_back_only_what_the_same_link_let_in(concert, order) -> None:
+def test_a_link_undoes_only_its_own_check_ins(concert, order) -> None:
     ticket = tickets(order)[0]
     show(concert, ticket.code, scan_id="scan-0001", who="link:one")
-    assert take_back(concert, "scan-0001", who="link:two", only_own=True).outcome == Outcome.NOT_UNDONE
-    assert take_back(concert, "scan-0001", who="link:one", only_own=True).outcome == Outcome.UNDONE
+    assert undo_scan(concert, "scan-0001", who="link:two", only_own=True).outcome == Outcome.NOT_UNDONE
+    assert undo_scan(concert, "scan-0001", who="link:one", only_own=True).outcome == Outcome.UNDONE
 
 
-def test_taking_back_what_was_never_scanned_changes_nothing(concert, order) -> None:
-    assert take_back(concert, "scan-9999").outcome == Outcome.NOT_UNDONE
+def test_undoing_an_unknown_scan_changes_nothing(concert, order) -> None:
+    assert undo_scan(concert, "scan-9999").outcome == Outcome.NOT_UNDONE
     ticket = tickets(order)[0]
     answer = check_in.undo_last_check_in(concert, Scan("scan-0001", ticket.code), STAFF)
     assert (answer.outcome, answer.ticket.label) == (Outcome.NOT_UNDONE, ticket.label)
 
 
-def test_the_record_of_scans_cannot_be_rewritten(concert, order) -> None:
+def test_the_log_of_scans_is_append_only(concert, order) -> None:
     show(concert, tickets(order)[0].code)
     for act in (lambda: TicketScan.objects.update(door="B"), lambda: TicketScan.objects.all().delete()):
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
@@ -175,8 +175,8 @@ def test_counts_are_of_valid_tickets_by_section(concert, order) -> None:
     assert (counts.expected, counts.entered) == (3, 1)
 
 
-def test_of_many_doors_that_scan_one_ticket_at_once_one_says_welcome(concert, order) -> None:
-    """All lock the order's row; who comes second reads the ticket after the first one's commit, and finds it in."""
+def test_of_many_concurrent_scans_of_one_ticket_one_gets_welcome(concert, order) -> None:
+    """All lock the order's row; the second reads the ticket after the first commit and finds it checked in."""
     ticket = tickets(order)[0]
     outcomes = values(storm(8, lambda number: show(concert, ticket.code, door=str(number)).outcome))
     assert sorted(outcomes) == [Outcome.ALREADY_IN] * 7 + [Outcome.WELCOME]
@@ -184,10 +184,10 @@ def test_of_many_doors_that_scan_one_ticket_at_once_one_says_welcome(concert, or
     assert_audit_clean()
 
 
-def test_control_without_the_lock_two_doors_say_welcome(concert, order) -> None:
-    """Door one reads: not in. Door two reads, writes, commits. Door one writes what it decided from its reading.
+def test_control_without_the_lock_two_doors_get_welcome(concert, order) -> None:
+    """Door one reads: not checked in. Door two reads, writes, commits. Door one writes its decision from the old read.
 
-    The naive way; only the database's own row would have known better."""
+    This is the naive way, without the order's lock."""
     ticket = tickets(order)[0]
 
     def naively() -> str:
@@ -203,11 +203,11 @@ def test_control_without_the_lock_two_doors_say_welcome(concert, order) -> None:
     seen_by_one = Ticket.objects.get(pk=ticket.pk)
     assert in_another_connection(naively) == Outcome.WELCOME
     assert seen_by_one.checked_in_at is None
-    assert _write(seen_by_one) == Outcome.WELCOME, "two are in with one ticket"
+    assert _write(seen_by_one) == Outcome.WELCOME, "two people were admitted with one ticket"
 
 
-def test_one_scan_that_arrives_many_times_at_once_is_one_welcome_for_all(concert, order) -> None:
-    """The phone's connection drops and it sends again while the first try is still being decided."""
+def test_concurrent_retries_of_one_scan_all_get_its_welcome(concert, order) -> None:
+    """The phone's connection drops, and it retries while the first request is still being decided."""
     ticket = tickets(order)[0]
     answers = values(storm(6, lambda _: show(concert, ticket.code, scan_id="scan-0001")))
     assert {answer.outcome for answer in answers} == {Outcome.WELCOME}
@@ -216,16 +216,16 @@ def test_one_scan_that_arrives_many_times_at_once_is_one_welcome_for_all(concert
     assert_audit_clean()
 
 
-def test_an_unknown_code_that_arrives_many_times_at_once_is_on_record_once(concert) -> None:
-    """No order is locked for it: the unique scan id decides, and who loses reads the winner's answer."""
+def test_concurrent_retries_of_an_unknown_code_are_recorded_once(concert) -> None:
+    """No order is locked for it: the unique scan id decides, and the losers read the winner's answer."""
     answers = values(storm(6, lambda _: show(concert, "B" * 28, scan_id="scan-0001")))
     assert {answer.outcome for answer in answers} == {Outcome.UNKNOWN}
     assert len({answer.at for answer in answers}) == 1
     assert TicketScan.objects.count() == 1
 
 
-def test_a_door_and_a_refund_at_once_leave_nobody_in_with_a_ticket_that_was_valid_when_refused(concert) -> None:
-    """Either the door is first, and the refund voids a ticket that is in, or it is second and says not valid."""
+def test_a_check_in_and_a_refund_at_once_agree_on_the_ticket(concert) -> None:
+    """Either the door is first, and the refund voids a checked-in ticket, or it is second and answers "not valid"."""
     sold = [buy(hold(concert, seats=[f"hall-C-{number}"])) for number in range(1, 5)]
 
     def act(number: int) -> object:
@@ -243,8 +243,8 @@ def test_a_door_and_a_refund_at_once_leave_nobody_in_with_a_ticket_that_was_vali
     assert_audit_clean()
 
 
-def test_a_door_and_a_new_code_at_once_let_one_person_in_for_the_place(concert) -> None:
-    """The old code at the door and its replacement race: in with the old one, then no new code; or the other way."""
+def test_a_check_in_and_a_reissue_at_once_admit_one_person(concert) -> None:
+    """A check-in with the old code races its reissue: either it is checked in and not reissued, or the other way."""
     sold = [buy(hold(concert, seats=[f"hall-D-{number}"])) for number in range(1, 5)]
     codes = [each.tickets.get().code for each in sold]
 
@@ -269,7 +269,7 @@ def test_a_door_and_a_new_code_at_once_let_one_person_in_for_the_place(concert) 
     assert_audit_clean()
 
 
-def test_a_scan_asks_for_few_statements(concert, order, django_assert_max_num_queries) -> None:
+def test_a_scan_needs_few_statements(concert, order, django_assert_max_num_queries) -> None:
     code = tickets(order)[0].code
     with django_assert_max_num_queries(14, connection=connection):
         show(concert, code)

@@ -1,4 +1,4 @@
-"""The door's calls: who may, what they answer, and that a device may send them again."""
+"""The check-in API: authorization, responses, and retries by devices."""
 
 import uuid
 from datetime import timedelta
@@ -64,7 +64,7 @@ def scan(client: Client, headers: dict[str, str], code: str, **more: Any):
     return send(client, headers, **{"scan_id": uuid.uuid4().hex, "code": code, **more})
 
 
-def test_staff_checks_in_by_token_and_the_answer_says_what_to_do(client, ticket) -> None:
+def test_staff_checks_in_by_token_and_the_response_says_what_to_do(client, ticket) -> None:
     headers = bearer()
     first = scan(client, headers, ticket.code, door="A")
     assert first.status_code == 200
@@ -84,7 +84,7 @@ def test_staff_checks_in_by_token_and_the_answer_says_what_to_do(client, ticket)
     assert_audit_clean()
 
 
-def test_the_same_scan_has_the_same_answer_byte_for_byte(client, ticket) -> None:
+def test_the_same_scan_gets_the_same_response_byte_for_byte(client, ticket) -> None:
     headers = bearer()
     answers = [scan(client, headers, ticket.code, scan_id="scan-0001").content for _ in range(3)]
     assert len(set(answers)) == 1
@@ -93,7 +93,7 @@ def test_the_same_scan_has_the_same_answer_byte_for_byte(client, ticket) -> None
     assert (other.status_code, other.json()["type"]) == (422, "idempotency-mismatch")
 
 
-def test_a_batch_is_decided_in_order_and_one_bad_scan_keeps_no_other_waiting(client, ticket) -> None:
+def test_a_batch_is_decided_in_order_and_a_bad_scan_blocks_no_other(client, ticket) -> None:
     scans = [
         {"scan_id": "scan-0001", "code": ticket.code},
         {"scan_id": "no", "code": ticket.code},
@@ -141,7 +141,7 @@ def test_a_batch_is_a_list_of_one_to_a_hundred(client, concert, scans) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_a_scan_is_refused_by_its_field(client, concert, body, field) -> None:
+def test_an_invalid_scan_is_refused_with_an_error_by_field(client, concert, body, field) -> None:
     answer = client.post(PATH, body, content_type="application/json", headers=bearer())
     assert answer.status_code == 422, answer.content
     assert field in answer.json()["errors"]
@@ -152,7 +152,7 @@ CALLS = [("get", PATH), ("post", PATH), ("post", f"{PATH}/batch")]
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS, ids=str)
-def test_nobody_and_who_may_not_are_told_apart_at_every_call(client, ticket, method, path) -> None:
+def test_every_call_distinguishes_unauthenticated_from_forbidden(client, ticket, method, path) -> None:
     body = {"scan_id": "scan-0001", "code": ticket.code, "scans": [{"scan_id": "scan-0001", "code": ticket.code}]}
     for headers, expected in (({}, (401, "token-missing")), (bearer(may=False), (403, "door-closed"))):
         answer = getattr(client, method)(path, body, content_type="application/json", headers=headers)
@@ -161,17 +161,17 @@ def test_nobody_and_who_may_not_are_told_apart_at_every_call(client, ticket, met
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS, ids=str)
-def test_there_is_no_door_at_an_event_that_does_not_exist(client, concert, method, path) -> None:
+def test_an_unknown_event_is_not_found(client, concert, method, path) -> None:
     missing = path.replace("concert", "nowhere")
     assert getattr(client, method)(missing, {}, content_type="application/json", headers=bearer()).status_code == 404
 
 
-def test_a_buyers_own_token_opens_no_door(client, ticket) -> None:
+def test_a_buyers_token_does_not_authorize_check_in(client, ticket) -> None:
     token = client.post("/api/events/concert/queue", {}, content_type="application/json").json()["queue_token"]
     assert scan(client, {"authorization": f"Bearer {token}"}, ticket.code).status_code == 401
 
 
-def test_a_session_may_write_from_our_own_pages_only(concert, ticket) -> None:
+def test_a_session_can_write_only_from_our_own_pages(concert, ticket) -> None:
     user = get_user_model().objects.create_superuser("boss@example.org", password="the boss's own")
     client = Client()
     client.force_login(user)
@@ -196,7 +196,7 @@ def test_a_door_link_checks_in_at_its_event_and_door_only(concert, ticket) -> No
     assert (other.status_code, other.json()["type"]) == (403, "door-closed")
 
 
-def test_a_door_link_ends_with_its_time_and_when_it_is_taken_back(concert, ticket) -> None:
+def test_a_door_link_ends_with_its_period_and_when_it_is_revoked(concert, ticket) -> None:
     made = link(concert)
     volunteer = at_door(concert, made)
     assert volunteer.get(PATH).status_code == 200
@@ -213,7 +213,7 @@ def test_a_door_link_ends_with_its_time_and_when_it_is_taken_back(concert, ticke
     assert not TicketScan.objects.exists()
 
 
-def test_a_door_link_that_was_changed_by_a_letter_is_none_of_ours(concert) -> None:
+def test_a_door_link_with_one_changed_letter_is_refused(concert) -> None:
     made, other = link(concert), link(concert)
     key = door_links._key(made.pk)
     forged = f"{other.pk.hex}.{key.partition('.')[2]}"
@@ -222,14 +222,14 @@ def test_a_door_link_that_was_changed_by_a_letter_is_none_of_ours(concert) -> No
         assert client.get(PATH).json()["type"] == "door-closed"
 
 
-def test_a_volunteer_takes_back_only_what_the_link_let_in(concert, ticket) -> None:
+def test_a_link_undoes_only_its_own_check_ins(concert, ticket) -> None:
     one, other = (at_door(concert, link(concert)) for _ in range(2))
     scan(one, SAME_ORIGIN, ticket.code, scan_id="scan-0001")
     assert send(other, SAME_ORIGIN, scan_id="scan-0002", undo="scan-0001").json()["outcome"] == "not_undone"
     assert send(one, SAME_ORIGIN, scan_id="scan-0003", undo="scan-0001").json()["outcome"] == "undone"
 
 
-def test_scans_are_limited_like_all_writes(client, concert, settings) -> None:
+def test_scans_are_rate_limited_like_all_writes(client, concert, settings) -> None:
     from apps.kernel.rate_limits import kinds
 
     assert kinds.kind_of("POST", PATH) == "write"

@@ -1,4 +1,4 @@
-"""`manage.py check_in`: the door from a terminal."""
+"""`manage.py check_in`: check-in from a terminal."""
 
 import io
 
@@ -28,11 +28,11 @@ def run(*words: str, typed: str = "", monkeypatch: pytest.MonkeyPatch | None = N
     return out.getvalue()
 
 
-def test_codes_on_the_command_line_are_let_in_once(order) -> None:
+def test_codes_on_the_command_line_are_checked_in_once(order) -> None:
     one, other = order.tickets.order_by("id").values_list("code", flat=True)
-    said = run("concert", one, other, "--door", "North", "--who", "vera")
-    assert [line.split()[0] for line in said.splitlines()] == ["welcome", "welcome"]
-    assert "Hall, row A, seat 1" in said
+    output = run("concert", one, other, "--door", "North", "--who", "vera")
+    assert [line.split()[0] for line in output.splitlines()] == ["welcome", "welcome"]
+    assert "Hall, row A, seat 1" in output
     again = run("concert", one, "nonsense")
     assert [line.split()[0] for line in again.splitlines()] == ["already_in", "unknown", "error:"]
     assert "2 refused" in again
@@ -40,13 +40,13 @@ def test_codes_on_the_command_line_are_let_in_once(order) -> None:
     assert set(TicketScan.objects.filter(door="North").values_list("who", flat=True)) == {"command:vera"}
 
 
-def test_codes_come_by_line_too(order, monkeypatch) -> None:
+def test_codes_can_be_given_by_line(order, monkeypatch) -> None:
     one, other = order.tickets.order_by("id").values_list("code", flat=True)
-    said = run("concert", typed=f"{one}\n\n {other.lower()} \n", monkeypatch=monkeypatch)
-    assert [line.split()[0] for line in said.splitlines()] == ["welcome", "welcome"]
+    output = run("concert", typed=f"{one}\n\n {other.lower()} \n", monkeypatch=monkeypatch)
+    assert [line.split()[0] for line in output.splitlines()] == ["welcome", "welcome"]
 
 
-def test_check_ins_are_taken_back_and_counted(order) -> None:
+def test_check_ins_are_undone_and_counted(order) -> None:
     one, other = order.tickets.order_by("id").values_list("code", flat=True)
     run("concert", one, other)
     assert run("concert", one, "--undo").startswith("undone")
@@ -55,5 +55,5 @@ def test_check_ins_are_taken_back_and_counted(order) -> None:
     assert counts == [["1", "of", "2", "in", "Hall"], ["1", "of", "2", "in", "Concert"]]
 
 
-def test_an_event_that_is_not_there_is_one_line(db) -> None:
+def test_an_unknown_event_is_reported_in_one_line(db) -> None:
     assert run("nowhere", "A").startswith("error: nowhere: no published event")

@@ -1,4 +1,4 @@
-"""Guests who become accounts in mid-sale: what they bought is in the account, and nobody else's is."""
+"""Guests who log in during a sale: their orders are attached to their account, and to no other."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,7 +18,7 @@ SEAT, OTHER_SEAT = "hall-A-1", "hall-A-2"
 
 @pytest.fixture
 def browser() -> Client:
-    """A guest's browser with a place in the concert's line."""
+    """A guest's browser with a queue entry for the concert."""
     make_event("concert")
     return joined_browser("concert")
 
@@ -55,14 +55,14 @@ def elsewhere(user: User) -> Client:
 
 
 @pytest.mark.parametrize("path", ["sign-up", "log-in"])
-def test_who_logs_in_between_hold_and_checkout_finds_the_order_everywhere(browser, path) -> None:
+def test_a_buyer_who_logs_in_between_hold_and_checkout_finds_the_order(browser, path) -> None:
     if path == "log-in":
         User.objects.create_user("ann@example.org", password=PASSWORD)
     reservation = held(browser)
     user = account(browser, path)
     order = checked_out(browser, reservation)
     assert order.account_id == user.pk
-    assert order.buyer.startswith("visitor:"), "caps go on counting who held"
+    assert order.buyer.startswith("visitor:"), "purchase caps still count the guest"
     assert not PurchaseCap.objects.filter(buyer__startswith="account:").exists()
     other = elsewhere(user)
     assert str(order.pk) in other.get("/tickets/").content.decode()
@@ -72,7 +72,7 @@ def test_who_logs_in_between_hold_and_checkout_finds_the_order_everywhere(browse
 
 
 @pytest.mark.parametrize("path", ["sign-up", "log-in"])
-def test_what_a_guest_bought_before_is_the_accounts_from_then_on(browser, path) -> None:
+def test_a_guests_earlier_orders_are_attached_at_log_in(browser, path) -> None:
     if path == "log-in":
         User.objects.create_user("ann@example.org", password=PASSWORD)
     order = checked_out(browser, held(browser))
@@ -81,7 +81,7 @@ def test_what_a_guest_bought_before_is_the_accounts_from_then_on(browser, path) 
     assert browser.get(f"/orders/{order.pk}/").status_code == 200
 
 
-def test_a_log_in_that_fails_attaches_nothing(browser) -> None:
+def test_a_failed_log_in_attaches_nothing(browser) -> None:
     User.objects.create_user("ann@example.org", password=PASSWORD)
     order = checked_out(browser, held(browser))
     answer = browser.post("/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=SAME_ORIGIN)
@@ -90,7 +90,7 @@ def test_a_log_in_that_fails_attaches_nothing(browser) -> None:
     assert order.account_id is None
 
 
-def test_on_a_shared_computer_the_next_account_gets_and_sees_nothing_of_the_first(browser) -> None:
+def test_on_a_shared_computer_the_next_account_sees_no_order_of_the_first(browser) -> None:
     order = checked_out(browser, held(browser))
     ann = account(browser, "sign-up")
     browser.post("/accounts/log-out", headers=SAME_ORIGIN)
@@ -102,7 +102,7 @@ def test_on_a_shared_computer_the_next_account_gets_and_sees_nothing_of_the_firs
     assert elsewhere(bob).get(f"/orders/{order.pk}/").status_code == 403
 
 
-def test_orders_of_other_browsers_stay_where_they_are(browser) -> None:
+def test_orders_of_other_browsers_are_not_attached(browser) -> None:
     other = joined_browser("concert")
     theirs = checked_out(other, held(other, OTHER_SEAT))
     account(browser, "sign-up")
@@ -118,7 +118,7 @@ def test_a_caller_without_a_cookie_attaches_nothing() -> None:
     assert order.account_id is None
 
 
-def test_the_api_knows_the_orders_account(browser) -> None:
+def test_the_api_grants_access_to_the_orders_account(browser) -> None:
     reservation = held(browser)
     user = account(browser, "sign-up")
     order = checked_out(browser, reservation)
@@ -133,7 +133,7 @@ def test_the_api_knows_the_orders_account(browser) -> None:
     assert_problem(api.get(f"/orders/{order.pk}", token=theirs), 403, "not-owner")
 
 
-def test_the_account_may_try_a_declined_payment_again_from_another_browser(browser) -> None:
+def test_the_account_can_retry_a_declined_payment_from_another_browser(browser) -> None:
     reservation = held(browser)
     form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox_decline", "idempotency_key": "one"}
     browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
@@ -142,7 +142,7 @@ def test_the_account_may_try_a_declined_payment_again_from_another_browser(brows
     assert other.get(f"/reservations/{reservation}/checkout").status_code == 200
 
 
-def test_an_accounts_own_hold_is_paid_into_it_under_any_token() -> None:
+def test_an_accounts_hold_becomes_its_order_with_any_token() -> None:
     event = make_event()
     user = User.objects.create_user("ann@example.org")
     assert buy(hold(event, join(event, account_id=user.pk), seats=[SEAT])).account_id == user.pk

@@ -1,4 +1,4 @@
-"""The sale's pages without a script, as a plain browser shows them."""
+"""The pages of a sale in a browser without a script."""
 
 import io
 import re
@@ -39,12 +39,12 @@ def concert():
 
 @pytest.fixture
 def browser(concert) -> Client:
-    """A browser that has joined the event's line."""
+    """A browser with a queue entry for the event."""
     return joined_browser("concert")
 
 
 def chosen(browser: Client, **payload) -> str:
-    """The checkout address of what this browser holds."""
+    """Hold seats with this browser and return the checkout's path."""
     answer = browser.post(
         "/api/events/concert/reservations",
         payload or {"seats": ["hall-A-1", "hall-A-2"]},
@@ -96,17 +96,17 @@ def test_checkout_to_tickets_without_a_script(browser) -> None:
     assert (again.status_code, again.url) == (302, placed.url)
 
 
-def test_what_is_wrong_stands_beside_its_field_and_the_rest_stays_filled(browser) -> None:
-    answer = pay(browser, chosen(browser), email="nobody", name="")
+def test_errors_are_shown_at_their_fields_and_the_rest_stays_filled(browser) -> None:
+    answer = pay(browser, chosen(browser), email="invalid", name="")
     page = answer.content.decode()
     assert answer.status_code == 422
     assert "is not a valid e-mail address" in page
     assert "Name is required" in page
-    assert 'value="nobody"' in page
+    assert 'value="invalid"' in page
     assert not Order.objects.exists()
 
 
-def test_a_form_sent_twice_makes_one_order(browser) -> None:
+def test_a_form_submitted_twice_creates_one_order(browser) -> None:
     path = chosen(browser)
     sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
     first, second = (browser.post(path, sent, headers=SAME_ORIGIN) for _ in range(2))
@@ -134,7 +134,7 @@ def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:
     assert "Hall, row A, seat 2" in browser.get(order).content.decode()
 
 
-def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) -> None:
+def test_a_declined_order_is_canceled_once_however_often_the_button_is_pressed(browser) -> None:
     order = pay(browser, chosen(browser, seats=["hall-A-1"]), payment_method="sandbox_decline").url
     deliver_outbox()
     form = {"idempotency_key": key_in(browser.get(order).content.decode())}
@@ -145,7 +145,7 @@ def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) 
     assert "Cancel this order" not in page
 
 
-def test_a_lapsed_hold_leads_to_its_page_and_not_to_a_payment(browser) -> None:
+def test_an_expired_hold_redirects_to_its_page(browser) -> None:
     path = chosen(browser)
     sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
     backdate_deadline(path.split("/")[2])
@@ -154,7 +154,7 @@ def test_a_lapsed_hold_leads_to_its_page_and_not_to_a_payment(browser) -> None:
         assert answer.url == path.removesuffix("checkout")
 
 
-def test_a_refund_says_why(browser) -> None:
+def test_a_refunded_order_shows_the_reason(browser) -> None:
     order = pay(browser, chosen(browser)).url
     deliver_outbox()
     placed = Order.objects.get()
@@ -175,15 +175,15 @@ def test_a_refund_says_why(browser) -> None:
 @pytest.mark.parametrize(
     "reason", ["late", "wrong_amount", "canceled_by_buyer", "canceled_by_staff", "returned", "event_canceled"]
 )
-def test_every_refund_has_a_sentence_of_its_own(concert, reason) -> None:
+def test_every_refund_reason_has_its_own_message(concert, reason) -> None:
     order = buy(hold(concert, seats=["hall-A-1"]))
     order_cancellation.refund_order(order.pk, "staff:1")
     Order.objects.update(reason=reason)
-    said = selectors.get_order(order.pk).contract()["message"]
-    assert re.fullmatch(r"[A-Z][^.]+\.", said)
+    message = selectors.get_order(order.pk).contract()["message"]
+    assert re.fullmatch(r"[A-Z][^.]+\.", message)
 
 
-def test_a_free_order_given_back_speaks_of_no_money() -> None:
+def test_a_refunded_free_order_mentions_no_money() -> None:
     order = buy(hold(make_event(price_minor=0), seats=["hall-A-1"]))
     mail.outbox.clear()
     order_cancellation.refund_order(order.pk, "staff:1")
@@ -198,15 +198,15 @@ def test_a_free_order_given_back_speaks_of_no_money() -> None:
     assert "money" not in page
 
 
-def test_time_that_ran_out_is_told(browser) -> None:
+def test_an_order_that_timed_out_shows_a_message(browser) -> None:
     order = pay(browser, chosen(browser), payment_method="sandbox_late").url
     deliver_outbox()
     backdate_pay_deadline(Order.objects.get())
     order_cancellation.fail_expired_orders()
-    assert "comes back by itself" in browser.get(order).content.decode()
+    assert "you will be refunded automatically" in browser.get(order).content.decode()
 
 
-def test_strangers_see_nothing(browser, concert) -> None:
+def test_other_visitors_have_no_access(browser, concert) -> None:
     path = chosen(browser)
     order = pay(browser, path).url
     deliver_outbox()
@@ -217,7 +217,7 @@ def test_strangers_see_nothing(browser, concert) -> None:
     assert "No tickets yet" in stranger.get("/tickets/").content.decode()
 
 
-def test_the_mail_s_link_opens_the_order_in_another_browser_and_leaves_the_address(browser) -> None:
+def test_the_mails_link_opens_the_order_in_another_browser_and_drops_its_key(browser) -> None:
     order = pay(browser, chosen(browser)).url
     deliver_outbox()
     link = re.search(r"https?://\S+\?key=\S+", mail.outbox[0].body)[0]
@@ -230,7 +230,7 @@ def test_the_mail_s_link_opens_the_order_in_another_browser_and_leaves_the_addre
     assert Client().get(f"{order}?key=wrong").status_code == 401
 
 
-def test_a_browser_keeps_a_bounded_number_of_opened_orders(rf) -> None:
+def test_a_browser_remembers_a_bounded_number_of_opened_orders(rf) -> None:
     request, ids = rf.get("/"), [uuid4() for _ in range(access.COOKIE_ORDERS_MAX + 5)]
     for order_id in ids:
         response = HttpResponse()
@@ -250,7 +250,7 @@ def test_an_account_finds_its_orders_in_any_browser(concert) -> None:
     assert client.get(f"/orders/{order.pk}/").status_code == 200
 
 
-def test_the_qr_code_is_a_drawing_of_the_code_alone() -> None:
+def test_the_qr_code_contains_only_the_code() -> None:
     drawing = ElementTree.fromstring(ticket_pdf.qr_svg("A" * 32))
     assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
     assert drawing.get("viewBox")
@@ -261,7 +261,7 @@ def test_an_unknown_ticket_is_not_found() -> None:
     assert Client().get(f"/tickets/{'A' * 32}/qr.svg").status_code == 404
 
 
-def test_the_pdf_has_a_page_per_ticket_with_what_the_door_needs(concert) -> None:
+def test_the_pdf_has_a_page_per_ticket_with_seat_holder_and_code(concert) -> None:
     order = buy(hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=1), name="Zoë Ångström-Łukasz 山田")
     view = selectors.get_order(order.pk)
     reader = PdfReader(io.BytesIO(ticket_pdf.tickets_pdf(view)))
@@ -279,7 +279,7 @@ def test_the_pdf_has_a_page_per_ticket_with_what_the_door_needs(concert) -> None
     assert reader.metadata.subject == f"Order {view.number}"
 
 
-def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client) -> None:
+def test_staff_finds_orders_and_acts_on_them(concert, admin_client) -> None:
     order = buy(hold(concert, seats=["hall-A-1"]))
     for model in ("order", "payment", "refund", "providermessage", "ticket", "sandboxcharge", "sandboxrefund"):
         assert admin_client.get(f"/admin/orders/{model}/?q=a").status_code == 200
@@ -298,30 +298,30 @@ def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client)
     assert len(mail.outbox) == sent + 2
 
 
-def test_staff_is_told_that_somebody_is_inside_before_an_order_goes_back(concert, admin_client) -> None:
+def test_staff_is_warned_of_checked_in_tickets_before_a_refund(concert, admin_client) -> None:
     order = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
     form = {"action": "refund", "_selected_action": [str(order.pk)]}
     assert "inside" not in admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
     scan(concert, Scan("scan-0001", order.tickets.first().code), "staff:1")
-    asked = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
-    assert "Somebody is inside with 1 of them already!" in asked
+    confirmation = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
+    assert "Warning: 1 of its tickets are checked in." in confirmation
 
 
-def test_staff_reads_what_goes_back_before_it_does(concert, admin_client) -> None:
+def test_staff_sees_the_refund_before_confirming_it(concert, admin_client) -> None:
     paid = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
     unpaid = place_order(hold(concert, seats=["hall-A-3"]))
     form = {"action": "refund", "_selected_action": [str(paid.pk), str(unpaid.pk)]}
-    asked = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN)
-    page = asked.content.decode()
-    assert asked.status_code == 200
-    assert "$100.00 goes back, and 2 tickets will open no door" in page
-    assert "not paid yet. It is canceled" in page
+    confirmation = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN)
+    page = confirmation.content.decode()
+    assert confirmation.status_code == 200
+    assert "$100.00 will be refunded, 2 tickets will be void" in page
+    assert "not paid yet. It will be canceled" in page
     assert not Order.objects.exclude(ended_at=None).exists()
     done = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN, follow=True)
-    assert "2 orders given back." in done.content.decode()
+    assert "Canceled or refunded 2 orders." in done.content.decode()
     assert not Order.objects.filter(ended_at=None).exists()
     again = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
-    assert "refunded already. Nothing happens." in again
+    assert "already refunded. Nothing changes." in again
     again = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN, follow=True)
-    assert "There was nothing to give back." in again.content.decode()
-    assert "orders given back" not in again.content.decode()
+    assert "None of the selected orders could be canceled or refunded." in again.content.decode()
+    assert "Canceled or refunded" not in again.content.decode()

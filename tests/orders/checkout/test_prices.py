@@ -1,4 +1,4 @@
-"""A sale at an event with fees and tax: one total on every page, in every answer, at the provider and in the mail."""
+"""A sale with fees and tax: the same total on every page, in every response, at the provider and in the mail."""
 
 from html import unescape
 from uuid import UUID
@@ -17,7 +17,7 @@ from tests.support.orders.sale import SAME_ORIGIN, buy, joined_browser
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# A seat of 50.00: fee 2.50 and 10% of it, tax 20% on top, 69.00; a place of 25.00: 36.00; the order: 1.20 more.
+# A seat of 50.00: fee 2.50 and 10% of it, tax 20% on top, 69.00; a floor ticket of 25.00: 36.00; order fee: 1.20.
 POLICY = PricePolicy(
     ticket_fee_minor=250, ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=2_000, tax_included=False
 )
@@ -30,7 +30,7 @@ def held() -> reservations.ReservationView:
     return hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
 
 
-def test_what_was_told_is_what_is_frozen_charged_and_written() -> None:
+def test_the_quoted_total_is_stored_charged_and_invoiced() -> None:
     reservation = held()
     assert reservation.total_minor == 10_000
     assert reservation.contract()["total_minor"] == 10_000
@@ -53,7 +53,7 @@ def test_what_was_told_is_what_is_frozen_charged_and_written() -> None:
     assert_audit_clean()
 
 
-def test_the_bill_does_not_change_with_what_is_charged_of_others_later() -> None:
+def test_the_bill_does_not_change_with_later_fees() -> None:
     order = buy(held())
     OrderLine.objects.filter(order=order, kind="fee").update(canceled_at=order.placed_at)
     bill = selectors.get_order(order.pk).bill
@@ -61,8 +61,8 @@ def test_the_bill_does_not_change_with_what_is_charged_of_others_later() -> None
     assert [line.is_canceled for line in bill.lines] == [False, False, False, True]
 
 
-def test_every_page_says_the_whole_price() -> None:
-    """A seat is never shown at less than it costs: 69.00, not its face of 50.00; what comes once per order is said."""
+def test_every_page_shows_the_full_price() -> None:
+    """A seat is never shown below its full price: 69.00, not its face price of 50.00; the order's fee is mentioned."""
     event = make_event(general_admission=10, price_policy=POLICY)
     browser = joined_browser(event.slug)
     words = (
@@ -82,17 +82,17 @@ def test_every_page_says_the_whole_price() -> None:
     assert "$36.00" in unescape(browser.get(f"/events/{event.slug}/choose?view=quantity").content.decode())
     assert 'data-price="6900"' in browser.get(f"/events/{event.slug}/choose?view=list").content.decode()
     assert "$36.00" in unescape(browser.get("/").content.decode())
-    told = browser.get("/api/events/concert").json()
-    assert (told["from_price_minor"], told["price_policy"]["ticket_fee_rate"]) == (PLACE, 1_000)
+    response = browser.get("/api/events/concert").json()
+    assert (response["from_price_minor"], response["price_policy"]["ticket_fee_rate"]) == (PLACE, 1_000)
     plan = browser.get(f"/events/{event.slug}/plan.json").json()
     assert [(one["price_minor"], one["full_price_minor"]) for one in plan["categories"]] == [
         (5_000, SEAT),
         (2_500, PLACE),
     ]
-    asked = {"seats": ["hall-A-1"], "ga_section": "floor", "ga_quantity": 2}
+    body = {"seats": ["hall-A-1"], "ga_section": "floor", "ga_quantity": 2}
     answer = browser.post(
         f"/api/events/{event.slug}/reservations",
-        asked,
+        body,
         content_type="application/json",
         headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
@@ -106,14 +106,14 @@ def test_every_page_says_the_whole_price() -> None:
     assert "Pay $142.20" in page
 
 
-def test_what_is_free_bears_no_fee_and_is_confirmed_at_once() -> None:
+def test_a_free_ticket_has_no_fee_and_is_confirmed_at_once() -> None:
     order = buy(hold(make_event(price_policy=POLICY, price_minor=0), seats=["hall-A-1"]))
     assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 0)
     assert not Payment.objects.exists()
     assert_audit_clean()
 
 
-def test_where_fees_are_not_waived_a_free_ticket_is_paid_for() -> None:
+def test_without_a_waiver_a_free_ticket_costs_its_fee() -> None:
     policy = PricePolicy(order_fee_minor=100, waives_fees_when_free=False)
     order = buy(hold(make_event(price_policy=policy, price_minor=0), seats=["hall-A-1"]))
     assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 100)
@@ -122,13 +122,13 @@ def test_where_fees_are_not_waived_a_free_ticket_is_paid_for() -> None:
 
 
 @pytest.mark.parametrize(("currency", "total"), [("JPY", "¥5,000"), ("BHD", "BHD\N{NO-BREAK SPACE}5.000")])
-def test_a_currency_keeps_its_own_smallest_unit(currency, total) -> None:
+def test_a_currency_has_its_own_smallest_unit(currency, total) -> None:
     buy(hold(make_event(currency=currency), seats=["hall-A-1"]))
     assert f"Paid: {total}\n" in mail.outbox[0].body
     assert SandboxCharge.objects.get().currency == currency
 
 
-def test_another_try_is_for_what_the_order_was_placed_for() -> None:
+def test_a_retry_charges_the_orders_original_total() -> None:
     event = make_event(price_policy=POLICY)
     browser = joined_browser(event.slug)
     answer = browser.post(
@@ -143,7 +143,7 @@ def test_another_try_is_for_what_the_order_was_placed_for() -> None:
     assert "Pay $70.20" in page
 
 
-def test_a_description_with_other_fees_is_another_event() -> None:
+def test_a_description_with_other_fees_differs() -> None:
     make_event(price_policy=POLICY)
     with pytest.raises(EventDiffers) as refused:
         make_event(price_policy=PricePolicy())

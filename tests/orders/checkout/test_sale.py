@@ -57,14 +57,14 @@ def test_an_approved_payment_confirms_the_order_issues_tickets_and_mails_them() 
     assert_audit_clean()
 
 
-def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
+def test_checkout_responds_at_once_and_leaves_the_charge_to_the_outbox() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     answer = check_out(reservation, checkout_body(), "key")
     assert answer.status == 202
-    said = json.loads(answer.body)
-    assert said.pop("bill")["total_minor"] == SEAT_PRICE_MINOR
-    assert said == {
-        "order_id": said["order_id"],
+    body = json.loads(answer.body)
+    assert body.pop("bill")["total_minor"] == SEAT_PRICE_MINOR
+    assert body == {
+        "order_id": body["order_id"],
         "status": "placed",
         "total_minor": SEAT_PRICE_MINOR,
         "currency": "USD",
@@ -83,7 +83,7 @@ def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
     assert_audit_clean()
 
 
-def test_the_same_key_and_body_give_the_same_answer_byte_for_byte_whatever_happened_since() -> None:
+def test_the_same_key_and_body_get_the_same_response_whatever_happened_since() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     first = check_out(reservation, checkout_body(), "key")
     deliver_outbox()
@@ -95,11 +95,11 @@ def test_the_same_key_with_another_body_is_refused() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     check_out(reservation, checkout_body(), "key")
     with pytest.raises(problems.IdempotencyMismatch):
-        check_out(reservation, checkout_body(name="Somebody Else"), "key")
+        check_out(reservation, checkout_body(name="Another Name"), "key")
     assert Order.objects.get().name == "Ada Buyer"
 
 
-def test_a_second_key_finds_the_order_that_exists() -> None:
+def test_a_second_key_finds_the_existing_order() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     first, second = place_order(reservation, key="one tab"), place_order(reservation, key="another tab")
     assert first.pk == second.pk
@@ -107,17 +107,17 @@ def test_a_second_key_finds_the_order_that_exists() -> None:
     assert Payment.objects.count() == SandboxCharge.objects.count() == 1
 
 
-def test_a_refused_checkout_is_not_remembered() -> None:
+def test_a_refused_checkout_is_not_stored() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(problems.Invalid):
-        check_out(reservation, checkout_body(email="nobody"), "key")
+        check_out(reservation, checkout_body(email="invalid"), "key")
     assert check_out(reservation, checkout_body(), "key").status == 202
 
 
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"email": "nobody"}, "email"),
+        ({"email": "invalid"}, "email"),
         ({"email": "a\x00@example.org"}, "email"),
         ({"email": "a@example.org\nBcc: b@example.org"}, "email"),
         ({"email": f"{'a' * 250}@example.org"}, "email"),
@@ -133,7 +133,7 @@ def test_a_refused_checkout_is_not_remembered() -> None:
         ({"payment_method": ["sandbox"]}, "payment_method"),
     ],
 )
-def test_what_cannot_be_right_is_refused_by_field_and_the_hold_lives_on(wrong, field) -> None:
+def test_invalid_fields_are_refused_and_the_seats_stay_held(wrong, field) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(problems.Invalid) as refused:
         check_out(reservation, checkout_body(**wrong), "key")
@@ -142,12 +142,12 @@ def test_what_cannot_be_right_is_refused_by_field_and_the_hold_lives_on(wrong, f
     assert not Order.objects.exists()
 
 
-def test_an_address_has_one_spelling() -> None:
+def test_an_e_mail_address_is_normalized() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), email="  Buyer@Example.ORG ")
     assert order.email == EMAIL
 
 
-def test_a_lapsed_reservation_cannot_be_paid() -> None:
+def test_an_expired_reservation_cannot_be_paid() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     backdate_deadline(reservation.id)
     with pytest.raises(reservations.ReservationExpired):
@@ -155,7 +155,7 @@ def test_a_lapsed_reservation_cannot_be_paid() -> None:
     assert not Order.objects.exists()
 
 
-def test_the_cap_of_an_address_refuses_the_checkout_and_leaves_the_hold() -> None:
+def test_the_purchase_cap_of_an_address_refuses_the_checkout_and_keeps_the_hold() -> None:
     event = make_event(per_buyer_max=2)
     buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
     reservation = hold(event, seats=["hall-B-1"])
@@ -167,7 +167,7 @@ def test_the_cap_of_an_address_refuses_the_checkout_and_leaves_the_hold() -> Non
     assert_audit_clean()
 
 
-def test_a_declined_payment_may_be_tried_again_and_then_succeeds() -> None:
+def test_a_declined_payment_can_be_retried_and_then_succeeds() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.DECLINES)
     view = selectors.get_order(order.pk)
@@ -181,7 +181,7 @@ def test_a_declined_payment_may_be_tried_again_and_then_succeeds() -> None:
     assert_audit_clean()
 
 
-def test_the_third_decline_ends_the_order_and_frees_the_seats() -> None:
+def test_the_third_decline_ends_the_order_and_releases_the_seats() -> None:
     event = make_event()
     reservation = hold(event, seats=["hall-A-1"])
     for _ in range(3):
@@ -204,7 +204,7 @@ def test_a_retry_of_an_old_key_after_a_decline_starts_no_new_attempt() -> None:
     assert Payment.objects.count() == 1
 
 
-def test_another_address_cannot_slip_in_with_another_try() -> None:
+def test_a_retry_cannot_change_the_address() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     buy(reservation, sandbox.DECLINES)
     with pytest.raises(problems.Invalid) as refused:
@@ -213,7 +213,7 @@ def test_another_address_cannot_slip_in_with_another_try() -> None:
     assert check_out(reservation, {"name": "Ada Buyer"}, "key", email=EMAIL).status == 202
 
 
-def test_no_try_begins_with_less_than_the_provider_s_time_out_left() -> None:
+def test_no_try_starts_with_less_than_the_providers_timeout_left() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.DECLINES)
     backdate_pay_deadline(order, seconds=-20)
@@ -223,7 +223,7 @@ def test_no_try_begins_with_less_than_the_provider_s_time_out_left() -> None:
     assert Payment.objects.count() == 1
 
 
-def test_a_charge_that_comes_up_too_late_is_not_sent_and_the_order_fails() -> None:
+def test_a_charge_delivered_too_late_is_not_sent_and_the_order_fails() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = place_order(reservation)
     backdate_pay_deadline(order, seconds=-20)
@@ -247,7 +247,7 @@ def test_a_free_order_is_confirmed_without_a_provider() -> None:
     assert_audit_clean()
 
 
-def test_the_buyer_gives_an_unpaid_order_up_and_again_without_effect() -> None:
+def test_the_buyer_cancels_an_unpaid_order_and_a_repeat_changes_nothing() -> None:
     event = make_event()
     reservation = hold(event, seats=["hall-A-1"])
     order = buy(reservation, sandbox.DECLINES)
@@ -268,7 +268,7 @@ def test_an_order_canceled_before_its_charge_is_never_charged() -> None:
     assert_audit_clean()
 
 
-def test_a_paid_order_is_not_the_buyer_s_to_cancel_but_staff_gives_it_back_once() -> None:
+def test_a_buyer_cannot_cancel_a_paid_order_but_staff_refunds_it_once() -> None:
     event = make_event()
     reservation = hold(event, seats=["hall-A-1"])
     order = buy(reservation)
@@ -289,23 +289,23 @@ def test_a_paid_order_is_not_the_buyer_s_to_cancel_but_staff_gives_it_back_once(
     assert_audit_clean()
 
 
-def test_the_provider_is_called_with_no_transaction_open(monkeypatch) -> None:
+def test_the_provider_is_called_outside_a_transaction(monkeypatch) -> None:
     seen: list[tuple[str, bool]] = []
     for verb in ("charge", "refund", "find_charge"):
         real = getattr(sandbox.Sandbox, verb)
 
-        def watched(self, request, *, real=real, verb=verb):
+        def recorded(self, request, *, real=real, verb=verb):
             seen.append((verb, connection.in_atomic_block))
             return real(self, request)
 
-        monkeypatch.setattr(sandbox.Sandbox, verb, watched)
+        monkeypatch.setattr(sandbox.Sandbox, verb, recorded)
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     assert seen == [("charge", False), ("refund", False)]
 
 
-def test_an_open_order_whose_time_is_over_fails_by_the_clock_and_only_then() -> None:
+def test_an_open_order_fails_at_its_deadline_and_not_before() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.LATE)
     assert order.status == Order.Status.PAYING

@@ -1,4 +1,4 @@
-"""A category with a tax rate of its own: shown, frozen, charged, and on every paper by rate."""
+"""A category with its own tax rate: shown, stored, charged, and listed by rate on every invoice and credit note."""
 
 from collections import Counter
 from html import unescape
@@ -22,24 +22,24 @@ from tests.support.orders.sale import buy, deliver_outbox, joined_browser
 from tests.support.tiers import examples
 
 pytestmark = pytest.mark.django_db(transaction=True)
-# Seats of 50.00 at 19%, places of 25.00 at 7%, fees of 1.00 each with the place's own rate; the order's 1.50 at 19%.
+# Seats of 50.00 at 19%, floor tickets of 25.00 at 7%, fees of 1.00 each at the ticket's rate; order fee 1.50 at 19%.
 ADDED = PricePolicy(ticket_fee_minor=100, order_fee_minor=150, tax_rate=1_900, tax_included=False)
 INCLUDED = PricePolicy(ticket_fee_minor=100, order_fee_minor=150, tax_rate=1_900)
 SEAT, PLACE, ORDER_FEE = 6_069, 2_782, 179  # 5,100 × 1.19, 2,600 × 1.07, 150 × 1.19
 
 
-def sold(policy: PricePolicy = ADDED, places: int = 2) -> Order:
+def sold(policy: PricePolicy = ADDED, floor_count: int = 2) -> Order:
     event = make_event(general_admission=10, price_policy=policy, tax_rates={"Floor": 700})
-    return buy(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=places))
+    return buy(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=floor_count))
 
 
 def by_rate(paper: Invoice) -> Counter[tuple[int, str]]:
-    """Net and tax of each rate, as the paper says them."""
-    said = Counter[tuple[int, str]]()
+    """Return net and tax of each rate in the document."""
+    sums = Counter[tuple[int, str]]()
     for tax in paper.paper["taxes"]:
-        said[tax["rate"], "net"] += tax["net_minor"]
-        said[tax["rate"], "tax"] += tax["tax_minor"]
-    return said
+        sums[tax["rate"], "net"] += tax["net_minor"]
+        sums[tax["rate"], "tax"] += tax["tax_minor"]
+    return sums
 
 
 def codes(order: Order) -> list[str]:
@@ -53,7 +53,7 @@ def papers(order: Order) -> tuple[Invoice, list[Invoice]]:
     )
 
 
-def test_each_place_is_charged_and_frozen_at_its_category_s_rate() -> None:
+def test_each_ticket_is_charged_and_stored_at_its_categorys_rate() -> None:
     order = sold()
     frozen = list(order.lines.values_list("tax_rate", "tax_minor", "total_minor"))
     assert frozen == [(1_900, 969, SEAT), (700, 182, PLACE), (700, 182, PLACE), (1_900, 29, ORDER_FEE)]
@@ -73,8 +73,8 @@ def test_the_invoice_lists_tax_by_rate() -> None:
     assert invoice.tax_minor == 998 + 364
 
 
-def test_what_goes_back_is_credited_at_the_rate_it_was_sold_at() -> None:
-    """A place of 7% goes back without its fee, which stays at 7%."""
+def test_a_refund_is_credited_at_the_rate_of_the_sale() -> None:
+    """A ticket at 7% is refunded without its fee, which stays at 7%."""
     order = sold()
     place = Ticket.objects.get(order=order, code=codes(order)[1])
     assert place.order_line.tax_rate == 700
@@ -87,7 +87,7 @@ def test_what_goes_back_is_credited_at_the_rate_it_was_sold_at() -> None:
     assert_audit_clean()
 
 
-def test_goodwill_is_credited_at_the_rates_of_what_the_order_owes() -> None:
+def test_goodwill_is_credited_at_the_rates_that_the_order_owes() -> None:
     order = sold()
     returns.give_goodwill(order.pk, 1_000, who="staff:7", why="")
     deliver_outbox()
@@ -100,10 +100,10 @@ def test_goodwill_is_credited_at_the_rates_of_what_the_order_owes() -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data: st.DataObject) -> None:
-    """Returned in some order, with fees or without, goodwill between: at the end nothing is left of any rate."""
+def test_all_credit_notes_together_equal_the_invoice_at_every_rate(data: st.DataObject) -> None:
+    """Return tickets in any order, with or without fees, with goodwill in between: in the end no rate has a rest."""
     Event.objects.filter(slug="concert").update(slug=f"concert-{Event.objects.count()}")
-    order = sold(data.draw(st.sampled_from([ADDED, INCLUDED])), places=3)
+    order = sold(data.draw(st.sampled_from([ADDED, INCLUDED])), floor_count=3)
     for code in data.draw(st.permutations(codes(order))):
         if data.draw(st.booleans()):
             left = return_quotes.owed_minor(order)
@@ -123,7 +123,7 @@ def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data:
     assert_audit_clean()
 
 
-def test_pages_show_whole_prices_and_both_rates() -> None:
+def test_pages_show_full_prices_and_both_rates() -> None:
     make_event(general_admission=10, price_policy=ADDED, tax_rates={"Floor": 700})
     browser = joined_browser("concert")
     words = "7% or 19% tax"
@@ -133,13 +133,13 @@ def test_pages_show_whole_prices_and_both_rates() -> None:
         assert ("$60.69" if "list" in path else "$27.82") in page, path
     assert "$27.82" in unescape(Client().get("/").content.decode())
     assert Client().get("/api/events/concert").json()["from_price_minor"] == PLACE
-    told = {
+    shown = {
         one["key"]: one["full_price_minor"] for one in Client().get("/events/concert/plan.json").json()["categories"]
     }
-    assert told == {"Standard": SEAT, "Floor": PLACE}
+    assert shown == {"Standard": SEAT, "Floor": PLACE}
 
 
-def test_the_cheapest_price_is_the_cheapest_with_its_tax() -> None:
+def test_the_lowest_price_is_the_lowest_including_tax() -> None:
     make_event(
         general_admission=5, price_policy=ADDED, price_minor=1_000, place_price_minor=1_050,
         tax_rates={"Floor": 0},
@@ -149,13 +149,13 @@ def test_the_cheapest_price_is_the_cheapest_with_its_tax() -> None:
     assert Client().get("/api/events").json()["events"][0]["from_price_minor"] == 1_150
 
 
-def test_a_rate_stands_in_the_description_and_another_differs() -> None:
+def test_a_rate_is_part_of_the_description_and_another_differs() -> None:
     make_event(general_admission=10, tax_rates={"Floor": 700})
     with pytest.raises(EventDiffers, match="tax of “Floor” is 700, not 800"):
         make_event(general_admission=10, tax_rates={"Floor": 800})
     with pytest.raises(EventDiffers, match="tax of “Floor” is 700, not none"):
         make_event(general_admission=10)
-    with pytest.raises(EventRefused, match="no category that is sold"):
+    with pytest.raises(EventRefused, match="not a category with tickets"):
         make_event("second", tax_rates={"Balcony": 700})
     with pytest.raises(EventRefused, match="basis points"):
         make_event("second", tax_rates={"Standard": 10_001})
@@ -163,12 +163,12 @@ def test_a_rate_stands_in_the_description_and_another_differs() -> None:
         Category.objects.update(tax_rate=10_001)
 
 
-def test_the_command_takes_a_rate_for_a_category() -> None:
-    asked = (
+def test_the_command_accepts_a_rate_for_a_category() -> None:
+    arguments = (
         "create_event", "talk", "--name", "Talk", "--venue", "Hall", "--starts", "2100-01-01T20:00",
         "--currency", "EUR", "--general-admission", "Floor:10:1000", "--tax", "included=1900",
     )  # fmt: skip
-    call_command(*asked, "--category-tax", "Floor:700")
+    call_command(*arguments, "--category-tax", "Floor:700")
     assert Category.objects.get().tax_rate == 700
     with pytest.raises(CommandError, match="must be CATEGORY:BP"):
-        call_command(*asked, "--category-tax", "700")
+        call_command(*arguments, "--category-tax", "700")

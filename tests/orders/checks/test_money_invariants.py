@@ -1,4 +1,4 @@
-"""What the code may get wrong the database refuses by name, or the auditor finds."""
+"""Errors in the code are refused by named constraints or found by the auditor."""
 
 import uuid
 from datetime import timedelta
@@ -27,14 +27,14 @@ def order() -> Order:
 
 
 def copy_of(row, **changes):
-    """The row once more, unsaved, with these changes."""
+    """Return an unsaved copy of the row with these changes."""
     values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
     del values[row._meta.pk.attname]
     return type(row)(**values | changes)
 
 
 def a_fee(order: Order) -> OrderLine:
-    """Of a hundred, not saved."""
+    """Return an unsaved fee line of 100."""
     return OrderLine(order=order, kind="fee", description="A fee", price_minor=100, total_minor=100)
 
 
@@ -67,7 +67,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("constraint", WRONG)
-def test_the_database_refuses_by_name(order, constraint) -> None:
+def test_a_named_constraint_refuses(order, constraint) -> None:
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
         WRONG[constraint](order)
     assert violated_constraint(refused.value) == constraint
@@ -98,7 +98,7 @@ def lose_the_reservation(order: Order) -> None:
 
 def confirm_without_order(order: Order) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE orders_invoice")  # No row of it can be deleted.
+        cursor.execute("TRUNCATE orders_invoice")  # A trigger refuses DELETE.
     Refund.objects.all().delete()
     Ticket.objects.all().delete()
     ProviderMessage.objects.all().delete()
@@ -108,7 +108,7 @@ def confirm_without_order(order: Order) -> None:
 
 
 def count_for_longer(order: Order) -> None:
-    """Money that would have counted an hour and a second after the deadline: no grace is that long."""
+    """Let a payment count until an hour and a second after the deadline, longer than any grace period."""
     deadline = Order.objects.get(pk=order.pk).pay_deadline
     Payment.objects.update(counts_until=deadline + timedelta(seconds=3_601))
 
@@ -126,7 +126,7 @@ def cancel_a_line_and_keep_its_money(order: Order) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "promise"),
+    ("corrupt", "check"),
     [
         (owe_another_total, "an order's total is the sum of its lines, with one line per ticket"),
         (cancel_a_line_and_keep_its_money, "captured less refunded is what each order is owed"),
@@ -143,29 +143,29 @@ def cancel_a_line_and_keep_its_money(order: Order) -> None:
         (count_for_longer, "the payments of standing orders occurred within deadline and grace"),
     ],
 )
-def test_the_auditor_finds_what_no_constraint_can(order, harm, promise, capsys) -> None:
+def test_the_auditor_finds_what_no_constraint_can_refuse(order, corrupt, check, capsys) -> None:
     assert_audit_clean()
-    harm(order)
+    corrupt(order)
     broken = {finding.promise for finding in auditor.run() if finding.breaches}
-    assert promise in broken
+    assert check in broken
     with pytest.raises(SystemExit) as ended:
         call_command("audit")
     assert ended.value.code == 1
-    assert promise in capsys.readouterr().out
+    assert check in capsys.readouterr().out
 
 
-def test_the_auditor_reads_every_piece(monkeypatch) -> None:
+def test_the_auditor_reads_every_batch(monkeypatch) -> None:
     monkeypatch.setattr(auditor, "PIECE_MAX", 2)
     event = make_event()
     for number in range(1, 6):
         buy(hold(event, seats=[f"hall-A-{number}"]))
     assert_audit_clean()
     Payment.objects.update(refunded_minor=1)
-    (breaches,) = [finding.breaches for finding in auditor.run() if finding.promise.startswith("what a payment")]
+    (breaches,) = [finding.breaches for finding in auditor.run() if finding.promise.startswith("a payment's refunded")]
     assert len(breaches) == 5
 
 
-def test_the_outbox_is_delivered_by_hand(capsys) -> None:
+def test_the_command_delivers_the_outbox(capsys) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     place_order(reservation, sandbox.APPROVES)
     call_command("deliver_outbox")

@@ -1,4 +1,4 @@
-"""Invoices and credit notes: one for what was paid, one for what went back, numbered without gaps."""
+"""Invoices for payments and credit notes for refunds, numbered without gaps."""
 
 import io
 import re
@@ -49,7 +49,7 @@ def the_invoice(order: Order) -> Invoice:
     return Invoice.objects.get(order=order, kind=InvoiceKind.INVOICE)
 
 
-def test_a_paid_order_has_one_invoice_that_says_what_was_bought_of_whom() -> None:
+def test_a_paid_order_has_one_invoice_with_its_lines_and_parties() -> None:
     order = sold()
     invoice = the_invoice(order)
     assert invoice.number == f"FG-{clock.now().year}-000001"
@@ -69,10 +69,10 @@ def test_a_paid_order_has_one_invoice_that_says_what_was_bought_of_whom() -> Non
     assert_audit_clean()
 
 
-def test_the_order_s_lock_comes_before_the_counter_s_and_nothing_after_it(
+def test_the_orders_lock_is_taken_before_the_counters_and_none_after_it(
     django_assert_max_num_queries: Callable[..., Any],
 ) -> None:
-    """Shape: who holds a counter waits for no other row, so a queue at it is as short as a paper takes."""
+    """Shape: a transaction that holds a counter waits for no other row, so the counter is held only briefly."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
@@ -82,7 +82,7 @@ def test_the_order_s_lock_comes_before_the_counter_s_and_nothing_after_it(
     locks = [sql for sql in statements if "FOR NO KEY UPDATE" in sql]
     tables = [re.search(r"FROM \"?(\w+)", sql).group(1) for sql in locks]  # type: ignore[union-attr]
     assert tables == ["orders_order"]
-    # The counter is made, or locked and raised, by one statement; after it only the paper is written.
+    # One statement creates, or locks and increments, the counter; after it only the document is written.
     (counted,) = [place for place, sql in enumerate(statements) if "INTO orders_invoicecounter" in sql]
     assert counted > statements.index(locks[0])
     after = [sql.split(" (")[0] for sql in statements[counted + 1 :] if sql != "COMMIT"]
@@ -91,7 +91,7 @@ def test_the_order_s_lock_comes_before_the_counter_s_and_nothing_after_it(
     assert paper.sequence == 1
 
 
-def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> None:
+def test_the_orders_page_and_the_api_link_only_its_own_documents() -> None:
     browser = joined_browser(make_event(price_policy=POLICY, name="Späte Förderung & 東京").slug)
     answer = browser.post(
         "/api/events/concert/reservations",
@@ -102,14 +102,14 @@ def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> 
     order = buy(reservations.get_reservation(UUID(answer["reservation_id"])))
     order_cancellation.refund_order(order.pk, "staff:1")
     page = browser.get(f"/orders/{order.pk}/").content.decode()
-    said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
-    assert [paper["kind"] for paper in said] == ["invoice"]
+    listed = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
+    assert [paper["kind"] for paper in listed] == ["invoice"]
     deliver_outbox()
     assert "credit note" in mail.outbox[-1].body
-    said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
-    assert [paper["kind"] for paper in said] == ["invoice", "credit_note"]
+    listed = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
+    assert [paper["kind"] for paper in listed] == ["invoice", "credit_note"]
     page = browser.get(f"/orders/{order.pk}/").content.decode()
-    for paper in said:
+    for paper in listed:
         path = urlsplit(paper["url"]).path
         assert path in page
         shown = browser.get(path)
@@ -122,7 +122,7 @@ def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> 
     assert browser.get(f"/orders/{order.pk}/invoices/FG-2000-000001.pdf").status_code == 404
 
 
-def test_a_long_paper_goes_on_on_the_next_page() -> None:
+def test_a_long_invoice_continues_on_the_next_page() -> None:
     event = make_event(rows=0, general_admission=100, seats_per_reservation_max=60)
     order = buy(hold(event, ga_section="floor", ga_quantity=60))
     pages = PdfReader(io.BytesIO(invoice_pdf.render_invoice(the_invoice(order)))).pages
@@ -132,7 +132,7 @@ def test_a_long_paper_goes_on_on_the_next_page() -> None:
     assert "$1,500.00" in pages[-1].extract_text()
 
 
-def test_a_free_order_and_one_that_is_not_paid_have_none() -> None:
+def test_a_free_order_and_an_unpaid_one_have_no_invoice() -> None:
     buy(hold(make_event("free", price_minor=0), seats=["hall-A-1"]))
     declined = buy(hold(make_event("dear"), seats=["hall-A-1"]), sandbox.DECLINES)
     assert invoices.issue(declined.pk) == []
@@ -140,7 +140,7 @@ def test_a_free_order_and_one_that_is_not_paid_have_none() -> None:
     assert_audit_clean()
 
 
-def test_money_that_came_too_late_and_goes_back_leaves_no_paper() -> None:
+def test_a_late_payment_that_is_refunded_has_no_invoice() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     deliver_outbox()
     backdate_pay_deadline(order, seconds=600)
@@ -151,7 +151,7 @@ def test_money_that_came_too_late_and_goes_back_leaves_no_paper() -> None:
     assert_audit_clean()
 
 
-def test_what_is_given_back_has_a_credit_note_that_takes_the_invoice_back_to_the_unit() -> None:
+def test_a_refund_has_a_credit_note_that_credits_the_invoice_exactly() -> None:
     order = sold()
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
@@ -165,7 +165,7 @@ def test_what_is_given_back_has_a_credit_note_that_takes_the_invoice_back_to_the
     assert_audit_clean()
 
 
-def test_an_order_given_back_before_its_invoice_was_written_has_both() -> None:
+def test_an_order_refunded_before_its_invoice_was_written_has_both() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
@@ -176,7 +176,7 @@ def test_an_order_given_back_before_its_invoice_was_written_has_both() -> None:
     assert_audit_clean()
 
 
-def test_lines_that_go_back_one_after_the_other_are_each_credited_once() -> None:
+def test_lines_refunded_one_after_the_other_are_each_credited_once() -> None:
     order = sold(("hall-A-1", "hall-A-2", "hall-A-3"))
     invoice, credited = the_invoice(order), []
     for line in order.lines.all():
@@ -189,7 +189,7 @@ def test_lines_that_go_back_one_after_the_other_are_each_credited_once() -> None
     assert sum(note.tax_minor for note in credited) == invoice.tax_minor
 
 
-def test_a_paper_is_never_changed_and_never_deleted() -> None:
+def test_an_invoice_cannot_be_changed_or_deleted() -> None:
     order = sold()
     for harm in (
         lambda: Invoice.objects.update(total_minor=1),
@@ -201,15 +201,15 @@ def test_a_paper_is_never_changed_and_never_deleted() -> None:
     assert the_invoice(order).total_minor == 10_600
 
 
-def test_the_auditor_finds_a_number_that_is_missing() -> None:
+def test_the_auditor_finds_a_missing_number() -> None:
     sold()
     assert_audit_clean()
     InvoiceCounter.objects.update(last=2)
     assert any("the counter is at 2, 1 documents" in breach for breach in audit_breaches())
 
 
-def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> None:
-    """A: counts to 1, and dies before its commit. B: counts to 1."""
+def test_a_number_whose_document_was_not_committed_is_reused(monkeypatch) -> None:
+    """A increments the counter to 1 and dies before its commit. B increments it to 1."""
     event = make_event()
     orders = [place_order(hold(event, join(event), seats=[f"hall-A-{seat}"])) for seat in (1, 2)]
 
@@ -229,9 +229,9 @@ def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> N
     assert_audit_clean()
 
 
-def test_control_numbers_counted_without_the_lock_are_given_twice() -> None:
-    """The naive count reads the highest number and takes the next. Both look before either writes: one number for two
-    papers, and only the constraint keeps the second from going out."""
+def test_control_numbers_taken_without_the_lock_are_given_twice() -> None:
+    """The naive way reads the highest number and takes the next. Both read before either writes: one number for two
+    documents, and only the constraint refuses the second."""
     event = make_event()
     papers = [sold_to(event, seat) for seat in (1, 2)]
     first = the_invoice(papers[0])
@@ -257,7 +257,7 @@ def sold_to(event: EventView, seat: int) -> Order:
 
 @pytest.mark.slow
 def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> None:
-    """Workers deliver charges and papers of all orders side by side; who writes a paper waits for the one before it."""
+    """Workers deliver charges and invoices of all orders concurrently; each invoice waits for the one before it."""
     event = make_event(rows=0, general_admission=200)
     for _ in range(200):
         place_order(hold(event, join(event), ga_section="floor", ga_quantity=1))
@@ -277,8 +277,8 @@ def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> No
     assert_audit_clean()
 
 
-def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_go_back() -> None:
-    """A ticket returned but for its fee, a goodwill, and the rest: each note is what went back, and none more."""
+def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_are_refunded() -> None:
+    """A ticket returned without its fee, a goodwill refund, and the rest: each note credits exactly its refund."""
     order = sold()
     invoice, kept_minor = the_invoice(order), 250
     (first, _) = order.tickets.order_by("id")

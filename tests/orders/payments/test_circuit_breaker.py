@@ -1,4 +1,4 @@
-"""The circuit breaker: a provider that does not answer is left alone, charges wait, and one call tries it again."""
+"""The circuit breaker: a failing provider is not called, charges wait, and one trial call tests it again."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from apps.queue import facade as queue
-from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, told
+from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, status_of
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook, payment_of, place_order
 from tests.support.races import storm, values
@@ -49,18 +49,18 @@ def fail(times: int) -> None:
 
 
 def rested() -> None:
-    """The rest is over."""
+    """End the rest of all providers."""
     ProviderStanding.objects.update(rests_until=clock.now() - timedelta(seconds=1))
 
 
-def test_a_provider_that_never_failed_has_no_row_and_an_answer_writes_none(django_assert_num_queries) -> None:
+def test_a_provider_that_never_failed_has_no_row_and_a_success_writes_none(django_assert_num_queries) -> None:
     with django_assert_num_queries(0):
         circuit_breaker.record_success(NAME, 0)
     assert enter() == 0
     assert not ProviderStanding.objects.exists()
 
 
-def test_faults_in_a_row_bring_a_rest_and_an_answer_between_them_does_not() -> None:
+def test_consecutive_faults_cause_a_rest_and_a_success_between_them_prevents_it() -> None:
     fail(2)
     assert enter() == 2
     circuit_breaker.record_success(NAME, 2)
@@ -73,7 +73,7 @@ def test_faults_in_a_row_bring_a_rest_and_an_answer_between_them_does_not() -> N
     assert circuit_breaker.list_unavailable() == [NAME]
 
 
-def test_faults_far_apart_are_not_in_a_row() -> None:
+def test_faults_far_apart_are_not_consecutive() -> None:
     fail(2)
     ProviderStanding.objects.update(changed_at=clock.now() - timedelta(minutes=5))
     fail(1)
@@ -101,9 +101,9 @@ def test_each_failed_trial_doubles_the_rest_up_to_its_limit(settings) -> None:
     assert lengths == [5, 10, 15, 15]
 
 
-def test_after_the_rest_one_of_eight_tries_and_the_others_wait() -> None:
-    """All eight read that the rest is over. The claim of the trial is one conditional update: the second waits for the
-    first one's commit, reads the row again, and finds the trial taken."""
+def test_after_the_rest_one_of_eight_callers_tries_and_the_others_wait() -> None:
+    """All eight read that the rest is over. One conditional update claims the trial: the second waits for the
+    first to commit, rereads the row, and finds the trial claimed."""
     fail(3)
     rested()
 
@@ -117,7 +117,7 @@ def test_after_the_rest_one_of_eight_tries_and_the_others_wait() -> None:
     assert sorted(values(storm(8, try_it))) == ["tries", *["waits"] * 7]
 
 
-def test_a_trial_whose_worker_died_is_another_s_to_make() -> None:
+def test_a_trial_whose_worker_died_passes_to_another_caller() -> None:
     fail(3)
     rested()
     enter()
@@ -127,7 +127,7 @@ def test_a_trial_whose_worker_died_is_another_s_to_make() -> None:
     assert enter() == 3
 
 
-def test_the_trial_s_answer_ends_it_for_all() -> None:
+def test_a_successful_trial_closes_the_circuit_for_all() -> None:
     fail(3)
     rested()
     circuit_breaker.record_success(NAME, enter())
@@ -135,7 +135,7 @@ def test_the_trial_s_answer_ends_it_for_all() -> None:
     assert circuit_breaker.list_unavailable() == []
 
 
-def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, settings) -> None:
+def test_while_a_provider_rests_charges_wait_and_use_no_tries(provider, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     event = make_event()
     orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 6)]
@@ -148,40 +148,40 @@ def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, setti
     assert not OutboxMessage.objects.filter(dead_at__isnull=False).exists()
     rested()
     deliver_later(2)
-    assert {told(order)[0] for order in orders} == {"confirmed"}
+    assert {status_of(order)[0] for order in orders} == {"confirmed"}
     assert not circuit_breaker.is_unavailable(NAME)
     assert_audit_clean()
 
 
 @pytest.mark.slow
-def test_an_outage_opens_the_circuit_and_the_first_answer_lets_all_through(provider, settings) -> None:
+def test_an_outage_opens_the_circuit_and_the_first_success_closes_it(provider, settings) -> None:
     settings.PAYMENT_FAULTS_MAX = 3
     event = make_event()
     orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 7)]
-    provider.go_away()
+    provider.stop()
     deliver_outbox()
     assert circuit_breaker.list_unavailable() == [NAME]
     assert provider.calls.count("charge") == 3
-    provider.return_()
+    provider.resume()
     rested()
     deliver_later(3)
-    assert {told(order)[0] for order in orders} == {"confirmed"}
+    assert {status_of(order)[0] for order in orders} == {"confirmed"}
     assert_audit_clean()
 
 
-def test_an_order_whose_time_runs_out_while_the_provider_rests_fails_honestly(provider) -> None:
+def test_an_order_that_expires_while_the_provider_rests_fails_with_that_reason(provider) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     fail(3)
     deliver_outbox()
     backdate_pay_deadline(order, seconds=-20)
     deliver_later()
-    assert told(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
+    assert status_of(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
     assert payment_of(order).status == Payment.Status.ABANDONED
     assert provider.calls == []
     assert_audit_clean()
 
 
-def test_a_charge_is_put_back_for_no_longer_than_it_may_still_begin(settings) -> None:
+def test_a_charge_is_postponed_at_most_until_its_latest_start(settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     fail(3)
@@ -192,23 +192,23 @@ def test_a_charge_is_put_back_for_no_longer_than_it_may_still_begin(settings) ->
 
 
 @pytest.fixture
-def questions(monkeypatch) -> list[str]:
-    """What the reconciler asks the sandbox, each outside of any transaction."""
-    asked: list[str] = []
+def inquiries(monkeypatch) -> list[str]:
+    """Record the reconciler's calls to the sandbox, each outside any transaction."""
+    calls: list[str] = []
     for verb in ("find_charge", "find_refund", "cancel", "refund", "movements"):
         real = getattr(sandbox.Sandbox, verb)
 
         def call(self: sandbox.Sandbox, *args: Any, verb: str = verb, real: Any = real) -> Any:
             assert not connection.in_atomic_block
-            asked.append(verb)
+            calls.append(verb)
             return real(self, *args)
 
         monkeypatch.setattr(sandbox.Sandbox, verb, call)
-    return asked
+    return calls
 
 
 def make_unsettled(slug: str) -> Order:
-    """An order whose payment has succeeded, and whose refund was asked for; of neither the word came."""
+    """Return an order with a payment that succeeded and a refund that was requested, both without a message."""
     waiting = buy(hold(make_event(slug), seats=["hall-A-1"]), sandbox.LATE)
     late_webhook(waiting, clock.now())
     back = buy(hold(make_event(f"{slug}-back"), seats=["hall-A-1"]))
@@ -221,10 +221,10 @@ def make_unsettled(slug: str) -> Order:
 
 
 @pytest.mark.slow
-def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_after_it(questions, settings) -> None:
+def test_the_reconciler_inquires_only_after_the_providers_rest(inquiries, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     waiting = make_unsettled("concert")
-    questions.clear()
+    inquiries.clear()
     fail(3)
     assert (status_inquiries.schedule_inquiries(), daily_comparison.schedule_comparisons()) == (2, 1)
     deliver_outbox()
@@ -235,18 +235,18 @@ def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_aft
         ("orders.reconcile_refund", 0),
     ]
     assert all("is unavailable; retry in" in why for *_, why in waits)
-    assert questions == []
+    assert inquiries == []
     rested()
     deliver_later(3)
-    assert sorted(set(questions)) == ["find_charge", "find_refund", "movements", "refund"]
-    assert told(waiting)[0] == "confirmed"
+    assert sorted(set(inquiries)) == ["find_charge", "find_refund", "movements", "refund"]
+    assert status_of(waiting)[0] == "confirmed"
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert ComparedDay.objects.exclude(compared_at=None).count() == 1
     assert not PaymentDifference.objects.exists()
     assert_audit_clean()
 
 
-def test_questions_without_an_answer_count_as_faults_and_an_answer_ends_them(monkeypatch) -> None:
+def test_inquiries_without_a_response_count_as_faults_until_one_succeeds(monkeypatch) -> None:
     waiting = make_unsettled("concert")
 
     def find_charge(*_: Any) -> None:
@@ -262,14 +262,14 @@ def test_questions_without_an_answer_count_as_faults_and_an_answer_ends_them(mon
     rested()
     status_inquiries.recheck_payment(payment_of(waiting).pk)
     assert circuit_breaker.list_unavailable() == []
-    assert told(waiting)[0] == "confirmed"
+    assert status_of(waiting)[0] == "confirmed"
 
 
-def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_why(questions, settings) -> None:
+def test_the_reconciliation_leaves_differences_of_a_resting_provider_open(inquiries, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     waiting = make_unsettled("concert")
     backdate_pay_deadline(waiting, seconds=2_000)
-    questions.clear()
+    inquiries.clear()
     fail(3)
     (finding,) = [one for one in reconciler.run(repair_by="test") if one.name == "unsettled money"]
     found = finding.outcomes
@@ -278,20 +278,20 @@ def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_w
         "unsettled_refund": reconciler.NEEDS_MANUAL_REPAIR,
     }
     assert all("is unavailable" in one.reason and "retried automatically" in one.reason for one in found)
-    assert questions == []
+    assert inquiries == []
 
 
-def test_redis_may_vanish_and_the_circuit_stays_as_it_is(provider, redis_client: Redis, settings) -> None:
+def test_the_circuit_survives_a_loss_of_redis(provider, redis_client: Redis, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     fail(3)
     redis_client.flushall()
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     deliver_outbox()
     assert provider.calls == []
-    assert told(order)[0] == "placed"
+    assert status_of(order)[0] == "placed"
 
 
-def test_the_waiting_rooms_are_told_of_charges_that_fail_and_of_those_that_wait(provider, monkeypatch) -> None:
+def test_failed_and_postponed_charges_are_reported_to_the_waiting_rooms(provider, monkeypatch) -> None:
     seen: list[float] = []
     monkeypatch.setattr(queue.payment_faults, "observe", seen.append)
     place_order(hold(make_event(), seats=["hall-A-1"]))
@@ -302,7 +302,7 @@ def test_the_waiting_rooms_are_told_of_charges_that_fail_and_of_those_that_wait(
     assert seen == [0, 1, 1, 1, 1]
 
 
-def test_readiness_and_figures_tell_of_a_provider_that_rests(settings) -> None:
+def test_readiness_and_metrics_report_a_resting_provider(settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     assert Client().get("/readyz").json()["payments"] == "ok"
     fail(3)

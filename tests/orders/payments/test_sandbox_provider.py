@@ -1,4 +1,4 @@
-"""The protocol of providers, as the sandbox keeps it: cancel, ask about refunds, list a day."""
+"""The sandbox's implementation of the provider protocol: cancel, find refunds, list a day's movements."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -29,15 +29,15 @@ def request_of(payment: Payment) -> ChargeRequest:
     )
 
 
-def given_back() -> Order:
-    """An order whose money the sandbox has given back."""
+def refunded_order() -> Order:
+    """Return an order whose payment the sandbox has refunded."""
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     return order
 
 
-def test_a_charge_canceled_before_it_was_heard_of_never_happens_and_its_order_fails() -> None:
+def test_a_charge_canceled_before_the_provider_knew_it_never_succeeds() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     canceled = sandbox.Sandbox().cancel(request_of(payment_of(order)))
     assert canceled.kind == Kind.CANCELED
@@ -52,14 +52,14 @@ def test_a_charge_canceled_before_it_was_heard_of_never_happens_and_its_order_fa
     ("method", "kind"),
     [(sandbox.APPROVES, Kind.SUCCEEDED), (sandbox.DECLINES, Kind.CANCELED), (sandbox.LATE, Kind.PENDING)],
 )
-def test_cancel_tells_what_became_of_a_charge_that_was_made(method, kind) -> None:
+def test_cancel_returns_the_state_of_an_existing_charge(method, kind) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), method)
     request = request_of(payment_of(order))
     assert [sandbox.Sandbox().cancel(request).kind for _ in range(2)] == [kind, kind]
 
 
 def test_a_refund_is_found_by_its_key() -> None:
-    order = given_back()
+    order = refunded_order()
     reference = payment_of(order).reference
     found = sandbox.Sandbox().find_refund(Refund.objects.get().pk, reference)
     assert found is not None
@@ -67,24 +67,24 @@ def test_a_refund_is_found_by_its_key() -> None:
     assert sandbox.Sandbox().find_refund(order.pk, reference) is None
 
 
-def test_no_more_goes_back_than_was_charged_also_by_two_at_once() -> None:
+def test_two_concurrent_refunds_never_exceed_the_charge() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     payment = payment_of(order)
     keys = [uuid4() for _ in range(4)]
 
-    def ask(number: int) -> str:
-        asked = RefundRequest(keys[number], payment.reference, 2_000, payment.currency)
-        return str(sandbox.Sandbox().refund(asked).state)
+    def refund(number: int) -> str:
+        request = RefundRequest(keys[number], payment.reference, 2_000, payment.currency)
+        return str(sandbox.Sandbox().refund(request).state)
 
     assert payment.captured_minor == 5_000
-    assert sorted(values(storm(4, ask))) == ["failed", "failed", "succeeded", "succeeded"]
+    assert sorted(values(storm(4, refund))) == ["failed", "failed", "succeeded", "succeeded"]
     kept = [key for key in keys if sandbox.Sandbox().find_refund(key, payment.reference) is not None]
-    assert [ask(keys.index(key)) for key in kept] == ["succeeded", "succeeded"], "the same key is the same refund"
+    assert [refund(keys.index(key)) for key in kept] == ["succeeded", "succeeded"], "the same key is the same refund"
     assert SandboxRefund.objects.count() == 2
 
 
-def test_a_day_lists_what_came_and_went_in_utc() -> None:
-    order = given_back()
+def test_a_utc_day_lists_its_captures_and_refunds() -> None:
+    order = refunded_order()
     buy(hold(make_event("other"), seats=["hall-A-1"]), sandbox.DECLINES)
     today = clock.now().date()
     captured, refunded = sandbox.Sandbox().movements(today)
@@ -102,7 +102,7 @@ def test_a_day_lists_what_came_and_went_in_utc() -> None:
 
 def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monkeypatch) -> None:
     monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
-    given_back()
+    refunded_order()
     assert Refund.objects.get().status == Refund.Status.PENDING
     SandboxRefund.objects.update(status="succeeded")
     raw = sandbox.refund_event(SandboxRefund.objects.get()).raw
@@ -111,17 +111,17 @@ def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monk
     assert_audit_clean()
 
 
-def test_a_refund_that_comes_back_days_later_has_failed_and_says_why() -> None:
-    given_back()
+def test_a_refund_returned_days_later_has_failed_with_a_reason() -> None:
+    refunded_order()
     SandboxRefund.objects.update(status="failed", failure="account closed")
     receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
     refund = Refund.objects.get()
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "account closed")
     SandboxRefund.objects.update(status="succeeded")
     receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
-    assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is the later word, whichever comes first"
+    assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is final, whichever message comes first"
 
 
-def test_a_message_that_is_of_no_interest_is_taken_and_not_stored(monkeypatch) -> None:
+def test_an_ignored_event_type_is_accepted_and_not_stored(monkeypatch) -> None:
     monkeypatch.setattr(sandbox.Sandbox, "read_webhook", lambda *_: None)
     assert inbox.receive(sandbox.NAME, b"{}", {}) is False

@@ -1,4 +1,4 @@
-"""Every test card of the sandbox, from checkout to what its buyer ends with."""
+"""Every test card of the sandbox, from checkout to the order's final state."""
 
 import re
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def outcomes() -> list[str]:
-    """What each stored message of the provider came to, in order of arrival."""
+    """Return the outcome of each stored provider message, in order of arrival."""
     return list(ProviderMessage.objects.order_by("pk").values_list("outcome", flat=True))
 
 
 def page_of(order: Order) -> str:
-    """Where the order's buyer must confirm, as a path of this site."""
+    """Return the path of the page where the order's buyer must confirm."""
     action = selectors.get_order(order.pk).payment.next_action
     assert action is not None
     assert action["type"] == "redirect"
@@ -35,7 +35,7 @@ def challenged() -> Order:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"),
+    ("method", "expected"),
     [
         (sandbox.DELAYED, ["waits for the provider", "confirmed"]),
         (sandbox.DUPLICATED, ["waits for the provider", "confirmed"]),
@@ -43,15 +43,15 @@ def challenged() -> Order:
         (sandbox.DECLINED_FIRST, ["waits for the provider", "declined; the buyer may try again", "confirmed"]),
     ],
 )
-def test_whatever_befalls_the_word_of_a_payment_its_buyer_gets_tickets_once(method, told) -> None:
+def test_however_webhooks_arrive_the_buyer_gets_tickets_once(method, expected) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), method)
     assert order.status == Order.Status.CONFIRMED
-    assert outcomes() == told
+    assert outcomes() == expected
     assert Ticket.objects.count() == SandboxCharge.objects.count() == 1
     assert_audit_clean()
 
 
-def test_a_wrong_amount_goes_back_whole() -> None:
+def test_a_wrong_amount_is_fully_refunded() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.WRONG_AMOUNT)
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.WRONG_AMOUNT)
     assert Refund.objects.get().amount_minor == SEAT_PRICE_MINOR + 1
@@ -59,7 +59,7 @@ def test_a_wrong_amount_goes_back_whole() -> None:
     assert_audit_clean()
 
 
-def test_a_payment_that_nobody_tells_of_is_known_to_whoever_asks() -> None:
+def test_a_payment_without_a_webhook_is_found_by_an_inquiry() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LOST)
     assert order.status == Order.Status.PAYING
     found = sandbox.Sandbox().find_charge(Payment.objects.get().pk)
@@ -67,13 +67,13 @@ def test_a_payment_that_nobody_tells_of_is_known_to_whoever_asks() -> None:
     assert found.kind == "payment.succeeded"
 
 
-def test_a_call_that_was_never_heard_leaves_nothing_to_be_found() -> None:
+def test_a_lost_request_leaves_no_charge() -> None:
     place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT)
     deliver_outbox()
     assert sandbox.Sandbox().find_charge(Payment.objects.get().pk) is None
 
 
-def test_the_challenge_is_told_in_the_contract_and_approved_on_the_sandbox_s_own_page() -> None:
+def test_the_challenge_is_in_the_api_and_is_approved_on_the_sandboxs_page() -> None:
     order = challenged()
     assert selectors.get_order(order.pk).contract()["payment"]["next_action"]["url"].endswith(page_of(order))
     page = Client().get(page_of(order)).content.decode()
@@ -88,7 +88,7 @@ def test_the_challenge_is_told_in_the_contract_and_approved_on_the_sandbox_s_own
     assert_audit_clean()
 
 
-def test_a_challenge_that_is_declined_goes_back_to_its_buyer_and_no_second_answer_counts() -> None:
+def test_a_declined_challenge_can_be_retried_and_a_second_decision_is_ignored() -> None:
     order = challenged()
     path = page_of(order)
     Client().post(path, {"decision": "decline"}, headers=SAME_ORIGIN)
@@ -99,7 +99,7 @@ def test_a_challenge_that_is_declined_goes_back_to_its_buyer_and_no_second_answe
     assert_audit_clean()
 
 
-def test_a_challenge_that_nobody_answers_stays_open_and_the_order_honest() -> None:
+def test_an_unanswered_challenge_stays_open() -> None:
     order = challenged()
     Client().post(page_of(order), {"decision": "sit on the fence"}, headers=SAME_ORIGIN)
     deliver_outbox()
@@ -108,12 +108,12 @@ def test_a_challenge_that_nobody_answers_stays_open_and_the_order_honest() -> No
 
 
 @pytest.mark.parametrize("token", ["1", "1.abc", "x.y", "", "%00.1"])
-def test_a_page_of_the_sandbox_opens_to_nobody_who_guesses(token) -> None:
+def test_a_guessed_sandbox_page_is_not_found(token) -> None:
     challenged()
     assert Client().get(f"/sandbox/pay/{token}").status_code == 404
 
 
-def test_the_sandbox_takes_no_payment_where_another_provider_was_chosen(settings) -> None:
+def test_the_sandbox_takes_payments_only_as_the_configured_provider(settings) -> None:
     order = challenged()
     path = page_of(order)
     settings.PAYMENT_PROVIDER = "another"
@@ -122,8 +122,8 @@ def test_the_sandbox_takes_no_payment_where_another_provider_was_chosen(settings
     assert SandboxCharge.objects.get().status == "pending"
     raw = sandbox.charge_event(SandboxCharge.objects.get()).raw
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
-    told = Client().post("/api/webhooks/payments/sandbox", raw, content_type="application/json", headers=header)
-    assert told.status_code == 404
+    response = Client().post("/api/webhooks/payments/sandbox", raw, content_type="application/json", headers=header)
+    assert response.status_code == 404
     Payment.objects.update(started_at=None)
     deliver_outbox()
     assert SandboxCharge.objects.count() == 1

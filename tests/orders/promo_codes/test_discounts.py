@@ -1,4 +1,4 @@
-"""What a promo code takes off, for all prices and codes."""
+"""Properties of discounts, for all prices and codes."""
 
 import pytest
 from hypothesis import given
@@ -30,20 +30,20 @@ def discounts(draw: st.DrawFn) -> Discount:
     return Discount(kind, value, draw(st.none() | st.integers(1, 20)), lines)
 
 
-def places(of: list[int]) -> list[events.BillItem]:
+def items(of: list[int]) -> list[events.BillItem]:
     return [events.BillItem(at, 1, f"Seat {at}", "Standard", minor) for at, minor in enumerate(of, start=1)]
 
 
-def off(discount: Discount, *of: int) -> list[int]:
-    return list(discount.discounts(places(list(of)), list(of)))
+def discounts_of(discount: Discount, *of: int) -> list[int]:
+    return list(discount.discounts(items(list(of)), list(of)))
 
 
 @given(prices, discounts(), policies)
 def test_a_bill_with_a_code_adds_up_and_nothing_is_below_zero(
     of: list[int], discount: Discount, policy: events.PricePolicy
 ) -> None:
-    bill = events.calculate_bill(places(of), policy, [discount])
-    plain = events.calculate_bill(places(of), policy)
+    bill = events.calculate_bill(items(of), policy, [discount])
+    plain = events.calculate_bill(items(of), policy)
     assert 0 <= bill.total_minor <= plain.total_minor
     assert bill.places_minor == sum(of)
     assert bill.total_minor == bill.places_minor - bill.discount_minor + bill.fees_minor + bill.tax_added_minor
@@ -55,10 +55,10 @@ def test_a_bill_with_a_code_adds_up_and_nothing_is_below_zero(
 
 
 @given(prices, st.integers(1, 10**13))
-def test_an_amount_off_the_order_is_spread_to_the_last_unit(of: list[int], amount: int) -> None:
-    spread = off(Discount(PER_ORDER, amount), *of)
+def test_an_amount_off_the_order_is_allocated_completely(of: list[int], amount: int) -> None:
+    spread = discounts_of(Discount(PER_ORDER, amount), *of)
     assert sum(spread) == min(amount, sum(of))
-    # Each part is its share, rounded one way or the other.
+    # Each part is its share, rounded up or down.
     whole = sum(of)
     assert all(
         abs(part * whole - min(amount, whole) * minor) < whole for part, minor in zip(spread, of, strict=True) if whole
@@ -66,16 +66,16 @@ def test_an_amount_off_the_order_is_spread_to_the_last_unit(of: list[int], amoun
 
 
 @given(prices, st.integers(1, 10_000))
-def test_a_percentage_off_a_place_is_the_same_alone_and_among_others(of: list[int], rate: int) -> None:
+def test_a_percentage_off_a_ticket_is_the_same_alone_and_among_others(of: list[int], rate: int) -> None:
     discount = Discount(PERCENT, rate)
-    assert off(discount, *of) == [off(discount, minor)[0] for minor in of]
+    assert discounts_of(discount, *of) == [discounts_of(discount, minor)[0] for minor in of]
 
 
 @pytest.mark.parametrize(
     ("discount", "of", "expected"),
     [
         (Discount(PERCENT, 1_000), [5_000, 2_500], [500, 250]),
-        (Discount(PERCENT, 1_000), [5, 4], [1, 0]),  # Half a unit is rounded up, in the buyer's favour.
+        (Discount(PERCENT, 1_000), [5, 4], [1, 0]),  # Half a unit is rounded up, in favor of the buyer.
         (Discount(PERCENT, 10_000), [5_000, 1], [5_000, 1]),
         (Discount(PER_TICKET, 3_000), [5_000, 2_500, 0], [3_000, 2_500, 0]),
         (Discount(PER_ORDER, 1_000), [5_000, 2_500, 2_500], [500, 250, 250]),
@@ -88,18 +88,18 @@ def test_a_percentage_off_a_place_is_the_same_alone_and_among_others(of: list[in
     ],
 )
 def test_by_example(discount: Discount, of: list[int], expected: list[int]) -> None:
-    assert off(discount, *of) == expected
+    assert discounts_of(discount, *of) == expected
 
 
 @pytest.mark.parametrize(
     "typed", ["early bird 10", " EarlyBird10 ", "EARLYBIRD10", "ｅａｒｌｙｂｉｒｄ１０", "early\tbird\n10"]
 )
-def test_however_it_is_typed_it_is_one_code(typed: str) -> None:
+def test_all_spellings_normalize_to_one_code(typed: str) -> None:
     assert normal_code(typed) == "EARLYBIRD10"
 
 
 @given(st.text(max_size=60))
-def test_a_normal_code_is_normal_already(text: str) -> None:
+def test_normalization_is_idempotent(text: str) -> None:
     try:
         plain = normal_code(text)
     except InvalidCode:
@@ -110,6 +110,6 @@ def test_a_normal_code_is_normal_already(text: str) -> None:
 
 
 @pytest.mark.parametrize("typed", ["X" * 41, "A\0B", "A\N{RIGHT-TO-LEFT OVERRIDE}B", "\N{ZERO WIDTH SPACE}"])
-def test_what_nobody_can_print_or_read_out_is_no_code(typed: str) -> None:
+def test_unprintable_or_too_long_text_is_not_a_code(typed: str) -> None:
     with pytest.raises(InvalidCode):
         normal_code(typed)

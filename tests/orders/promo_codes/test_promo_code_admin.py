@@ -1,4 +1,4 @@
-"""Promo codes for staff: made at the desk or by the thousand, and counted."""
+"""Promo codes for staff: created in the admin or by command, and counted."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def concert() -> events.EventView:
 
 
 @pytest.fixture
-def desk(admin_client: Client) -> Client:
+def staff(admin_client: Client) -> Client:
     admin_client.defaults["HTTP_SEC_FETCH_SITE"] = "same-origin"
     return admin_client
 
@@ -42,14 +42,14 @@ def created(*args: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(out.getvalue())))
 
 
-def test_a_code_is_made_at_the_desk_and_kept_in_one_spelling(concert, desk) -> None:
-    assert desk.post(ADD, form(concert, uses_max=10)).status_code == 302
+def test_a_code_created_in_the_admin_is_normalized(concert, staff) -> None:
+    assert staff.post(ADD, form(concert, uses_max=10)).status_code == 302
     code = PromoCode.objects.get()
     assert (code.code, code.rate, code.uses_max) == ("EARLYBIRD", 1_000, 10)
-    listed = desk.get("/admin/orders/promocode/?q=early").content.decode()
+    listed = staff.get("/admin/orders/promocode/?q=early").content.decode()
     assert "10% of each ticket" in listed
-    assert desk.get(f"/admin/orders/promocode/{code.pk}/change/").status_code == 200
-    again = desk.post(ADD, form(concert, code="EARLYBIRD "))
+    assert staff.get(f"/admin/orders/promocode/{code.pk}/change/").status_code == 200
+    again = staff.post(ADD, form(concert, code="EARLYBIRD "))
     assert again.status_code == 200
     assert "already exists" in again.content.decode()
 
@@ -64,22 +64,22 @@ def test_a_code_is_made_at_the_desk_and_kept_in_one_spelling(concert, desk) -> N
         ({"uses_max": 0}, "A limit is at least 1"),
     ],
 )
-def test_the_desk_says_what_is_wrong(concert, desk, changes, words) -> None:
-    answer = desk.post(ADD, form(concert, **changes))
+def test_the_admin_form_reports_errors(concert, staff, changes, words) -> None:
+    answer = staff.post(ADD, form(concert, **changes))
     assert answer.status_code == 200
     assert words in answer.content.decode()
     assert not PromoCode.objects.exists()
 
 
-def test_categories_of_another_event_are_refused(concert, desk) -> None:
+def test_categories_of_another_event_are_refused(concert, staff) -> None:
     (other, *_) = events.list_categories(make_event("other").id)
-    answer = desk.post(ADD, form(concert, categories=[other.id]))
+    answer = staff.post(ADD, form(concert, categories=[other.id]))
     assert "not all of the chosen event" in answer.content.decode()
 
 
-def test_a_draft_has_no_codes_yet(concert, desk) -> None:
+def test_a_draft_has_no_codes_yet(concert, staff) -> None:
     Event.objects.update(status="draft")
-    assert "Publish it first" in desk.post(ADD, form(concert)).content.decode()
+    assert "Publish it first" in staff.post(ADD, form(concert)).content.decode()
 
 
 def test_codes_by_the_thousand_are_all_different(concert) -> None:
@@ -92,7 +92,7 @@ def test_codes_by_the_thousand_are_all_different(concert) -> None:
     assert PromoCode.objects.filter(categories__key="Standard", rate=1_500, uses_max=2).count() == 2_500
 
 
-def test_the_command_takes_every_term(concert) -> None:
+def test_the_command_accepts_every_term(concert) -> None:
     (row,) = created(
         "--count", "1", "--per-order", "500", "--tickets", "2", "--uses", "none", "--per-buyer", "1",
         "--valid-from", "2027-03-01T10:00+01:00", "--valid-until", "2027-03-02T10:00+01:00", "--note", "Radio",
@@ -119,7 +119,7 @@ def test_the_command_takes_every_term(concert) -> None:
         ["--count", "1", "--percent", "100", "--note", "a\0b"],
     ],
 )
-def test_the_command_refuses_in_one_line_and_creates_nothing(concert, args) -> None:
+def test_the_command_reports_an_error_in_one_line_and_creates_nothing(concert, args) -> None:
     with pytest.raises(CommandError) as refused:
         created(*args)
     assert "\n" not in str(refused.value)
@@ -136,7 +136,7 @@ def test_the_command_refuses_in_one_line_and_creates_nothing(concert, args) -> N
         ({"code": "TWICE"}, "promo_code_once_per_event"),
     ],
 )
-def test_the_database_refuses_by_name(concert, changes, constraint) -> None:
+def test_a_named_constraint_refuses(concert, changes, constraint) -> None:
     values = {"event_id": concert.id, "code": "ONCE", "rate": 100, "created_at": clock.now()}
     PromoCode.objects.create(**values | {"code": "TWICE"})
     with pytest.raises(IntegrityError) as refused, transaction.atomic():

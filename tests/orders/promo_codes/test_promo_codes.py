@@ -1,4 +1,4 @@
-"""Promo codes from the quote to the refund: who may use one, what it does to an order, and when its use comes back."""
+"""Promo codes from the quote to the refund: limits, discounts, and the release of uses."""
 
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ def standing_uses() -> int:
     return CodeUse.objects.filter(released_at=None).count()
 
 
-def test_what_the_code_takes_off_is_frozen_charged_and_given_back(concert) -> None:
+def test_a_discount_is_stored_charged_and_refunded(concert) -> None:
     make_code(concert, rate=5_000)
     order = buy(seat(concert), code=" half price ")
     assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, HALF)
@@ -75,7 +75,7 @@ def test_what_the_code_takes_off_is_frozen_charged_and_given_back(concert) -> No
     assert standing_uses() == 0
 
 
-def test_a_code_of_a_hundred_percent_makes_a_free_order_that_stands_at_once(concert) -> None:
+def test_a_code_of_100_percent_makes_a_free_order_that_is_confirmed_at_once(concert) -> None:
     make_code(concert, rate=10_000)
     order = place_order(seat(concert), code="HALFPRICE")
     assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 0)
@@ -83,16 +83,16 @@ def test_a_code_of_a_hundred_percent_makes_a_free_order_that_stands_at_once(conc
     assert not Payment.objects.exists()
 
 
-def test_fees_and_tax_come_on_what_is_left(concert) -> None:
+def test_fees_and_tax_are_calculated_on_the_discounted_price(concert) -> None:
     policy = events.PricePolicy(ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=2_000, tax_included=False)
     other = make_event("other", price_policy=policy)
     make_code(other, rate=5_000)
     order = place_order(seat(other), code="HALFPRICE")
-    # 25.00 and a fee of 2.50, and 1.00 for the order; 20% on all of it.
+    # 25.00, a ticket fee of 2.50 and an order fee of 1.00, plus 20% tax on all.
     assert order.total_minor == 3_300 + 120
 
 
-def test_only_tickets_of_its_categories_are_lowered(concert) -> None:
+def test_only_tickets_of_its_categories_are_discounted(concert) -> None:
     code = make_code(concert, rate=5_000)
     floor = next(category for category in events.list_categories(concert.id) if category.key != "Standard")
     code.categories.set([floor.id])
@@ -111,7 +111,7 @@ def test_only_tickets_of_its_categories_are_lowered(concert) -> None:
         ({"valid_until": timedelta(minutes=-1)}, CodeNotValid),
     ],
 )
-def test_a_refused_code_leaves_the_hold_alive_and_places_nothing(concert, changes, refusal) -> None:
+def test_a_refused_code_keeps_the_hold_and_creates_no_order(concert, changes, refusal) -> None:
     now = clock.now()
     make_code(
         concert, **{key: now + value if isinstance(value, timedelta) else value for key, value in changes.items()}
@@ -130,7 +130,7 @@ def test_a_code_of_another_event_is_unknown(concert) -> None:
         place_order(seat(concert), code="HALFPRICE")
 
 
-def test_one_buyer_may_use_it_so_often_by_browser_and_by_address(concert) -> None:
+def test_the_limit_per_buyer_counts_by_browser_and_by_address(concert) -> None:
     make_code(concert, uses_per_buyer_max=1)
     entry = join(concert, visitor_id="a-browser-that-buys-twice")
     buy(seat(concert, 1, entry=entry), code="HALFPRICE")
@@ -156,7 +156,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_the_use_of_an_order_that_ended_is_somebody_else_s(concert, ending) -> None:
+def test_the_use_of_an_ended_order_is_released(concert, ending) -> None:
     make_code(concert, uses_max=1)
     first = place_order(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
     with pytest.raises(CodeUsedUp):
@@ -168,9 +168,10 @@ def test_the_use_of_an_order_that_ended_is_somebody_else_s(concert, ending) -> N
     assert standing_uses() == 1
 
 
-def test_money_in_time_for_an_order_that_had_failed_is_honoured_beyond_the_limit(concert) -> None:
-    """The only use is given back at the deadline and taken by another. Then word comes that the first one had paid in
-    time: its price was promised, so it stands, and two orders have used a code of one. A third may not."""
+def test_a_failed_order_paid_in_time_keeps_its_discount_beyond_the_limit(concert) -> None:
+    """The only use is released at the deadline and taken by another order. Then a message arrives that the first was
+    paid in time: it is confirmed at its discounted price, so two orders have used a code of one use. A third is
+    refused."""
     make_code(concert, uses_max=1)
     first = place_order(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
     deliver_outbox()
@@ -188,7 +189,7 @@ def test_money_in_time_for_an_order_that_had_failed_is_honoured_beyond_the_limit
     assert standing_uses() == 1
 
 
-def test_another_tab_finds_the_order_as_it_is_also_when_its_code_is_used_up_by_then(concert) -> None:
+def test_another_tab_finds_the_order_although_its_code_is_used_up(concert) -> None:
     make_code(concert, uses_max=1)
     held = seat(concert)
     order = place_order(held, code="HALFPRICE")
@@ -197,7 +198,7 @@ def test_another_tab_finds_the_order_as_it_is_also_when_its_code_is_used_up_by_t
     assert standing_uses() == 1
 
 
-def test_another_try_keeps_the_code(concert) -> None:
+def test_a_payment_retry_keeps_the_code(concert) -> None:
     make_code(concert, uses_max=1)
     held = seat(concert)
     buy(held, sandbox.DECLINES, code="HALFPRICE")
@@ -207,7 +208,7 @@ def test_another_try_keeps_the_code(concert) -> None:
     assert (order.status, order.total_minor, standing_uses()) == (Order.Status.CONFIRMED, HALF, 1)
 
 
-def test_the_auditor_finds_a_use_too_many_and_a_discount_without_one(concert) -> None:
+def test_the_auditor_finds_an_excess_use_and_a_discount_without_a_use(concert) -> None:
     code = make_code(concert, uses_max=2)
     first = place_order(seat(concert, 1), code="HALFPRICE")
     place_order(seat(concert, 2), code="HALFPRICE")
@@ -221,7 +222,7 @@ def test_the_auditor_finds_a_use_too_many_and_a_discount_without_one(concert) ->
     PromoCode.objects.filter(pk=code.pk).update(uses_max=2)
 
 
-# --- the public contract -------------------------------------------------------------------------------------------
+# --- API -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -235,51 +236,51 @@ def held_by_api(api: Api) -> tuple[str, str]:
     return answer.json()["reservation_id"], token
 
 
-def test_a_quote_says_what_it_would_come_to_and_places_nothing(concert, api) -> None:
+def test_a_quote_returns_the_bill_and_creates_no_order(concert, api) -> None:
     make_code(concert, rate=5_000, uses_max=1)
     reservation, token = held_by_api(api)
     path = f"/reservations/{reservation}/quote"
     plain = api.post(path, {}, token=token)
     assert (plain.status_code, plain.json()["code"], plain.json()["total_minor"]) == (200, "", SEAT_PRICE_MINOR)
-    said = api.post(path, {"code": "half price"}, token=token).json()
-    assert (said["code"], said["total_minor"], said["currency"]) == ("HALFPRICE", HALF, "USD")
-    assert said["bill"]["discount_minor"] == HALF
+    response = api.post(path, {"code": "half price"}, token=token).json()
+    assert (response["code"], response["total_minor"], response["currency"]) == ("HALFPRICE", HALF, "USD")
+    assert response["bill"]["discount_minor"] == HALF
     assert not CodeUse.objects.exists()
     paid = api.post(f"/reservations/{reservation}/checkout", BODY | {"code": "half price"}, token=token, key="pay")
     assert (paid.status_code, paid.json()["total_minor"]) == (202, HALF)
     again = api.post(f"/reservations/{reservation}/checkout", BODY | {"code": "half price"}, token=token, key="pay")
     assert again.content == paid.content
-    # Of an order that exists: what it was placed for.
-    assert api.post(path, {}, token=token).json() == said
+    # For an existing order the quote is its original bill.
+    assert api.post(path, {}, token=token).json() == response
 
 
-def test_each_refusal_has_its_own_type_from_quote_and_checkout_alike(concert, api) -> None:
+def test_quote_and_checkout_refuse_with_the_same_types(concert, api) -> None:
     code = make_code(concert, rate=5_000, uses_max=1)
     place_order(seat(concert, 5), code="HALFPRICE")
     reservation, token = held_by_api(api)
 
-    def ask(said: Any) -> list[Any]:
+    def responses_to(code: Any) -> list[Any]:
         return [
-            api.post(f"/reservations/{reservation}/quote", {"code": said}, token=token),
-            api.post(f"/reservations/{reservation}/checkout", BODY | {"code": said}, token=token, key=f"{said}"[:9]),
+            api.post(f"/reservations/{reservation}/quote", {"code": code}, token=token),
+            api.post(f"/reservations/{reservation}/checkout", BODY | {"code": code}, token=token, key=f"{code}"[:9]),
         ]
 
-    for answer in ask("HALFPRICE"):
+    for answer in responses_to("HALFPRICE"):
         assert_problem(answer, 409, "code-used-up")
-    for answer in ask("NOBODYKNOWS"):
+    for answer in responses_to("UNKNOWNCODE"):
         assert_problem(answer, 422, "code-unknown")
     PromoCode.objects.filter(pk=code.pk).update(uses_max=None, valid_until=clock.now())
-    for answer in ask("half price"):
+    for answer in responses_to("half price"):
         assert_problem(answer, 409, "code-not-valid")
     rate_limits.forget_everything()
     for wrong in (7, "X" * 41, ["A"]):
-        for answer in ask(wrong):
+        for answer in responses_to(wrong):
             assert_problem(answer, 422, "invalid")
             assert "code" in answer.json()["errors"]
     assert api.get(f"/reservations/{reservation}", token=token).json()["status"] == "pending_payment"
 
 
-def test_a_quote_is_for_who_holds_it_and_takes_only_what_it_knows(concert, api) -> None:
+def test_a_quote_requires_the_holder_and_known_fields(concert, api) -> None:
     reservation, token = held_by_api(api)
     path = f"/reservations/{reservation}/quote"
     assert_problem(api.post(path, {}), 401, "token-missing")
@@ -290,14 +291,14 @@ def test_a_quote_is_for_who_holds_it_and_takes_only_what_it_knows(concert, api) 
     assert_problem(api.post(path, {}, token=token), 410, "reservation-expired")
 
 
-def test_codes_are_not_to_be_guessed(concert, api, monkeypatch) -> None:
-    """The tries of one who holds something are counted beside its other requests, right or wrong ones alike."""
+def test_attempts_to_guess_codes_are_rate_limited(concert, api, monkeypatch) -> None:
+    """Attempts of one holder are counted apart from its other requests, whether the code was right or wrong."""
     reservation, token = held_by_api(api)
-    asked: list[tuple[str, str]] = []
+    checked: list[tuple[str, str]] = []
 
     def ask(kind: str, address: str, token: str = "") -> float | None:
-        asked.append((kind, token))
-        return 5.0 if kind == "code" and len([1 for one, _ in asked if one == "code"]) > 2 else None
+        checked.append((kind, token))
+        return 5.0 if kind == "code" and len([1 for each, _ in checked if each == "code"]) > 2 else None
 
     monkeypatch.setattr(access.rate_limits, "check_request", ask)
     path = f"/reservations/{reservation}"
@@ -305,7 +306,7 @@ def test_codes_are_not_to_be_guessed(concert, api, monkeypatch) -> None:
     assert_problem(api.post(f"{path}/checkout", BODY | {"code": "B"}, token=token, key="b"), 422, "code-unknown")
     assert_problem(api.post(f"{path}/quote", {"code": "C"}, token=token), 429, "rate-limited")
     assert_problem(api.post(f"{path}/checkout", BODY | {"code": "D"}, token=token, key="d"), 429, "rate-limited")
-    assert len({token for kind, token in asked if kind == "code"}) == 1
+    assert len({token for kind, token in checked if kind == "code"}) == 1
     assert api.post(f"{path}/checkout", BODY, token=token, key="plain").status_code == 202
 
 
@@ -314,16 +315,16 @@ def test_codes_are_not_to_be_guessed(concert, api, monkeypatch) -> None:
 
 def checkout_page(concert) -> tuple[Any, str]:
     browser = joined_browser(concert.slug)
-    said = browser.post(
+    response = browser.post(
         f"/api/events/{concert.slug}/reservations",
         {"seats": ["hall-A-1"]},
         content_type="application/json",
         headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
-    return browser, f"/reservations/{said['reservation_id']}/checkout"
+    return browser, f"/reservations/{response['reservation_id']}/checkout"
 
 
-def test_apply_shows_the_new_bill_keeps_what_was_typed_and_places_nothing(concert) -> None:
+def test_apply_shows_the_new_bill_keeps_the_input_and_creates_no_order(concert) -> None:
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "", "payment_method": sandbox.APPROVES}
@@ -339,8 +340,8 @@ def test_apply_shows_the_new_bill_keeps_what_was_typed_and_places_nothing(concer
     assert Order.objects.get().total_minor == HALF
 
 
-def test_nobody_pays_another_price_than_the_page_showed(concert) -> None:
-    """The bill was shown with a code, and the field is emptied before “Pay” is pressed: the full price comes first."""
+def test_a_buyer_pays_only_a_price_that_the_page_showed(concert) -> None:
+    """The bill was shown with a code, and the buyer clears the field before “Pay”: the full price is shown first."""
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE"}
@@ -349,7 +350,7 @@ def test_nobody_pays_another_price_than_the_page_showed(concert) -> None:
     assert not Order.objects.exists()
 
 
-def test_a_code_used_up_meanwhile_is_said_and_the_buyer_goes_on_without_it(concert) -> None:
+def test_a_code_used_up_meanwhile_is_reported_and_the_buyer_continues_without_it(concert) -> None:
     make_code(concert, rate=5_000, uses_max=1)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
@@ -357,14 +358,14 @@ def test_a_code_used_up_meanwhile_is_said_and_the_buyer_goes_on_without_it(conce
     page = browser.post(path, form, headers=SAME_ORIGIN)
     text = page.content.decode()
     assert page.status_code == 409
-    assert "used as often as it may be. You can continue without a code." in text
+    assert "reached its usage limit. You can continue without a code." in text
     assert "Pay $50.00" in text
     assert 'name="code_shown" value=""' in text
     assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=SAME_ORIGIN).status_code == 303
     assert Order.objects.get(email=BODY["email"]).total_minor == SEAT_PRICE_MINOR
 
 
-def test_what_else_is_wrong_keeps_the_code_and_its_bill(concert) -> None:
+def test_other_errors_keep_the_code_and_its_bill(concert) -> None:
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = {"email": "", "name": "A", "idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
@@ -374,7 +375,7 @@ def test_what_else_is_wrong_keeps_the_code_and_its_bill(concert) -> None:
 
 
 @pytest.mark.parametrize("typed", ["X" * 41, "\N{RIGHT-TO-LEFT OVERRIDE}", "<script>"])
-def test_whatever_is_typed_the_page_answers(concert, typed) -> None:
+def test_the_page_handles_any_input(concert, typed) -> None:
     browser, path = checkout_page(concert)
     form = BODY | {"email": "\N{RIGHT-TO-LEFT OVERRIDE}", "idempotency_key": "one", "code_shown": ""}
     page = browser.post(path, form | {"code": typed, "apply": "yes"}, headers=SAME_ORIGIN)
@@ -383,7 +384,7 @@ def test_whatever_is_typed_the_page_answers(concert, typed) -> None:
     assert "Pay $50.00" in page.content.decode()
 
 
-def test_a_free_order_needs_no_way_to_pay(concert) -> None:
+def test_a_free_order_needs_no_payment_method(concert) -> None:
     make_code(concert, rate=10_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code": "HALFPRICE"}
@@ -394,7 +395,7 @@ def test_a_free_order_needs_no_way_to_pay(concert) -> None:
     assert Order.objects.get().status == Order.Status.CONFIRMED
 
 
-def test_a_sale_with_codes_is_erased_by_nobody(concert, admin_client) -> None:
+def test_a_used_code_cannot_be_deleted(concert, admin_client) -> None:
     code = make_code(concert, uses_max=2)
     place_order(seat(concert, 1), code="HALFPRICE")
     place_order(seat(concert, 2), code="HALFPRICE")
@@ -411,7 +412,7 @@ def test_a_sale_with_codes_is_erased_by_nobody(concert, admin_client) -> None:
     assert CodeRefused.__subclasses__()
 
 
-def test_the_command_s_codes_buy(concert, capsys) -> None:
+def test_codes_from_the_command_are_usable(concert, capsys) -> None:
     call_command("create_codes", "concert", "--count", "1", "--per-ticket", "1000")
     code = capsys.readouterr().out.splitlines()[1].split(",")[0]
     assert place_order(seat(concert), code=code.lower()).total_minor == SEAT_PRICE_MINOR - 1_000

@@ -1,4 +1,4 @@
-"""What a provider says, in every order and at every time: stored once, processed once, decided by when it occurred."""
+"""Provider messages in any order and at any time: stored once, applied once, decided by when they occurred."""
 
 import json
 from datetime import timedelta
@@ -32,15 +32,15 @@ from tests.support.orders.sale import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def told(order: Order) -> str:
+def status_of(order: Order) -> str:
     order.refresh_from_db()
     return str(order.status)
 
 
-def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself() -> None:
-    """The sandbox's late word lies in the outbox until deadline and grace are over: no sleeping worker."""
+def test_a_late_payments_webhook_arrives_after_the_deadline() -> None:
+    """The sandbox's late webhook waits in the outbox until deadline and grace are over, without a sleeping worker."""
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    assert told(order) == "paying"
+    assert status_of(order) == "paying"
     (waiting,) = OutboxMessage.objects.filter(topic=sandbox.WEBHOOK_TOPIC)
     assert waiting.available_at >= payment_of(order).counts_until
     OutboxMessage.objects.filter(pk=waiting.pk).update(available_at=clock.now())
@@ -48,7 +48,7 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
     order_cancellation.fail_expired_orders()
     reservations.sweep()
     deliver_outbox()
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert order.reason == Order.Reason.LATE
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxCharge.objects.get().refunds.count() == 1
@@ -62,29 +62,29 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
     assert_audit_clean()
 
 
-def test_word_that_comes_late_of_money_in_time_confirms() -> None:
+def test_a_late_message_about_a_payment_in_time_confirms() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     assert receive_webhook(late_webhook(order, clock.now()))
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_money_within_the_grace_takes_its_seats_again_after_the_sweep() -> None:
+def test_a_payment_within_the_grace_takes_its_seats_again_after_the_sweep() -> None:
     reservation = hold(make_event(general_admission=5), seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     order = buy(reservation, sandbox.LATE)
     backdate_pay_deadline(order, seconds=100)
     order_cancellation.fail_expired_orders()
     reservations.sweep()
-    assert told(order) == "failed"
+    assert status_of(order) == "failed"
     receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=60)))
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert order.reason == ""
     assert reservations.get_reservation(reservation.id).status == "confirmed"
     assert Ticket.objects.count() == 3
     assert_audit_clean()
 
 
-def test_money_within_the_grace_goes_back_when_somebody_else_has_the_seat() -> None:
+def test_a_payment_within_the_grace_is_refunded_if_another_buyer_has_the_seat() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
     backdate_pay_deadline(order, seconds=30)
@@ -93,25 +93,25 @@ def test_money_within_the_grace_goes_back_when_somebody_else_has_the_seat() -> N
     other = buy(hold(event, seats=["hall-A-1"]), email="other@example.org")
     assert other.status == Order.Status.CONFIRMED
     receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=20)))
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert Ticket.objects.get().order_id == other.pk
     assert_audit_clean()
 
 
-def test_money_after_the_grace_goes_back_even_if_the_seat_is_free() -> None:
+def test_a_payment_after_the_grace_is_refunded_even_if_the_seat_is_free() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     backdate_pay_deadline(order, seconds=100)
     receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=30)))
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert reservations.get_reservation(order.reservation_id).status == "canceled"
     assert_audit_clean()
 
 
-def test_money_for_a_canceled_order_goes_back() -> None:
+def test_a_payment_of_a_canceled_order_is_refunded() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     order_cancellation.cancel_order(order.pk)
     receive_webhook(late_webhook(order, clock.now()))
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert order.reason == Order.Reason.CANCELED_BY_BUYER
     assert_audit_clean()
 
@@ -120,20 +120,20 @@ def test_a_duplicate_is_stored_once_and_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     assert [receive_webhook(raw), receive_webhook(raw), receive_webhook(raw)] == [True, False, False]
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert Ticket.objects.count() == 1
     assert ProviderMessage.objects.filter(kind="payment.succeeded").count() == 1
     assert_audit_clean()
 
 
-def test_a_webhook_that_repeats_the_direct_answer_changes_nothing() -> None:
+def test_a_webhook_that_repeats_the_response_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     assert receive_webhook(sandbox.charge_event(SandboxCharge.objects.get()).raw) is False
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert Ticket.objects.count() == 1
 
 
-def test_a_webhook_that_overtakes_the_direct_answer_settles_and_the_answer_finds_it_done(monkeypatch) -> None:
+def test_a_webhook_that_overtakes_the_response_settles_the_payment(monkeypatch) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
 
@@ -144,14 +144,14 @@ def test_a_webhook_that_overtakes_the_direct_answer_settles_and_the_answer_finds
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", overtaken)
     deliver_outbox()
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert ProviderMessage.objects.get().outcome == "confirmed"
     assert Ticket.objects.count() == 1
     assert_audit_clean()
 
 
-def say(order: Order, kind: str, message_id: str, **charge) -> bytes:
-    """A message of the sandbox about the order's first payment, as the provider might send it."""
+def message_about(order: Order, kind: str, message_id: str, **charge) -> bytes:
+    """Return a sandbox message about the order's first payment."""
     payment = payment_of(order)
     return json.dumps(
         {
@@ -169,51 +169,51 @@ def say(order: Order, kind: str, message_id: str, **charge) -> bytes:
     ).encode()
 
 
-def test_a_decline_that_comes_after_the_success_changes_nothing() -> None:
+def test_a_decline_after_the_success_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
-    receive_webhook(say(order, "payment.declined", "late-decline"))
-    assert told(order) == "confirmed"
+    receive_webhook(message_about(order, "payment.declined", "late-decline"))
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
 def test_a_success_after_its_decline_confirms_while_the_seats_are_still_held() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.DECLINES)
     SandboxCharge.objects.update(status="succeeded")
-    receive_webhook(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
-    assert told(order) == "confirmed"
+    receive_webhook(message_about(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_two_attempts_that_both_succeed_are_charged_once_in_the_end() -> None:
+def test_of_two_attempts_that_both_succeed_one_is_refunded() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.DECLINES)
     order = buy(reservation)
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     SandboxCharge.objects.update(status="succeeded")
-    receive_webhook(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
-    assert told(order) == "confirmed"
+    receive_webhook(message_about(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
+    assert status_of(order) == "confirmed"
     first = payment_of(order)
     assert first.captured_minor == first.refunded_minor == order.total_minor
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert_audit_clean()
 
 
-def test_a_wrong_amount_goes_back_and_the_seats_are_free() -> None:
+def test_a_wrong_amount_is_refunded_and_the_seats_are_released() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
     SandboxCharge.objects.update(status="succeeded", amount_minor=1)
-    receive_webhook(say(order, "payment.succeeded", "short", amount_minor=1, id=payment_of(order).reference))
-    assert told(order) == "refunded"
+    receive_webhook(message_about(order, "payment.succeeded", "short", amount_minor=1, id=payment_of(order).reference))
+    assert status_of(order) == "refunded"
     assert order.reason == Order.Reason.WRONG_AMOUNT
     hold(event, seats=["hall-A-1"])
     assert_audit_clean()
 
 
-def test_a_message_about_nothing_of_ours_is_kept_and_touches_nothing() -> None:
+def test_a_message_about_an_unknown_payment_is_stored_and_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    for number, key in enumerate(("somebody else's", "7b3f8a52-6a2c-4a0e-9d63-5a1df7f8f001")):
-        receive_webhook(say(order, "payment.succeeded", f"stray-{number}", idempotency_key=key))
-    assert told(order) == "paying"
+    for number, key in enumerate(("another system's", "7b3f8a52-6a2c-4a0e-9d63-5a1df7f8f001")):
+        receive_webhook(message_about(order, "payment.succeeded", f"stray-{number}", idempotency_key=key))
+    assert status_of(order) == "paying"
     assert set(ProviderMessage.objects.filter(payment=None).values_list("outcome", flat=True)) == {
         inbox.UNKNOWN_PAYMENT
     }
@@ -221,9 +221,9 @@ def test_a_message_about_nothing_of_ours_is_kept_and_touches_nothing() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["", "nonsense", "t=1,v1=00", "t=,v1=", "t=99999999999999999999,v1=aa", "t=abc,v1=ü", "v1=00", "t=٣,v1=00"],
+    ["", "malformed", "t=1,v1=00", "t=,v1=", "t=99999999999999999999,v1=aa", "t=abc,v1=ü", "v1=00", "t=٣,v1=00"],
 )
-def test_bytes_that_were_not_signed_are_not_stored(header) -> None:
+def test_unsigned_bytes_are_not_stored(header) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     stored = ProviderMessage.objects.count()
     with pytest.raises(SignatureInvalid):
@@ -231,25 +231,25 @@ def test_bytes_that_were_not_signed_are_not_stored(header) -> None:
     assert ProviderMessage.objects.count() == stored
 
 
-def test_an_old_signature_is_a_replay_but_old_news_is_news() -> None:
+def test_an_old_signature_is_refused_but_an_old_event_is_accepted() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now() - timedelta(hours=1))
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
     assert receive_webhook(raw)
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
 
 
-def test_a_signature_does_not_fit_changed_bytes() -> None:
+def test_a_signature_does_not_match_changed_bytes() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw + b" ", {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
 
 
-def nonsense(**wrong) -> bytes:
-    """A message that is right but for this."""
+def malformed(**wrong) -> bytes:
+    """Return a valid message with these changes."""
     charge = {"id": "sc_1", "idempotency_key": "key", "amount_minor": 1, "currency": "USD"}
     message = {"id": "1", "type": "payment.succeeded", "occurred_at": "2026-01-01T00:00:00+00:00", "charge": charge}
     for name, value in wrong.items():
@@ -265,34 +265,34 @@ def nonsense(**wrong) -> bytes:
         b"{}",
         b"\xff",
         b'{"id":"a\\u0000","type":"payment.succeeded","occurred_at":"2026-01-01T00:00:00Z","charge":{}}',
-        nonsense(id=1),
-        nonsense(id="i" * 121),
-        nonsense(type="payment.unheard"),
-        nonsense(occurred_at="2026-01-01T00:00:00"),
-        nonsense(occurred_at=7),
-        # PostgreSQL keeps these moments, and no page that lists them could read them back.
-        nonsense(occurred_at="0001-01-01T00:00:00+14:00"),
-        nonsense(occurred_at="0001-01-02T00:00:00+00:00"),
-        nonsense(occurred_at="9999-12-31T23:59:59-14:00"),
-        nonsense(occurred_at="1999-12-31T23:59:59+00:00"),
-        nonsense(occurred_at="2099-12-31T23:59:59-01:00"),
-        nonsense(charge={}),
-        nonsense(charge=[1]),
-        nonsense(amount_minor=-1),
-        nonsense(amount_minor=True),
-        nonsense(amount_minor=2**63),
-        nonsense(currency=None),
-        nonsense(currency="EURO"),
-        nonsense(currency=""),
-        nonsense(id=""),
+        malformed(id=1),
+        malformed(id="i" * 121),
+        malformed(type="payment.unheard"),
+        malformed(occurred_at="2026-01-01T00:00:00"),
+        malformed(occurred_at=7),
+        # PostgreSQL can store these timestamps, but Python cannot read them back.
+        malformed(occurred_at="0001-01-01T00:00:00+14:00"),
+        malformed(occurred_at="0001-01-02T00:00:00+00:00"),
+        malformed(occurred_at="9999-12-31T23:59:59-14:00"),
+        malformed(occurred_at="1999-12-31T23:59:59+00:00"),
+        malformed(occurred_at="2099-12-31T23:59:59-01:00"),
+        malformed(charge={}),
+        malformed(charge=[1]),
+        malformed(amount_minor=-1),
+        malformed(amount_minor=True),
+        malformed(amount_minor=2**63),
+        malformed(currency=None),
+        malformed(currency="EURO"),
+        malformed(currency=""),
+        malformed(id=""),
         b"[" * 3_000,
         b'{"id":' * 100_000,
         b"1" * 5_000,
-        nonsense(amount_minor="1" * 5_000),
-        nonsense(amount_minor=1.5),
+        malformed(amount_minor="1" * 5_000),
+        malformed(amount_minor=1.5),
     ],
 )
-def test_signed_nonsense_is_refused_and_not_stored(raw) -> None:
+def test_signed_malformed_bytes_are_refused_and_not_stored(raw) -> None:
     with pytest.raises(problems.MalformedBody):
         inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     assert not ProviderMessage.objects.exists()
@@ -303,21 +303,21 @@ def test_an_unknown_provider_is_not_found() -> None:
         inbox.receive("bank", b"{}", {})
 
 
-def test_a_provider_that_is_down_is_asked_again_and_nothing_is_lost(monkeypatch) -> None:
+def test_a_charge_is_retried_after_a_provider_outage(monkeypatch) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
 
-    def down(self, request):
+    def unavailable(self, request):
         raise ProviderFault("500")
 
-    monkeypatch.setattr(sandbox.Sandbox, "charge", down)
+    monkeypatch.setattr(sandbox.Sandbox, "charge", unavailable)
     deliver_outbox()
-    assert told(order) == "paying"
+    assert status_of(order) == "paying"
     assert payment_of(order).status == Payment.Status.PENDING
     (waiting,) = OutboxMessage.objects.filter(done_at=None, dead_at=None)
     assert "ProviderFault" in waiting.last_error
     monkeypatch.setattr(sandbox.Sandbox, "charge", real)
     OutboxMessage.objects.filter(pk=waiting.pk).update(available_at=clock.now())
     deliver_outbox()
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert_audit_clean()

@@ -1,4 +1,4 @@
-"""`manage.py reconcile` for money: what it finds, what it repairs, and what it leaves to a person."""
+"""`manage.py reconcile` for money: what it finds, what it repairs, and what it leaves to staff."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.provider_days import SEAT, compare, listed, paid, stray_charge, told
+from tests.support.orders.provider_days import SEAT, compare, listed, paid, status_of, stray_charge
 from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,13 +40,13 @@ def states_after_repair() -> dict[str, str]:
     return {outcome.difference.kind: outcome.state for finding in findings for outcome in finding.outcomes}
 
 
-def test_a_sale_that_is_as_it_should_be_has_no_difference() -> None:
+def test_a_consistent_sale_has_no_difference() -> None:
     paid()
     buy(hold(make_event("late"), seats=[SEAT]), sandbox.LATE)
     assert kinds_found() == []
 
 
-def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
+def test_long_unsettled_payments_and_refunds_are_reported_and_queried() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     late_webhook(order, clock.now())
     order_cancellation.refund_order(paid("other").pk, "staff:1")
@@ -58,12 +58,12 @@ def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
     assert kinds_found() == ["unsettled_payment", "unsettled_refund"]
     assert states_after_repair() == {"unsettled_payment": "repaired", "unsettled_refund": "repaired"}
     deliver_outbox()
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert kinds_found() == []
     assert_audit_clean()
 
 
-def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() -> None:
+def test_fees_that_a_refunded_order_keeps_stay_when_the_rest_is_refunded() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
     OrderAdjustment.objects.create(
@@ -76,7 +76,7 @@ def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() ->
         at=clock.now(),
     )
     deliver_outbox()
-    assert kinds_found() == ["order_money"], "it keeps less than it may: a person decides, and nothing goes back"
+    assert kinds_found() == ["order_money"], "it keeps less than it may: staff decide, and nothing is refunded"
     Refund.objects.all().delete()
     SandboxRefund.objects.all().delete()
     Payment.objects.update(refunded_minor=0)
@@ -88,7 +88,7 @@ def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() ->
     assert kinds_found() == []
 
 
-def test_money_of_an_ended_order_goes_back() -> None:
+def test_money_of_an_ended_order_is_refunded() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
@@ -103,7 +103,7 @@ def test_money_of_an_ended_order_goes_back() -> None:
     assert_audit_clean()
 
 
-def test_an_order_that_stands_without_money_is_canceled_after_the_provider_was_asked() -> None:
+def test_a_standing_order_without_money_is_canceled_after_an_inquiry() -> None:
     event = make_event()
     order = buy(hold(event, seats=[SEAT]))
     SandboxCharge.objects.all().delete()
@@ -111,14 +111,14 @@ def test_an_order_that_stands_without_money_is_canceled_after_the_provider_was_a
     Payment.objects.update(status="abandoned", captured_minor=0)
     assert kinds_found() == ["order_without_money"]
     assert states_after_repair() == {"order_without_money": "repaired"}
-    assert told(order) == "refunded"
+    assert status_of(order) == "refunded"
     assert not Ticket.objects.filter(voided_at=None).exists()
     hold(event, seats=[SEAT])
     assert kinds_found() == []
     assert_audit_clean()
 
 
-def test_places_that_an_ended_order_left_sold_are_free_again() -> None:
+def test_seats_that_an_ended_order_left_sold_are_released() -> None:
     event = make_event()
     order = buy(hold(event, seats=[SEAT]))
     before = Reservation.objects.values("status", "confirmed_at", "ended_at").get()
@@ -131,7 +131,7 @@ def test_places_that_an_ended_order_left_sold_are_free_again() -> None:
     assert kinds_found() == []
 
 
-def test_the_command_reports_what_is_listed_and_leaves_it_to_a_person(capsys) -> None:
+def test_the_command_reports_listed_differences_and_leaves_them_to_staff(capsys) -> None:
     paid()
     stray_charge()
     compare()
@@ -141,7 +141,7 @@ def test_the_command_reports_what_is_listed_and_leaves_it_to_a_person(capsys) ->
     assert states_after_repair() == {"unknown_capture": "needs manual repair"}
 
 
-def test_a_refund_of_ours_that_its_provider_refuses_has_failed(monkeypatch) -> None:
+def test_a_refund_that_the_provider_refuses_has_failed(monkeypatch) -> None:
     order = paid()
     monkeypatch.setattr(
         sandbox.Sandbox,

@@ -1,4 +1,4 @@
-"""What no webhook told: asked about, compared day by day, put right, or listed for a person."""
+"""Reconciliation of lost webhooks: inquiries, daily comparison, corrections, and differences for staff."""
 
 import uuid
 from collections.abc import Iterator
@@ -29,7 +29,16 @@ from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.provider_days import SEAT, ask, compare, grow_old, listed, paid, stray_charge, told
+from tests.support.orders.provider_days import (
+    SEAT,
+    compare,
+    grow_old,
+    listed,
+    paid,
+    run_inquiries,
+    status_of,
+    stray_charge,
+)
 from tests.support.orders.sale import (
     SAME_ORIGIN,
     backdate_pay_deadline,
@@ -45,44 +54,44 @@ from tests.support.races import storm, values
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-# --- asking ---------------------------------------------------------------------------------------------------------
+# --- inquiries ------------------------------------------------------------------------------------------------------
 
 
-def test_a_payment_whose_webhook_was_lost_is_confirmed_by_asking() -> None:
+def test_a_payment_whose_webhook_was_lost_is_confirmed_by_an_inquiry() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     late_webhook(order, clock.now())
-    assert status_inquiries.schedule_inquiries() == 0, "its own message asks first"
+    assert status_inquiries.schedule_inquiries() == 0, "its own message inquires first"
     grow_old()
-    assert ask() == 1
-    assert told(order) == "confirmed"
-    assert ask() == 0
+    assert run_inquiries() == 1
+    assert status_of(order) == "confirmed"
+    assert run_inquiries() == 0
     assert_audit_clean()
 
 
-def test_a_word_that_comes_after_it_was_asked_for_changes_nothing() -> None:
+def test_a_webhook_after_the_inquiry_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     grow_old()
-    ask()
+    run_inquiries()
     receive_webhook(raw)
-    assert (told(order), Ticket.objects.count()) == ("confirmed", 1)
+    assert (status_of(order), Ticket.objects.count()) == ("confirmed", 1)
     assert_audit_clean()
 
 
-def test_a_delivery_refused_as_too_old_is_settled_by_asking() -> None:
+def test_a_delivery_refused_as_too_old_is_settled_by_an_inquiry() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
-    assert told(order) == "paying"
+    assert status_of(order) == "paying"
     grow_old()
-    ask()
-    assert told(order) == "confirmed"
+    run_inquiries()
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
+def test_a_charge_whose_response_timed_out_is_found_by_an_inquiry(monkeypatch) -> None:
     order = place_order(hold(make_event(), seats=[SEAT]))
     real = sandbox.Sandbox.charge
 
@@ -93,45 +102,45 @@ def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
     monkeypatch.setattr(sandbox.Sandbox, "charge", charge_and_vanish)
     deliver_outbox()
     OutboxMessage.objects.filter(done_at=None).delete()
-    assert told(order) == "paying"
+    assert status_of(order) == "paying"
     grow_old()
-    ask()
-    assert told(order) == "confirmed"
+    run_inquiries()
+    assert status_of(order) == "confirmed"
     assert SandboxCharge.objects.count() == 1
     assert_audit_clean()
 
 
-def test_money_that_came_too_late_is_found_by_asking_and_goes_back() -> None:
+def test_a_late_payment_is_found_by_an_inquiry_and_refunded() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     backdate_pay_deadline(order, seconds=200)
     order_cancellation.fail_expired_orders()
     reservations.sweep()
     late_webhook(order, clock.now())
     grow_old()
-    ask()
-    assert (told(order), order.reason) == ("refunded", Order.Reason.LATE)
+    run_inquiries()
+    assert (status_of(order), order.reason) == ("refunded", Order.Reason.LATE)
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert_audit_clean()
 
 
-def test_a_charge_that_nobody_waits_for_is_canceled_and_cannot_happen_later() -> None:
+def test_a_charge_that_can_no_longer_count_is_canceled_for_good() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     SandboxCharge.objects.update(method=sandbox.APPROVES)
     backdate_pay_deadline(order, seconds=30)
     order_cancellation.fail_expired_orders()
     OutboxMessage.objects.filter(done_at=None).delete()
     grow_old()
-    ask()
-    assert payment_of(order).status == Payment.Status.PENDING, "within the grace it may still count"
+    run_inquiries()
+    assert payment_of(order).status == Payment.Status.PENDING, "within the grace period it can still count"
     backdate_pay_deadline(order, seconds=200)
     grow_old()
-    ask()
+    run_inquiries()
     assert payment_of(order).status == Payment.Status.ABANDONED
     assert SandboxCharge.objects.get().status == "canceled"
     assert_audit_clean()
 
 
-def test_a_refund_whose_answer_was_lost_is_found_and_made_once(monkeypatch) -> None:
+def test_a_refund_whose_response_was_lost_is_found_and_made_once(monkeypatch) -> None:
     order = paid()
     real = sandbox.Sandbox.refund
 
@@ -144,25 +153,25 @@ def test_a_refund_whose_answer_was_lost_is_found_and_made_once(monkeypatch) -> N
     deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.REQUESTED
     grow_old()
-    assert ask() == 1
+    assert run_inquiries() == 1
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxRefund.objects.count() == 1
     assert_audit_clean()
 
 
-def test_a_refund_whose_message_was_given_up_is_sent_by_the_reconciler() -> None:
+def test_a_refund_whose_message_is_dead_is_sent_by_the_reconciler() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
     OutboxMessage.objects.filter(done_at=None).delete()
     grow_old()
-    ask()
+    run_inquiries()
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxRefund.objects.count() == 1
     assert_audit_clean()
 
 
-def test_who_looks_at_once_asks_once() -> None:
-    """All read the same payment as due. The first to update it from what it read claims it; the others touch no row."""
+def test_concurrent_searches_schedule_one_inquiry() -> None:
+    """All read the same payment as due. The first conditional update claims it; the others update no row."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     late_webhook(order, clock.now())
     grow_old()
@@ -173,7 +182,7 @@ def test_who_looks_at_once_asks_once() -> None:
 
 
 def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
-    """All have the provider's word for the same success. Under the order's lock the first confirms; the others then
+    """All have a message about the same success. Under the order's lock the first confirms; the others then
     read a payment that has succeeded."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
@@ -192,23 +201,23 @@ def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
 
     values(storm(6, settle))
     deliver_outbox()
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert Ticket.objects.count() == 1
     assert not Refund.objects.exists()
     assert_audit_clean()
 
 
-def test_the_reconciler_runs_by_itself(settings) -> None:
-    assert {"ask about unsettled money", "compare with providers"} <= set(maintenance.jobs())
+def test_the_reconciler_runs_periodically(settings) -> None:
+    assert {"run_inquiries about unsettled money", "compare with providers"} <= set(maintenance.jobs())
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert {"orders.ask_about_money", "orders.compare_days"} <= tasks
 
 
-# --- comparing: what the provider has -------------------------------------------------------------------------------
+# --- comparison: the provider's movements ---------------------------------------------------------------------------
 
 
 def by_hand(order: Order, amount_minor: int | None = None) -> SandboxRefund:
-    """Somebody has given money back in the provider's own pages."""
+    """Create a refund by hand at the provider."""
     return SandboxRefund.objects.create(
         idempotency_key=f"by hand {uuid.uuid4()}",
         charge=SandboxCharge.objects.get(idempotency_key=str(payment_of(order).pk)),
@@ -225,11 +234,11 @@ def test_books_that_agree_list_nothing_however_often_they_are_compared() -> None
     assert listed() == []
     day = ComparedDay.objects.get()
     assert (day.captures_count, day.refunds_count) == (2, 1)
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_a_capture_that_nobody_knows_is_listed_once_until_a_person_has_settled_it() -> None:
+def test_an_unknown_capture_is_listed_once_until_staff_settles_it() -> None:
     paid()
     stray_charge()
     compare()
@@ -247,15 +256,15 @@ def test_a_capture_that_nobody_knows_is_listed_once_until_a_person_has_settled_i
     assert_audit_clean()
 
 
-def test_a_capture_whose_word_never_came_is_settled_by_the_comparison() -> None:
+def test_a_capture_without_a_message_is_settled_by_the_comparison() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     late_webhook(order, clock.now())
     compare()
-    assert (told(order), listed()) == ("confirmed", [])
+    assert (status_of(order), listed()) == ("confirmed", [])
     assert_audit_clean()
 
 
-def test_a_capture_of_another_amount_is_listed_and_gone_when_the_books_agree_again() -> None:
+def test_a_capture_of_another_amount_is_listed_until_the_books_agree() -> None:
     order = paid()
     SandboxCharge.objects.update(amount_minor=1)
     compare()
@@ -267,7 +276,7 @@ def test_a_capture_of_another_amount_is_listed_and_gone_when_the_books_agree_aga
 
 
 @pytest.mark.parametrize("way", ["webhook", "comparison", "both"])
-def test_a_whole_refund_by_hand_gives_the_order_back(way: str) -> None:
+def test_a_full_refund_by_hand_refunds_the_order(way: str) -> None:
     event = make_event()
     order = buy(hold(event, seats=[SEAT]))
     refund = by_hand(order)
@@ -277,28 +286,28 @@ def test_a_whole_refund_by_hand_gives_the_order_back(way: str) -> None:
         compare()
         compare()
     recorded = Refund.objects.get()
-    assert (told(order), recorded.status) == ("refunded", Refund.Status.SUCCEEDED)
+    assert (status_of(order), recorded.status) == ("refunded", Refund.Status.SUCCEEDED)
     assert (recorded.reference, recorded.amount_minor) == (f"sr_{refund.pk}", order.total_minor)
     assert not Ticket.objects.filter(voided_at=None).exists()
-    assert SandboxRefund.objects.count() == 1, "the money has gone back already"
+    assert SandboxRefund.objects.count() == 1, "the money is refunded already"
     assert listed() == []
     hold(event, seats=[SEAT])
     assert_audit_clean()
 
 
-def test_a_part_refunded_by_hand_is_listed_and_changes_nothing() -> None:
+def test_a_partial_refund_by_hand_is_listed_and_changes_nothing() -> None:
     order = paid()
     refund = by_hand(order, 1)
     receive_webhook(sandbox.refund_event(refund).raw)
     compare()
-    assert (told(order), listed()) == ("confirmed", ["unknown_refund"])
+    assert (status_of(order), listed()) == ("confirmed", ["unknown_refund"])
     one = PaymentDifference.objects.get()
     assert (one.reference, one.theirs_minor, one.order_id) == (f"sr_{refund.pk}", 1, order.pk)
     assert not Refund.objects.exists()
     assert_audit_clean()
 
 
-def test_a_refund_of_a_charge_that_nobody_knows_is_listed() -> None:
+def test_a_refund_of_an_unknown_charge_is_listed() -> None:
     paid()
     SandboxRefund.objects.create(idempotency_key="x", charge=stray_charge(), amount_minor=700, occurred_at=clock.now())
     compare()
@@ -306,7 +315,7 @@ def test_a_refund_of_a_charge_that_nobody_knows_is_listed() -> None:
     assert_audit_clean()
 
 
-def test_a_refund_whose_word_never_came_is_settled_by_the_comparison(monkeypatch) -> None:
+def test_a_refund_without_a_message_is_settled_by_the_comparison(monkeypatch) -> None:
     order = paid()
     monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
     order_cancellation.refund_order(order.pk, "staff:1")
@@ -317,7 +326,7 @@ def test_a_refund_whose_word_never_came_is_settled_by_the_comparison(monkeypatch
     assert (Refund.objects.get().status, listed()) == (Refund.Status.SUCCEEDED, [])
 
 
-def test_a_failed_refund_is_listed_until_it_was_made_by_hand() -> None:
+def test_a_failed_refund_is_listed_until_it_is_made_by_hand() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
@@ -332,10 +341,10 @@ def test_a_failed_refund_is_listed_until_it_was_made_by_hand() -> None:
     assert_audit_clean()
 
 
-# --- comparing: what we have ----------------------------------------------------------------------------------------
+# --- comparison: our movements --------------------------------------------------------------------------------------
 
 
-def test_money_that_the_provider_does_not_know_is_listed() -> None:
+def test_a_capture_that_the_provider_does_not_know_is_listed() -> None:
     order = paid()
     order_cancellation.refund_order(paid("other").pk, "staff:1")
     deliver_outbox()
@@ -346,7 +355,7 @@ def test_money_that_the_provider_does_not_know_is_listed() -> None:
     assert listed() == ["missing_capture", "missing_refund"]
 
 
-def test_near_midnight_two_clocks_may_name_two_days() -> None:
+def test_near_midnight_the_two_clocks_may_disagree_about_the_day() -> None:
     order = paid()
     order_cancellation.refund_order(paid("other").pk, "staff:1")
     deliver_outbox()
@@ -355,10 +364,10 @@ def test_near_midnight_two_clocks_may_name_two_days() -> None:
     Refund.objects.update(settled_at=yesterday)
     assert [compare(1), compare(0)] == [(0, 0), (2, 1)]
     assert listed() == []
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
 
 
-def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_later(monkeypatch) -> None:
+def test_a_comparison_that_failed_midway_starts_again_later(monkeypatch) -> None:
     paid()
     stray_charge()
     stray_charge()
@@ -381,7 +390,7 @@ def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_
     assert_audit_clean()
 
 
-def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -> None:
+def test_due_days_are_compared_once_by_concurrent_schedulers(monkeypatch) -> None:
     paid()
     two_days_ago = clock.now() - timedelta(days=2)
     Payment.objects.update(started_at=two_days_ago, occurred_at=two_days_ago)
@@ -392,23 +401,23 @@ def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -
     assert ComparedDay.objects.exclude(compared_at=None).count() == 3
     assert daily_comparison.schedule_comparisons() == 0
     ComparedDay.objects.update(asked_at=clock.now() - timedelta(hours=2))
-    assert daily_comparison.schedule_comparisons() >= 1, "today goes on"
-    assert ComparedDay.objects.filter(asked_at__lt=clock.now() - timedelta(hours=1)).count() >= 1, "a day over does not"
+    assert daily_comparison.schedule_comparisons() >= 1, "today is compared again"
+    assert ComparedDay.objects.filter(asked_at__lt=clock.now() - timedelta(hours=1)).count() >= 1, "a past day is not"
     deliver_outbox()
     assert_audit_clean()
 
 
-def test_days_are_compared_also_where_no_word_of_a_payment_ever_came() -> None:
-    """The first charge of all was declined and then paid, and nobody was told: no payment of ours says captured."""
+def test_days_are_compared_even_if_all_messages_were_lost() -> None:
+    """The first charge was declined and succeeded later, without a message: none of our payments is captured."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.DECLINES)
     sandbox.settle(str(payment_of(order).pk), "succeeded", clock.now())
     assert daily_comparison.schedule_comparisons() == 1
     deliver_outbox()
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_a_comparison_that_another_took_over_stops(monkeypatch) -> None:
+def test_a_comparison_that_another_worker_took_over_stops(monkeypatch) -> None:
     paid()
     monkeypatch.setattr(daily_comparison.outbox, "prolong", lambda message: False)
     daily_comparison.schedule_comparisons()
@@ -432,7 +441,7 @@ def test_staff_settles_differences_with_a_note(admin_client: Client) -> None:
     form = {"action": "settle", "_selected_action": [one.pk], "why": ""}
     path = "/admin/orders/paymentdifference/"
     page = admin_client.post(path, form, headers=SAME_ORIGIN, follow=True)
-    assert "what was done about it" in page.content.decode()
+    assert "Enter the cause and the solution." in page.content.decode()
     assert listed() == ["unknown_capture"]
     admin_client.post(path, form | {"why": "Paid back by hand."}, headers=SAME_ORIGIN, follow=True)
     one.refresh_from_db()

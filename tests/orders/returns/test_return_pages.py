@@ -1,4 +1,4 @@
-"""Returning tickets in a browser without a script, and the staff's pages of money."""
+"""Returning tickets in a browser without a script, and the staff's refund page."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ def _audit() -> Any:
 
 @pytest.fixture
 def bought() -> tuple[Client, str, list[str]]:
-    """A browser, the page of its order of two seats, and their codes."""
+    """Return a browser, the page of its order of two seats, and their codes."""
     event = make_event(general_admission=20)
     ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
     browser = joined_browser("concert")
@@ -33,7 +33,7 @@ def bought() -> tuple[Client, str, list[str]]:
     return browser, address, list(Ticket.objects.order_by("id").values_list("code", flat=True))
 
 
-def test_choose_see_what_comes_back_confirm(bought) -> None:
+def test_choose_tickets_see_the_refund_and_confirm(bought) -> None:
     browser, address, codes = bought
     assert "Return tickets" in browser.get(address).content.decode()
     path = f"{address}return"
@@ -44,7 +44,7 @@ def test_choose_see_what_comes_back_confirm(bought) -> None:
     assert '<h2 id="back-heading">$50.00 comes back</h2>' in page
     assert not Refund.objects.exists()
     form = {"ticket": codes[:1], "step": "return", "idempotency_key": key_in(page)}
-    for _ in range(2):  # Pressed twice.
+    for _ in range(2):  # Submitted twice.
         assert browser.post(path, form, headers=SAME_ORIGIN).url == address
     assert Refund.objects.count() == 1
     assert "On its way." in browser.get(address).content.decode()
@@ -52,18 +52,18 @@ def test_choose_see_what_comes_back_confirm(bought) -> None:
     deliver_outbox()
     page = browser.get(address).content.decode()
     assert "Partly refunded" in page
-    assert "Sent; depending on your bank" in page
+    assert "It can take a few days to appear" in page
     assert f"/tickets/{codes[0]}/" not in page
     assert f"/tickets/{codes[1]}/" in page
     Refund.objects.update(status="failed")
-    assert "Your bank refused it; the organizer will contact you." in browser.get(address).content.decode()
+    assert "Your bank rejected the refund. The organizer will contact you." in browser.get(address).content.decode()
 
 
-def test_what_cannot_be_returned_is_told_and_nothing_happens(bought) -> None:
+def test_a_refused_return_shows_the_reason_and_changes_nothing(bought) -> None:
     browser, address, codes = bought
     path = f"{address}return"
     assert browser.post(path, {}, headers=SAME_ORIGIN).status_code == 422
-    assert browser.post(path, {"ticket": ["nobody's"]}, headers=SAME_ORIGIN).status_code == 422
+    assert browser.post(path, {"ticket": ["unknown"]}, headers=SAME_ORIGIN).status_code == 422
     assert browser.post(path, {"ticket": codes, "step": "return"}, headers=SAME_ORIGIN).status_code == 400
     Ticket.objects.filter(code=codes[0]).update(checked_in_at=clock.now())
     assert "Somebody is inside with it" in browser.get(path).content.decode()
@@ -76,7 +76,7 @@ def test_what_cannot_be_returned_is_told_and_nothing_happens(bought) -> None:
     assert browser.get(path).url == address
 
 
-def test_a_stranger_returns_nothing(bought) -> None:
+def test_another_visitor_cannot_return_tickets(bought) -> None:
     _, address, codes = bought
     for stranger in (Client(), joined_browser("concert")):
         answer = stranger.post(f"{address}return", {"ticket": codes}, headers=SAME_ORIGIN)
@@ -88,7 +88,7 @@ def seen_in(page: str) -> str:
     return re.search(r'name="seen" value="(\d+)"', page)[1]  # type: ignore[index]
 
 
-def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> None:
+def test_staff_chooses_tickets_sees_the_amount_and_refunds(bought, admin_client) -> None:
     _, _, codes = bought
     order = Order.objects.get()
     assert (
@@ -103,7 +103,7 @@ def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> N
     assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=SAME_ORIGIN).status_code == 422
     assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=SAME_ORIGIN).status_code == 302
     form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "ra\x00in"}
-    for status in (302, 409):  # Sent twice it is given once.
+    for status in (302, 409):  # Submitted twice, refunded once.
         assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == status
     assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=SAME_ORIGIN).status_code == 422
     deliver_outbox()
@@ -126,7 +126,7 @@ def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> N
     assert Order.objects.get().status == "refunded"
 
 
-def test_only_staff_that_may_change_orders_sees_the_desk(bought, client, django_user_model) -> None:
+def test_only_staff_who_can_change_orders_see_the_refund_page(bought, client, django_user_model) -> None:
     path = f"/admin/orders/order/{Order.objects.get().pk}/money/"
     assert client.get(path).status_code == 302
     reader = django_user_model.objects.create_user("r@example.org", "r@example.org", "a good password", is_staff=True)
@@ -134,12 +134,12 @@ def test_only_staff_that_may_change_orders_sees_the_desk(bought, client, django_
     assert client.get(path).status_code == 403
 
 
-def test_staff_cancels_an_event_by_typing_its_id_and_watches(admin_client) -> None:
+def test_staff_cancels_an_event_by_typing_its_id_and_sees_the_progress(admin_client) -> None:
     event = make_event(general_admission=10)
     buy(hold(event, ga_section="floor", ga_quantity=2))
     assert "Cancel this event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
     path = "/admin/orders/eventcancellation/add/"
-    assert "typed out" in admin_client.get(f"{path}?event={event.id}").content.decode()
+    assert "Type the event" in admin_client.get(f"{path}?event={event.id}").content.decode()
     form = {"event": event.id, "words": "No singer.", "confirm": "another"}
     assert "This is not the event" in admin_client.post(path, form, headers=SAME_ORIGIN).content.decode()
     assert not EventCancellation.objects.exists()
@@ -154,7 +154,7 @@ def test_staff_cancels_an_event_by_typing_its_id_and_watches(admin_client) -> No
     assert "How far the refunds are" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
 
 
-def test_staff_says_until_when_tickets_may_be_returned(admin_client) -> None:
+def test_staff_sets_the_return_period(admin_client) -> None:
     event = make_event()
     path = "/admin/orders/returnpolicy/add/"
     assert admin_client.get(path).status_code == 200

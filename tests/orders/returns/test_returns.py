@@ -1,5 +1,5 @@
-"""Tickets given back, in part or whole, by buyers and by staff: what comes back, what stands, and that both together
-are always what was captured."""
+"""Returns of some or all tickets, by buyers and by staff: the refunded and the kept amount always add up to the
+captured amount."""
 
 import json
 from datetime import timedelta
@@ -71,7 +71,7 @@ def bought(event: events.EventView, **payload: Any) -> Order:
 
 @pytest.fixture
 def order() -> Order:
-    """Two seats and two places on the floor."""
+    """A paid order of two seats and two floor tickets."""
     event = make_event(general_admission=10)
     allow(event)
     return bought(event)
@@ -81,16 +81,20 @@ def codes(order: Order) -> list[str]:
     return list(Ticket.objects.filter(order=order, voided_at=None).order_by("id").values_list("code", flat=True))
 
 
-def give(order: Order, tickets: list[str], key: str = "key") -> dict[str, Any]:
+def return_tickets(order: Order, tickets: list[str], key: str = "key") -> dict[str, Any]:
     answer = returns.return_idempotently(order.pk, {"tickets": tickets}, key)
     assert answer.status == 202
     return json.loads(answer.body)
 
 
-def test_a_buyer_returns_one_ticket_and_has_its_price_back(order) -> None:
+def test_a_buyer_returns_one_ticket_and_is_refunded_its_price(order) -> None:
     mail.outbox.clear()
-    said = give(order, codes(order)[:1])
-    assert (said["status"], said["amount_minor"], said["kept_minor"]) == ("partly_refunded", SEAT_PRICE_MINOR, 0)
+    response = return_tickets(order, codes(order)[:1])
+    assert (response["status"], response["amount_minor"], response["kept_minor"]) == (
+        "partly_refunded",
+        SEAT_PRICE_MINOR,
+        0,
+    )
     deliver_outbox()
     order.refresh_from_db()
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
@@ -102,19 +106,19 @@ def test_a_buyer_returns_one_ticket_and_has_its_price_back(order) -> None:
     assert "$50.00 goes back" in note.body
 
 
-def test_the_organizer_is_told_which_tickets_came_back(order) -> None:
+def test_the_organizer_is_notified_of_the_returned_tickets(order) -> None:
     make_feed_key()
     (code, *_) = codes(order)
-    give(order, [code])
-    (told,) = OrganizerMessage.objects.all()
-    assert (told.kind, told.body["order"]["status"]) == ("order.partly_refunded", "partly_refunded")
-    assert [(one["code"], one["valid"]) for one in told.body["tickets"]] == [(code, False)]
+    return_tickets(order, [code])
+    (message,) = OrganizerMessage.objects.all()
+    assert (message.kind, message.body["order"]["status"]) == ("order.partly_refunded", "partly_refunded")
+    assert [(ticket["code"], ticket["valid"]) for ticket in message.body["tickets"]] == [(code, False)]
 
 
-def test_tickets_come_back_one_after_the_other_until_nothing_stands(order) -> None:
+def test_tickets_are_returned_one_by_one_until_none_is_valid(order) -> None:
     for number, code in enumerate(codes(order)):
-        said = give(order, [code], f"key {number}")
-    assert said["status"] == "refunded"
+        response = return_tickets(order, [code], f"key {number}")
+    assert response["status"] == "refunded"
     deliver_outbox()
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.RETURNED)
@@ -124,7 +128,7 @@ def test_tickets_come_back_one_after_the_other_until_nothing_stands(order) -> No
     assert (seat("hall-A-1").status, seat("hall-A-2").status, get_general_admission().taken) == (0, 0, 0)
 
 
-def test_the_same_key_has_the_same_answer_and_another_body_is_refused(order) -> None:
+def test_the_same_key_gets_the_same_response_and_another_body_is_refused(order) -> None:
     first, second = codes(order)[:2]
     answers = [returns.return_idempotently(order.pk, {"tickets": [first]}, "key") for _ in range(2)]
     assert answers[0] == answers[1]
@@ -138,37 +142,37 @@ def test_the_same_key_has_the_same_answer_and_another_body_is_refused(order) -> 
 @pytest.mark.parametrize(
     "payload",
     [{}, {"tickets": []}, {"tickets": "x"}, {"tickets": [1]}, {"tickets": ["a", "a"]}, {"tickets": ["a"] * 201},
-     {"tickets": ["nobody's"]}, {"tickets": ["ä"]}, {"tickets": ["a"], "why": "x"}],
+     {"tickets": ["unknown"]}, {"tickets": ["ä"]}, {"tickets": ["a"], "why": "x"}],
 )  # fmt: skip
-def test_what_names_no_tickets_of_the_order_is_refused_by_field(order, payload) -> None:
+def test_invalid_ticket_lists_are_refused_by_field(order, payload) -> None:
     with pytest.raises(problems.Invalid):
         returns.return_idempotently(order.pk, payload, "key")
 
 
-def test_another_order_s_tickets_are_not_given_back(order) -> None:
+def test_another_orders_tickets_are_not_returned(order) -> None:
     other = bought(events.get_event("concert"), seats=["hall-B-1"])
     with pytest.raises(problems.Invalid):
-        give(order, codes(other))
+        return_tickets(order, codes(other))
     assert len(codes(other)) == 1
 
 
-def test_without_a_policy_a_buyer_returns_nothing() -> None:
+def test_without_a_policy_a_buyer_cannot_return_tickets() -> None:
     order = bought(make_event(), seats=["hall-A-1"])
     with pytest.raises(ReturnNotAllowed):
-        give(order, codes(order))
+        return_tickets(order, codes(order))
 
 
-def test_when_the_time_is_over_a_buyer_returns_nothing(order) -> None:
+def test_after_the_return_period_a_buyer_cannot_return_tickets(order) -> None:
     Event.objects.update(starts_at=clock.now() + timedelta(hours=24))
     with pytest.raises(ReturnNotAllowed) as refused:
-        give(order, codes(order)[:1])
+        return_tickets(order, codes(order)[:1])
     assert refused.value.extra["until"]
 
 
-def test_who_is_inside_stays_inside_unless_staff_says_so(order) -> None:
+def test_checked_in_tickets_are_returned_only_if_staff_allows_it(order) -> None:
     Ticket.objects.filter(code=codes(order)[0]).update(checked_in_at=clock.now())
     with pytest.raises(TicketsCheckedIn) as refused:
-        give(order, codes(order))
+        return_tickets(order, codes(order))
     assert refused.value.extra["tickets"] == codes(order)[:1]
     with pytest.raises(TicketsCheckedIn):
         returns.return_by_staff(order.pk, codes(order)[:1], (), **STAFF)
@@ -176,14 +180,14 @@ def test_who_is_inside_stays_inside_unless_staff_says_so(order) -> None:
     assert len(codes(order)) == 3
 
 
-def test_staff_may_keep_the_places_from_being_sold_again(order) -> None:
+def test_staff_can_keep_returned_seats_off_sale(order) -> None:
     given = codes(order)
     returns.return_by_staff(order.pk, [given[0], given[2]], (), keep_off_sale=True, **STAFF)
     assert seat("hall-A-1").blocked_for == "house"
     assert (get_general_admission().taken, get_general_admission().house) == (1, 1)
 
 
-def test_goodwill_leaves_the_tickets_valid_and_is_not_given_twice(order) -> None:
+def test_goodwill_keeps_the_tickets_valid_and_is_not_refunded_twice(order) -> None:
     total = order.total_minor
     returns.give_goodwill(order.pk, 1_000, seen_minor=total, **STAFF)
     with pytest.raises(AmountChanged):
@@ -195,13 +199,13 @@ def test_goodwill_leaves_the_tickets_valid_and_is_not_given_twice(order) -> None
     order.refresh_from_db()
     assert order.status == Order.Status.PARTLY_REFUNDED
     assert len(codes(order)) == 4
-    # Of the last tickets that much less comes back.
-    assert give(order, codes(order))["amount_minor"] == total - 1_000
+    # The refund of the last tickets is lower by that amount.
+    assert return_tickets(order, codes(order))["amount_minor"] == total - 1_000
 
 
-def test_an_order_that_is_given_back_whole_after_parts_of_it_owes_nothing(order) -> None:
+def test_an_order_fully_refunded_after_partial_returns_owes_nothing(order) -> None:
     returns.give_goodwill(order.pk, 1_000, **STAFF)
-    give(order, codes(order)[:1])
+    return_tickets(order, codes(order)[:1])
     assert order_cancellation.refund_order(order.pk, "staff:7")
     deliver_outbox()
     payment = Payment.objects.get()
@@ -209,7 +213,7 @@ def test_an_order_that_is_given_back_whole_after_parts_of_it_owes_nothing(order)
     assert sum(Refund.objects.values_list("amount_minor", flat=True)) == payment.captured_minor
 
 
-def test_staff_sees_the_amount_it_decided_on_or_is_refused(order) -> None:
+def test_a_return_is_refused_if_the_amount_changed_since_staff_saw_it(order) -> None:
     given = codes(order)[:1]
     with pytest.raises(AmountChanged):
         returns.return_by_staff(order.pk, given, (), seen_minor=1, **STAFF)
@@ -224,7 +228,7 @@ def test_an_unpaid_order_has_nothing_to_return(status) -> None:
     if status == "canceled":
         order_cancellation.cancel_order(order.pk)
     with pytest.raises(OrderNotReturnable):
-        give(order, ["x"])
+        return_tickets(order, ["x"])
     with pytest.raises(OrderNotReturnable):
         returns.give_goodwill(order.pk, 1, **STAFF)
 
@@ -233,19 +237,19 @@ def test_a_free_order_is_returned_without_money() -> None:
     event = make_event(price_minor=0)
     allow(event)
     order = bought(event, seats=["hall-A-1", "hall-A-2"])
-    assert give(order, codes(order)[:1])["amount_minor"] == 0
-    assert give(order, codes(order), "rest")["status"] == "refunded"
+    assert return_tickets(order, codes(order)[:1])["amount_minor"] == 0
+    assert return_tickets(order, codes(order), "rest")["status"] == "refunded"
     assert not Refund.objects.exists()
 
 
-def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> None:
-    give(order, codes(order)[:1])
+def test_a_failed_refund_is_retried_once_with_a_new_key(order) -> None:
+    return_tickets(order, codes(order)[:1])
     refund = Refund.objects.get()
     with pytest.raises(RefundNotFailed):
         refunds.retry_refund(refund.pk, "staff:7")
     deliver_outbox()
     Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
-    assert get_order(order.pk).refunds[0].words == "Your bank refused it; the organizer will contact you."
+    assert get_order(order.pk).refunds[0].words == "Your bank rejected the refund. The organizer will contact you."
     outcomes = storm(4, lambda _: refunds.retry_refund(refund.pk, "staff:7"))
     assert sum(outcome.error is None for outcome in outcomes) == 1
     deliver_outbox()
@@ -254,15 +258,15 @@ def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> Non
 
 
 def failed_refund(order: Order) -> Refund:
-    """A ticket's refund that its bank has refused, and that is listed."""
-    give(order, codes(order)[:1])
+    """Return a ticket's refund that the bank has rejected and that is listed."""
+    return_tickets(order, codes(order)[:1])
     deliver_outbox()
     Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
     discrepancies.record_failed_refunds()
     return Refund.objects.get()
 
 
-def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_reads_so(order) -> None:
+def test_a_rejected_refund_is_paid_out_by_other_means_and_shown_to_the_buyer(order) -> None:
     refund = failed_refund(order)
     before = Payment.objects.get().refunded_minor
     with pytest.raises(problems.Invalid):
@@ -273,7 +277,7 @@ def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_re
     assert refund.paid_out_note == "Cash at the box office, receipt 17"
     assert refund.failure == "account closed"
     (shown,) = get_order(order.pk).refunds
-    assert "paid it out to you by other means" in shown.words
+    assert "the organizer paid you by other means" in shown.words
     assert shown.contract()["state"] == "paid_out"
     assert "receipt 17" not in str(shown.contract())
     (listed,) = PaymentDifference.objects.all()
@@ -292,8 +296,8 @@ def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_re
     assert daily_comparison.compare_day("sandbox", clock.now().date())[0] == 1
 
 
-def test_of_all_who_see_to_a_failed_refund_at_once_one_does(order) -> None:
-    """All wait for the order's lock; who comes second reads that it was paid out, or sent again."""
+def test_of_concurrent_retries_and_payouts_of_a_failed_refund_one_succeeds(order) -> None:
+    """All wait for the order's lock; the second reads that the refund was paid out or requested again."""
     refund = failed_refund(order)
 
     def act(number: int) -> object:
@@ -306,8 +310,8 @@ def test_of_all_who_see_to_a_failed_refund_at_once_one_does(order) -> None:
     deliver_outbox()
 
 
-def test_a_word_of_the_provider_s_about_what_was_paid_out_is_listed_and_changes_nothing(order) -> None:
-    """The bank took it after all: the buyer has it twice, and a person must know."""
+def test_a_provider_message_about_a_paid_out_refund_is_listed_and_changes_nothing(order) -> None:
+    """The bank accepted the refund after all: the buyer has the money twice, so staff must know."""
     refund = failed_refund(order)
     refunds.record_payout(refund.pk, "cash", "staff:7")
     refunds.record_refund_answer(refund.pk, order.pk, RefundAnswer("re_1", RefundState.SUCCEEDED))
@@ -319,7 +323,7 @@ def test_a_word_of_the_provider_s_about_what_was_paid_out_is_listed_and_changes_
     ]
 
 
-def test_staff_says_at_the_desk_how_it_was_paid_out(order, admin_client) -> None:
+def test_staff_records_a_payout_on_the_refund_page(order, admin_client) -> None:
     refund = failed_refund(order)
     desk = f"/admin/orders/order/{order.pk}/money/"
     assert "Paid out by other means" in admin_client.get(desk).content.decode()
@@ -335,16 +339,16 @@ def test_staff_says_at_the_desk_how_it_was_paid_out(order, admin_client) -> None
 # --- races -----------------------------------------------------------------------------------------------------------
 
 
-def test_of_eight_tabs_that_return_one_ticket_one_does(order) -> None:
-    """Each has a key of its own. All wait for the order's lock; seven read a void ticket under it."""
+def test_of_eight_tabs_that_return_one_ticket_one_succeeds(order) -> None:
+    """Each tab has its own key. All wait for the order's lock; seven read a void ticket under it."""
     one = codes(order)[:1]
-    outcomes = storm(8, lambda number: give(order, one, f"tab {number}"))
+    outcomes = storm(8, lambda number: return_tickets(order, one, f"tab {number}"))
     assert sum(outcome.error is None for outcome in outcomes) == 1
     assert Refund.objects.get().amount_minor == SEAT_PRICE_MINOR
 
 
-def test_returns_goodwill_and_a_whole_refund_at_once_give_back_what_was_captured(order) -> None:
-    """All of them are decided under the order's lock, in some order: whatever it is, the sum is what was captured."""
+def test_concurrent_returns_goodwill_and_a_full_refund_add_up_to_the_capture(order) -> None:
+    """All are decided under the order's lock; in any order, the sum is the captured amount."""
     given = codes(order)
 
     def act(number: int) -> object:
@@ -352,7 +356,7 @@ def test_returns_goodwill_and_a_whole_refund_at_once_give_back_what_was_captured
             return order_cancellation.refund_order(order.pk, "staff:7")
         if number == 5:
             return returns.give_goodwill(order.pk, 700, **STAFF)
-        return give(order, [given[number]], f"tab {number}")
+        return return_tickets(order, [given[number]], f"tab {number}")
 
     for outcome in storm(6, act):
         assert outcome.error is None or isinstance(outcome.error, problems.Problem), outcome.error
@@ -369,7 +373,7 @@ MONEY = st.integers(0, 10**6)
 
 @st.composite
 def made_of(draw: Any) -> list[OrderLine]:
-    """The lines of some order, tax included or added, with fees and discounts, as checkout would have written them."""
+    """Draw an order's lines with fees and discounts, tax included or added, as checkout writes them."""
     policy = events.PricePolicy(tax_rate=draw(st.sampled_from([0, 700, 10_000])), tax_included=draw(st.booleans()))
     found = []
     for number in range(draw(st.integers(1, 6))):
@@ -391,7 +395,7 @@ def made_of(draw: Any) -> list[OrderLine]:
 
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order_lines=made_of(), data=st.data())
-def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(order_lines, data) -> None:
+def test_returns_in_any_steps_add_up_to_the_capture(order_lines, data) -> None:
     captured = sum(line.total_minor for line in order_lines)
     adjusted = refunded = 0
     while True:
@@ -399,14 +403,14 @@ def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(o
         owed = sum(line.total_minor for line in standing) + adjusted
         assert captured == refunded + owed
         assert owed >= 0
-        places_left = [line.pk for line in standing if line.kind == "place"]
-        if not places_left:
+        lines_left = [line.pk for line in standing if line.kind == "place"]
+        if not lines_left:
             break
         if owed and data.draw(st.booleans()):
             goodwill = data.draw(st.integers(1, owed))
             adjusted, refunded = adjusted - goodwill, refunded + goodwill
             continue
-        chosen = data.draw(st.sets(st.sampled_from(places_left), min_size=1))
+        chosen = data.draw(st.sets(st.sampled_from(lines_left), min_size=1))
         fees_back = data.draw(st.sets(st.sampled_from(sorted(chosen))))
         quoted = return_quotes.quote(order_lines, adjusted, chosen, fees_back)
         assert quoted.back_minor >= 0
@@ -419,7 +423,7 @@ def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(o
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order_lines=made_of())
-def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_lines) -> None:
+def test_returning_everything_refunds_the_total_or_the_total_without_fees(order_lines) -> None:
     every = {line.pk for line in order_lines if line.kind == "place"}
     total = sum(line.total_minor for line in order_lines)
     assert return_quotes.quote(order_lines, 0, every, every).back_minor == total
@@ -428,14 +432,14 @@ def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_line
     assert kept.back_minor + kept.kept_minor + fees == total
 
 
-def test_a_kept_fee_is_on_record_and_can_still_be_given_back(monkeypatch) -> None:
+def test_a_kept_fee_is_recorded_and_can_be_refunded_later(monkeypatch) -> None:
     fees = events.PricePolicy(ticket_fee_minor=150)
     monkeypatch.setattr(events, "calculate_bill", lambda wanted, policy, *codes: calculate_bill(wanted, fees, *codes))
     event = make_event()
     allow(event)
     order = bought(event, seats=["hall-A-1"])
-    said = give(order, codes(order))
-    assert (said["amount_minor"], said["kept_minor"], said["status"]) == (SEAT_PRICE_MINOR, 150, "refunded")
+    response = return_tickets(order, codes(order))
+    assert (response["amount_minor"], response["kept_minor"], response["status"]) == (SEAT_PRICE_MINOR, 150, "refunded")
     assert OrderAdjustment.objects.get().amount_minor == 150
     assert_audit_clean()
     returns.give_goodwill(order.pk, 150, **STAFF)

@@ -1,4 +1,4 @@
-"""New codes for tickets that somebody else has seen."""
+"""Reissued tickets: new codes, limits and refusals."""
 
 import pytest
 from django.core import mail
@@ -22,7 +22,7 @@ def order() -> Order:
     return buy(hold(make_event("concert", general_admission=5), seats=["hall-A-1"], ga_section="floor", ga_quantity=1))
 
 
-def test_the_place_has_a_new_code_and_the_old_one_opens_nothing(order) -> None:
+def test_a_reissue_gives_a_new_code_and_invalidates_the_old_one(order) -> None:
     old = order.tickets.order_by("id").first()
     mail.outbox.clear()
     reissue.reissue_ticket(order.pk, old.code, "staff:7")
@@ -40,14 +40,14 @@ def test_the_place_has_a_new_code_and_the_old_one_opens_nothing(order) -> None:
     assert_audit_clean()
 
 
-def test_asking_again_for_the_same_old_code_changes_nothing(order) -> None:
+def test_a_second_reissue_of_the_same_code_changes_nothing(order) -> None:
     old = order.tickets.order_by("id").first()
     for _ in range(3):
         reissue.reissue_ticket(order.pk, old.code, reissue.BUYER)
     assert order.tickets.count() == 3
 
 
-def test_the_buyer_may_do_so_a_few_times_a_day_and_staff_always(order) -> None:
+def test_reissues_are_limited_per_day_for_buyers_and_not_for_staff(order) -> None:
     def current() -> str:
         return order.tickets.filter(voided_at=None, seat__isnull=False).get().code
 
@@ -62,26 +62,26 @@ def test_the_buyer_may_do_so_a_few_times_a_day_and_staff_always(order) -> None:
     assert_audit_clean()
 
 
-def test_who_is_in_has_no_new_code(order) -> None:
+def test_a_checked_in_ticket_is_not_reissued(order) -> None:
     ticket = order.tickets.order_by("id").first()
     assert scan(events.get_event("concert"), Scan("scan-0001", ticket.code), "staff:1").outcome == Outcome.WELCOME
-    with pytest.raises(ReissueRefused, match="Somebody is in"):
+    with pytest.raises(ReissueRefused, match="already checked in"):
         reissue.reissue_ticket(order.pk, ticket.code, "staff:1")
-    assert reissue.reissue_order(order.pk, "staff:1") == 1, "only the one that is not in"
+    assert reissue.reissue_order(order.pk, "staff:1") == 1, "only the one that is not checked in"
 
 
-def test_a_ticket_given_back_and_one_of_another_order_have_no_new_code(order) -> None:
+def test_a_refunded_ticket_and_one_of_another_order_are_not_reissued(order) -> None:
     ticket = order.tickets.order_by("id").first()
     with pytest.raises(TicketNotFound):
         reissue.reissue_ticket(order.pk, "A" * 28, "staff:1")
     order_cancellation.refund_order(order.pk, "staff:1")
-    with pytest.raises(ReissueRefused, match="given back"):
+    with pytest.raises(ReissueRefused, match="no longer valid"):
         reissue.reissue_ticket(order.pk, ticket.code, "staff:1")
     with pytest.raises(ReissueRefused):
         reissue.reissue_order(order.pk, "staff:1")
 
 
-def test_a_ticket_replaced_and_valid_is_refused_by_the_database(order) -> None:
+def test_the_database_refuses_a_replaced_ticket_that_is_valid(order) -> None:
     one, other = order.tickets.order_by("id")
     with pytest.raises(IntegrityError, match="ticket_replaced_is_void"), transaction.atomic():
         Ticket.objects.filter(pk=one.pk).update(successor=other, replaced_by="buyer")

@@ -1,4 +1,4 @@
-"""The admin of who is told of a sale."""
+"""The admin of webhook endpoints, feed keys and deliveries."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def act(staff: Client, model: str, action: str, *keys: Any) -> str:
     return staff.post(f"/admin/orders/{model}/", form, follow=True).content.decode()
 
 
-def test_an_address_is_added_with_a_secret_and_a_bad_one_is_refused_in_words(staff: Client) -> None:
+def test_an_endpoint_gets_a_secret_and_a_bad_url_is_refused(staff: Client) -> None:
     form = {"name": "Door", "url": "https://10.0.0.1/hook", "kinds": ["order.confirmed"], "is_active": "on"}
     page = staff.post("/admin/orders/webhookendpoint/add/", form).content.decode()
     assert "Webhooks cannot be sent to this URL: it is not a public address." in page
@@ -47,7 +47,7 @@ def test_an_address_is_added_with_a_secret_and_a_bad_one_is_refused_in_words(sta
     assert endpoint.secret != old
 
 
-def test_a_key_is_shown_once_and_opens_nothing_once_revoked(staff: Client) -> None:
+def test_a_feed_key_is_shown_once_and_is_invalid_after_revocation(staff: Client) -> None:
     page = staff.post("/admin/orders/feedkey/add/", {"name": "Box office"}, follow=True).content.decode()
     key = FeedKey.objects.get()
     found = re.search(r"fgf_[\w-]+", page)
@@ -59,7 +59,7 @@ def test_a_key_is_shown_once_and_opens_nothing_once_revoked(staff: Client) -> No
     assert key.revoked_at is not None
 
 
-def test_the_log_shows_what_was_answered_and_replays(staff: Client) -> None:
+def test_the_log_shows_responses_and_replays_deliveries(staff: Client) -> None:
     make_endpoint("https://127.0.0.1/")
     buy(hold(make_event(), seats=["hall-A-1"]))
     WebhookDelivery.objects.update(status="given_up")

@@ -1,4 +1,4 @@
-"""What organizers are told of a sale: written with the change, posted signed, or pulled from a feed."""
+"""Messages to organizers: written with the change, posted with a signature, or pulled from a feed."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ def delete(key: str, receipt: object) -> int:
     return Client().delete(f"{MESSAGES}/{receipt}", headers={"Authorization": f"Bearer {key}"}).status_code
 
 
-def test_a_sale_is_told_and_its_refund(listener: WebhookReceiver) -> None:
+def test_a_sale_and_its_refund_are_posted(listener: WebhookReceiver) -> None:
     event = make_event()
     make_endpoint(listener.url, event)
     order = buy(hold(event, seats=["hall-A-1"]))
@@ -80,13 +80,13 @@ def test_a_sale_is_told_and_its_refund(listener: WebhookReceiver) -> None:
     assert_audit_clean()
 
 
-def test_the_door_and_a_new_code_are_told() -> None:
+def test_check_ins_and_reissues_are_published() -> None:
     event = make_event()
     key, _ = make_feed_key(event)
     order = buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
     first, second = order.tickets.order_by("id")
     scanned = Scan(uuid.uuid4().hex, first.code, door="North")
-    for _ in range(2):  # Sent again it is the same scan, and told once.
+    for _ in range(2):  # A retry is the same scan and causes no second message.
         assert scan(event, scanned, "staff:1").outcome == "welcome"
     reissue.reissue_ticket(order.pk, second.code, "staff:1")
     _, came, renewed = pull(key, 10).json()["messages"]
@@ -101,19 +101,19 @@ def test_the_door_and_a_new_code_are_told() -> None:
     assert_audit_clean()
 
 
-def test_a_message_is_signed_over_its_moment_and_its_bytes(listener: WebhookReceiver) -> None:
+def test_a_message_is_signed_over_its_timestamp_and_bytes(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
     ((headers, body),) = listener.received
     when, _, signature = headers["Fairgate-Signature"].removeprefix("t=").partition(",v1=")
-    told = hmac.new(endpoint.secret.encode(), f"{when}.".encode() + body, hashlib.sha256).hexdigest()
-    assert signature == told
+    expected = hmac.new(endpoint.secret.encode(), f"{when}.".encode() + body, hashlib.sha256).hexdigest()
+    assert signature == expected
     assert abs(int(when) - clock.now().timestamp()) < 60
     assert headers["Fairgate-Message-Id"] == headers["webhook-id"] == json.loads(body)["message_id"]
     assert headers["webhook-timestamp"] == when
 
 
-def test_a_library_of_standard_webhooks_takes_what_is_sent(listener: WebhookReceiver) -> None:
+def test_a_standard_webhooks_library_verifies_deliveries(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
     ((headers, body),) = listener.received
@@ -128,8 +128,8 @@ def test_a_library_of_standard_webhooks_takes_what_is_sent(listener: WebhookRece
 @pytest.mark.parametrize(
     "secret", ["whsec_example", "whsec_bJ0-kO_3mYq5vX2rT8wZ1cF6hN9sL4dG7pA0eU-iKoM", "whsec_é", "no prefix at all"]
 )
-def test_a_secret_of_before_is_signed_with_as_it_stands(secret: str) -> None:
-    """Its bytes are the key, though a library would decode something else from some of them without a word."""
+def test_an_older_secret_signs_with_its_text_as_the_key(secret: str) -> None:
+    """The secret's bytes are the key, although a library would silently decode another key from some secrets."""
     body, moment = b'{"name":"Zo\xc3\xab"}', clock.now()
     made = webhook_delivery.sign_standard(secret, "one", body, moment)
     signed = f"one.{int(moment.timestamp())}.".encode() + body
@@ -139,15 +139,15 @@ def test_a_secret_of_before_is_signed_with_as_it_stands(secret: str) -> None:
     assert Webhook(shown).verify(body, made) == {"name": "Zoë"}
 
 
-def test_a_new_secret_is_shown_as_it_is() -> None:
+def test_a_new_secret_is_shown_unchanged() -> None:
     for _ in range(50):
         secret = webhook_delivery.new_secret()
         assert webhook_delivery.standard_secret(secret) == secret
         assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
 
 
-def test_the_signature_of_the_documentation_is_the_one_we_make() -> None:
-    """docs/payments.md shows this very one, so that whoever checks it in another language has something to check by."""
+def test_the_documented_signature_is_the_one_we_create() -> None:
+    """docs/payments.md shows this signature, as a reference for implementations in other languages."""
     moment = clock.now().fromtimestamp(1_790_000_000, tz=clock.now().tzinfo)
     assert webhook_delivery.sign("whsec_example", b'{"kind":"order.confirmed"}', moment) == (
         "t=1790000000,v1=43595a2ebe583913eb3ee3434f66751c1594f415331d107e7f2c29168ebbc8f4"
@@ -160,7 +160,7 @@ def test_the_signature_of_the_documentation_is_the_one_we_make() -> None:
     assert f"`{webhook_delivery.standard_secret('whsec_example')}`" in text
 
 
-def test_a_change_that_is_undone_is_told_to_nobody() -> None:
+def test_a_rolled_back_change_publishes_nothing() -> None:
     event = make_event()
     make_endpoint()
     make_feed_key()
@@ -169,18 +169,18 @@ def test_a_change_that_is_undone_is_told_to_nobody() -> None:
     class Undone(Exception):
         pass
 
-    def announce_and_fail() -> None:
+    def publish_and_fail() -> None:
         with transactions.write():
             messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
             raise Undone
 
     with pytest.raises(Undone):
-        announce_and_fail()
+        publish_and_fail()
     assert not OrganizerMessage.objects.exists()
     assert not OutboxMessage.objects.filter(topic=topics.WEBHOOK).exists()
 
 
-def test_with_nobody_listening_nothing_is_written() -> None:
+def test_without_a_subscriber_nothing_is_written() -> None:
     other = make_event(slug="other")
     make_endpoint(event=other)
     make_endpoint(is_active=False)
@@ -191,7 +191,7 @@ def test_with_nobody_listening_nothing_is_written() -> None:
     assert not OrganizerMessage.objects.exists()
 
 
-def test_what_is_not_taken_is_tried_again_and_its_log_says_so(listener: WebhookReceiver) -> None:
+def test_a_rejected_delivery_is_retried_and_logged(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     listener.status, listener.body = 503, b"<b>closed</b>"
     order = buy(hold(make_event(), seats=["hall-A-1"]))
@@ -208,7 +208,7 @@ def test_what_is_not_taken_is_tried_again_and_its_log_says_so(listener: WebhookR
     assert len(ids) == 1
 
 
-def test_what_is_never_taken_is_given_up_and_can_be_replayed(listener: WebhookReceiver) -> None:
+def test_a_delivery_is_given_up_after_all_attempts_and_can_be_replayed(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     listener.status = 500
     buy(hold(make_event(), seats=["hall-A-1"]))
@@ -219,13 +219,13 @@ def test_what_is_never_taken_is_given_up_and_can_be_replayed(listener: WebhookRe
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, dead_at__isnull=False).count() == 1
     listener.status = 204
     assert webhook_delivery.replay(delivery_of(endpoint).pk)
-    assert not webhook_delivery.replay(delivery_of(endpoint).pk), "it is on its way"
+    assert not webhook_delivery.replay(delivery_of(endpoint).pk), "it is queued"
     deliver_outbox()
     assert delivery_of(endpoint).status == "delivered"
 
 
 def lose_every_worker(endpoint: WebhookEndpoint) -> None:
-    """Whoever took the message in its last attempt, and all before, was killed."""
+    """Claim the message in all attempts, as by workers that were killed."""
     OutboxMessage.objects.filter(topic=topics.WEBHOOK).update(attempts=webhook_delivery.ATTEMPTS_MAX)
     make_due()
     deliver_outbox()
@@ -233,20 +233,20 @@ def lose_every_worker(endpoint: WebhookEndpoint) -> None:
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, dead_at__isnull=False).count() == 1
 
 
-def test_whose_worker_was_lost_in_the_last_attempt_can_be_replayed_once(listener: WebhookReceiver) -> None:
+def test_a_delivery_whose_worker_died_in_the_last_attempt_can_be_replayed_once(listener: WebhookReceiver) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     endpoint = make_endpoint(listener.url)
     with transactions.write():
         messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
     delivery = delivery_of(endpoint)
-    assert not webhook_delivery.replay(delivery.pk), "it is on its way"
+    assert not webhook_delivery.replay(delivery.pk), "it is queued"
     lose_every_worker(endpoint)
     assert sorted(values(storm(4, lambda _: webhook_delivery.replay(delivery.pk)))) == [False, False, False, True]
     deliver_outbox()
     assert (delivery_of(endpoint).status, len(listener.received)) == ("delivered", 1)
 
 
-def test_two_who_replay_at_once_send_it_once(listener: WebhookReceiver) -> None:
+def test_two_concurrent_replays_send_it_once(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
     delivery = delivery_of(endpoint)
@@ -255,7 +255,7 @@ def test_two_who_replay_at_once_send_it_once(listener: WebhookReceiver) -> None:
     assert len(listener.received) == 2
 
 
-def test_an_endpoint_that_cannot_be_reached_rests_and_that_is_no_failure_of_the_others(
+def test_an_unreachable_endpoint_rests_and_does_not_affect_others(
     listener: WebhookReceiver,
 ) -> None:
     gone = make_endpoint("http://127.0.0.1:9/")
@@ -264,10 +264,12 @@ def test_an_endpoint_that_cannot_be_reached_rests_and_that_is_no_failure_of_the_
     buy(hold(event, seats=["hall-A-2"]))
     assert sorted(WebhookDelivery.objects.filter(endpoint=gone).values_list("attempts", flat=True)) == [0, 1]
     waiting = OutboxMessage.objects.get(topic=topics.WEBHOOK, attempts=0)
-    assert "rests" in waiting.last_error
+    assert "unreachable" in waiting.last_error
 
 
-def test_a_private_address_gets_nothing_unless_the_operator_allows_it(listener: WebhookReceiver, settings: Any) -> None:
+def test_private_addresses_are_refused_unless_the_operator_allows_them(
+    listener: WebhookReceiver, settings: Any
+) -> None:
     settings.WEBHOOKS_TO_PRIVATE_ADDRESSES = False
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
@@ -275,7 +277,7 @@ def test_a_private_address_gets_nothing_unless_the_operator_allows_it(listener: 
     assert delivery_of(endpoint).answer == "it is not a public address"
 
 
-def test_an_endpoint_switched_off_is_sent_nothing_more(listener: WebhookReceiver) -> None:
+def test_an_inactive_endpoint_receives_nothing(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     with transactions.write():
@@ -285,7 +287,7 @@ def test_an_endpoint_switched_off_is_sent_nothing_more(listener: WebhookReceiver
     assert (listener.received, delivery_of(endpoint).status) == ([], "given_up")
 
 
-def test_a_feed_gives_out_messages_and_forgets_what_is_deleted() -> None:
+def test_a_feed_returns_messages_until_they_are_deleted() -> None:
     event = make_event()
     key, _ = make_feed_key(event)
     other, _ = make_feed_key()
@@ -303,13 +305,13 @@ def test_a_feed_gives_out_messages_and_forgets_what_is_deleted() -> None:
     again = pull(key).json()["messages"]
     assert again[0]["message_id"] == second["message_id"]
     assert len(again) == 2
-    assert delete(key, second["receipt_handle"]) == 404, "given out again, it has another handle"
+    assert delete(key, second["receipt_handle"]) == 404, "received again, it has another handle"
     assert delete(other, again[0]["receipt_handle"]) == 404, "another key's"
     assert delete(key, again[0]["receipt_handle"]) == 204
     assert len(pull(other).json()["messages"]) == 3, "each key has a queue of its own"
 
 
-def test_many_who_pull_with_one_key_share_the_messages() -> None:
+def test_concurrent_receivers_with_one_key_share_the_messages() -> None:
     event = make_event()
     _, row = make_feed_key(event)
     order = place_order(hold(event, seats=["hall-A-1"]))
@@ -326,14 +328,14 @@ def test_many_who_pull_with_one_key_share_the_messages() -> None:
 
 
 @pytest.mark.parametrize("n", ["0", "101", "-1", "ten", "", "1e1", "٣", "9999999999"])
-def test_a_number_that_is_none_is_refused_by_name(n: str) -> None:
+def test_an_invalid_number_is_refused_by_field(n: str) -> None:
     key, _ = make_feed_key()
     answer = pull(key, n)
     assert (answer.status_code, answer.json()["type"]) == (422, "invalid")
     assert "n" in answer.json()["errors"]
 
 
-def test_without_a_standing_key_the_feed_opens_for_nobody() -> None:
+def test_the_feed_requires_a_valid_key() -> None:
     revoked, _ = make_feed_key(revoked_at=clock.now())
     assert Client().get(MESSAGES).json()["type"] == "token-missing"
     for key in (revoked, "fgf_made_up", "\u00e9"):
@@ -342,7 +344,7 @@ def test_without_a_standing_key_the_feed_opens_for_nobody() -> None:
     assert delete(revoked, uuid.uuid4()) == 401
 
 
-def test_after_seven_days_messages_are_gone_read_or_not() -> None:
+def test_messages_are_deleted_after_seven_days_read_or_not() -> None:
     event = make_event()
     key, _ = make_feed_key(event)
     make_endpoint()
@@ -355,9 +357,9 @@ def test_after_seven_days_messages_are_gone_read_or_not() -> None:
     assert [feed.delete_old_messages(limit=1), feed.delete_old_messages(), feed.delete_old_messages()] == [1, 1, 0]
     assert FeedMessage.objects.count() == WebhookDelivery.objects.count() == 1
     assert len(pull(key).json()["messages"]) == 1
-    deliver_outbox()  # Two deliveries are gone: nothing is left to do for them.
+    deliver_outbox()  # Two deliveries were deleted: their outbox messages do nothing.
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, done_at__isnull=False).count() == 2
 
 
-def test_the_webhooks_of_a_sale_are_a_topic_of_their_own_with_few_at_once() -> None:
+def test_webhooks_have_their_own_topic_with_limited_concurrency() -> None:
     assert outbox._topics[topics.WEBHOOK].together_max == webhook_delivery.CONCURRENT_MAX

@@ -1,15 +1,15 @@
-"""localstripe as a program for tests: it prints its port and serves until it ends.
+"""localstripe as a program for tests: it prints its port and serves until it is stopped.
 
 `python -m tests.processes.orders.local_stripe` runs it.
 
-It is the package's own server, with what it lacks of Stripe's protocol and our provider needs:
+It is the package's server, extended by the parts of Stripe's protocol that our provider needs:
 
-- idempotency keys: same key and body, same answer; same key and another body, refused
-- `description` and `allowed_payment_method_types` of an intent; its metadata on its charge; `amount_received`
-- `created` ranges of the lists of charges and refunds; the search for an intent by its metadata
+- idempotency keys: the same key and body get the same response; the same key with another body is refused
+- `description` and `allowed_payment_method_types` of an intent; its metadata copied to its charge; `amount_received`
+- `created` ranges in the lists of charges and refunds; the search for an intent by its metadata
 - the webhooks `payment_intent.canceled` and `refund.created`
 
-Its webhooks carry the package's own signature, made by Stripe's scheme. It leaves no file behind.
+Its webhooks carry the package's signature, which follows Stripe's scheme. It leaves no files behind.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ async def remembers_keys(request: web.Request, handler: Handler) -> web.StreamRe
     key = request.headers.get("Idempotency-Key", "")
     if request.method != "POST" or not key:
         return await handler(request)
-    asked = f"{request.path} {await request.text()}"
+    fingerprint = f"{request.path} {await request.text()}"
     if key not in _answers:
         answer = await handler(request)
         assert isinstance(answer, web.Response)
         assert isinstance(answer.body, bytes)
-        _answers.setdefault(key, (asked, answer.status, answer.body))
+        _answers.setdefault(key, (fingerprint, answer.status, answer.body))
     known, status, body = _answers[key]
-    if known != asked:
+    if known != fingerprint:
         return refused(
             400, "idempotency_error", "Keys for idempotent requests can only be used with the same parameters."
         )
@@ -48,7 +48,7 @@ async def remembers_keys(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 class Intent(resources.PaymentIntent):
-    """Replaces what the package offers under /v1/payment_intents."""
+    """Replaces the package's resource at /v1/payment_intents."""
 
     object = "payment_intent"
     _id_prefix = "pi_"
@@ -76,7 +76,7 @@ class Intent(resources.PaymentIntent):
         return intent
 
 
-def tell_of_refunds() -> None:
+def send_refund_webhooks() -> None:
     begun = resources.Refund.__init__
 
     def begin(self: Any, **rest: Any) -> None:
@@ -89,7 +89,7 @@ def tell_of_refunds() -> None:
 
 
 def ranged(cls: Any) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """The list of a kind, newest first, between two moments and for one intent, in pages."""
+    """Return a handler that lists a resource, newest first, by creation time and intent, in pages."""
 
     async def answer(request: web.Request) -> web.Response:
         least, below = (int(request.query.get(f"created[{name}]", 0)) for name in ("gte", "lt"))
@@ -116,8 +116,8 @@ async def search(request: web.Request) -> web.Response:
 
 def make() -> web.Application:
     resources.Store.dump_to_disk = lambda self: None
-    tell_of_refunds()
-    # The package's routes were made for its own class when it was imported: ours answer first.
+    send_refund_webhooks()
+    # The package registered routes for its own class at import: ours must come first.
     app = web.Application(middlewares=[remembers_keys, *server.app.middlewares])
     own = (
         ("GET", "/v1/payment_intents/search", search),

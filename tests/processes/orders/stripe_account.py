@@ -1,4 +1,4 @@
-"""A Stripe account for tests: the server of `local_stripe`, a buyer's browser that pays there, and its deliveries."""
+"""A Stripe account for tests: the `local_stripe` server, payments by a buyer's browser, and webhook deliveries."""
 
 import http.server
 import json
@@ -35,12 +35,12 @@ class Account:
     delivered: "queue.Queue[Delivery]" = field(default_factory=queue.Queue)
 
     def call(self, method: str, path: str, **body: Any) -> Any:
-        """What the server answers to somebody with the account's keys: its dashboard, or its buyer's browser."""
+        """Call the server with the account's keys, as the dashboard or a buyer's browser does."""
         answer = requests.request(method, self.base + path, data=body or None, auth=(SECRET, ""), timeout=10)
         return answer.json()
 
     def pay(self, client_secret: str, card: str = PAYS) -> Any:
-        """The buyer's browser has tried to pay with this card, as Stripe's form does it."""
+        """Try to pay with this card, as Stripe's form does in the buyer's browser."""
         intent = intent_of(client_secret)
         card_fields = {"number": card, "exp_month": 12, "exp_year": 2090, "cvc": "123"}
         fields = {f"card[{name}]": value for name, value in card_fields.items()}
@@ -49,12 +49,12 @@ class Account:
         return self.call("POST", f"/v1/payment_intents/{intent}/confirm")
 
     def prove(self, client_secret: str, is_them: bool) -> Any:
-        """The bank has asked the buyer, in 3-D Secure, whether it is them."""
+        """Complete the bank's 3-D Secure challenge, successfully or not."""
         path = f"/v1/payment_intents/{intent_of(client_secret)}/_authenticate"
         return self.call("POST", path, client_secret=client_secret, success=str(is_them).lower())
 
     def next_delivery(self, kind: str, intent: str) -> Delivery:
-        """The next delivery of this kind about this intent; what comes before it is lost on the way."""
+        """Return the next delivery of this kind about this intent, and drop all before it."""
         while True:
             delivery = self.delivered.get(timeout=WAIT_SECONDS_MAX)
             about = json.loads(delivery.raw)["data"]["object"]
@@ -63,7 +63,7 @@ class Account:
 
 
 def connect(account: Account, settings: Any) -> None:
-    """From now on payments go to this account, which is empty."""
+    """Empty this account and configure it as the payment provider."""
     requests.delete(f"{account.base}/_config/data", timeout=10).raise_for_status()
     settings.PAYMENT_PROVIDER = "stripe"
     settings.STRIPE_SECRET_KEY = SECRET
@@ -78,7 +78,7 @@ def intent_of(client_secret: str) -> str:
 
 @contextmanager
 def serving() -> Iterator[Account]:
-    """A server of its own, ended after; its deliveries are kept until a test lets them through."""
+    """Run a server; its deliveries are kept until a test processes them."""
     arguments = [sys.executable, "-m", "tests.processes.orders.local_stripe"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

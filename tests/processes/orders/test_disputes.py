@@ -1,7 +1,7 @@
-"""Disputes: what Stripe says of them is listed for a person and told to staff, in whatever order it comes, and changes
+"""Disputes: Stripe's messages about them are listed and mailed to staff, in whatever order they receive, and change
 neither money nor tickets.
 
-localstripe knows no disputes, so payloads in Stripe's recorded shape are signed by the SDK's own scheme.
+localstripe has no disputes, so the tests sign payloads in Stripe's recorded form with the SDK's scheme.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def account(server: Account, settings: Any) -> Iterator[Account]:
 
 @pytest.fixture
 def order(account: Account) -> Order:
-    """Paid, and its tickets issued."""
+    """A paid order with tickets."""
     order = buy(hold(make_event(), seats=["hall-A-1"]), "card")
     payment = payment_of(order)
     assert payment.next_action is not None
@@ -70,8 +70,8 @@ def settler() -> User:
     return staff
 
 
-def said(order: Order, what: str, number: int = 0, status: str = "needs_response", **dispute: Any) -> bytes:
-    """What Stripe posts, `number` seconds after the first."""
+def webhook(order: Order, kind: str, number: int = 0, status: str = "needs_response", **dispute: Any) -> bytes:
+    """Return Stripe's webhook body, created `number` seconds after the first."""
     at = int(payment_of(order).occurred_at.timestamp()) + 60 + number  # type: ignore[union-attr]
     about = {
         "id": DISPUTE,
@@ -90,16 +90,16 @@ def said(order: Order, what: str, number: int = 0, status: str = "needs_response
         **dispute,
     }
     event = {
-        "id": f"evt_{what}_{number}",
+        "id": f"evt_{kind}_{number}",
         "object": "event",
-        "type": f"charge.dispute.{what}",
+        "type": f"charge.dispute.{kind}",
         "created": at,
         "data": {"object": about},
     }
     return json.dumps(event).encode()
 
 
-def arrive(raw: bytes) -> bool:
+def receive(raw: bytes) -> bool:
     header = sdk.WebhookSignature.generate_signature_header(raw.decode(), stripe_account.SIGNING)
     news = inbox.receive("stripe", raw, {"Stripe-Signature": header})
     deliver_outbox()
@@ -117,25 +117,30 @@ def nothing_moved(order: Order) -> bool:
     return (order.status, payment.captured_minor, payment.refunded_minor, valid) == ("confirmed", 5_000, 0, 1)
 
 
-def test_a_dispute_is_listed_and_staff_told_and_nothing_is_canceled(order, settler) -> None:
-    assert arrive(said(order, CREATED))
+def test_a_dispute_is_listed_and_mailed_and_cancels_nothing(order, settler) -> None:
+    assert receive(webhook(order, CREATED))
     assert listed() == ["dispute"]
     one = PaymentDifference.objects.get()
     assert (one.reference, one.order_id, one.ours_minor, one.theirs_minor) == (DISPUTE, order.pk, 5_000, 5_000)
     (note,) = mail.outbox
     assert note.to == ["money@example.org"]
     assert f"Order {order.number}: the buyer disputes the payment" in note.subject
-    for words in ("$50.00, needs response, fraudulent", DISPUTE, "Answer it", f"/admin/orders/order/{order.pk}/money/"):
+    for words in (
+        "$50.00, needs response, fraudulent",
+        DISPUTE,
+        "Respond in",
+        f"/admin/orders/order/{order.pk}/money/",
+    ):
         assert words in note.body
     assert nothing_moved(order)
 
 
-def test_money_that_is_withdrawn_and_comes_back_is_listed_as_long_as_it_is_away(order) -> None:
-    arrive(said(order, CREATED))
-    arrive(said(order, WITHDRAWN, 1))
+def test_withdrawn_money_is_listed_until_it_is_reinstated(order) -> None:
+    receive(webhook(order, CREATED))
+    receive(webhook(order, WITHDRAWN, 1))
     assert listed() == ["dispute", "disputed_money"]
-    arrive(said(order, CLOSED, 2, status="won"))
-    arrive(said(order, REINSTATED, 3, status="won"))
+    receive(webhook(order, CLOSED, 2, status="won"))
+    receive(webhook(order, REINSTATED, 3, status="won"))
     assert listed() == []
     notes = set(PaymentDifference.objects.values_list("settled_by", "note"))
     assert notes == {
@@ -145,9 +150,9 @@ def test_money_that_is_withdrawn_and_comes_back_is_listed_as_long_as_it_is_away(
     assert nothing_moved(order)
 
 
-def test_a_dispute_that_is_lost_leaves_its_money_to_a_person(order, settler) -> None:
-    for number, what in enumerate((CREATED, WITHDRAWN, CLOSED)):
-        arrive(said(order, what, number, status="lost" if what == CLOSED else "needs_response"))
+def test_a_lost_dispute_leaves_its_money_listed_for_staff(order, settler) -> None:
+    for number, kind in enumerate((CREATED, WITHDRAWN, CLOSED)):
+        receive(webhook(order, kind, number, status="lost" if kind == CLOSED else "needs_response"))
     assert listed() == ["disputed_money"]
     assert [note.subject.partition(": ")[2] for note in mail.outbox] == [
         "the buyer disputes the payment",
@@ -160,76 +165,76 @@ def test_a_dispute_that_is_lost_leaves_its_money_to_a_person(order, settler) -> 
 
 
 @pytest.mark.parametrize("sequence", list(itertools.permutations((CREATED, WITHDRAWN, CLOSED, REINSTATED))))
-def test_in_whatever_order_and_however_often_it_comes_it_ends_the_same(order, sequence) -> None:
+def test_any_order_and_repetition_of_messages_ends_in_the_same_state(order, sequence) -> None:
     number = {CREATED: 0, WITHDRAWN: 0, CLOSED: 5, REINSTATED: 5}
-    for what in (*sequence, *sequence):
-        arrive(said(order, what, number[what], status="won" if number[what] else "needs_response"))
+    for kind in (*sequence, *sequence):
+        receive(webhook(order, kind, number[kind], status="won" if number[kind] else "needs_response"))
     assert listed() == []
     assert PaymentDifference.objects.count() == 2
     assert ProviderMessage.objects.exclude(dispute_reference="").count() == 4
     assert nothing_moved(order)
 
 
-def test_what_is_said_at_once_is_listed_once(order) -> None:
-    """Two words of one dispute, each delivered twice, processed at once: they meet at the order's lock."""
-    raws = [said(order, CREATED), said(order, WITHDRAWN, 1)] * 2
-    values(storm(4, lambda number: arrive(raws[number])))
+def test_concurrent_messages_are_listed_once(order) -> None:
+    """Two messages about one dispute, each delivered twice, are processed concurrently under the order's lock."""
+    raws = [webhook(order, CREATED), webhook(order, WITHDRAWN, 1)] * 2
+    values(storm(4, lambda number: receive(raws[number])))
     deliver_outbox()
     assert listed() == ["dispute", "disputed_money"]
 
 
-def test_money_that_is_withdrawn_again_is_listed_again(order) -> None:
-    for number, what in enumerate((WITHDRAWN, REINSTATED, WITHDRAWN)):
-        arrive(said(order, what, number))
+def test_money_withdrawn_again_is_listed_again(order) -> None:
+    for number, kind in enumerate((WITHDRAWN, REINSTATED, WITHDRAWN)):
+        receive(webhook(order, kind, number))
     assert listed() == ["disputed_money"]
 
 
-def test_what_a_person_has_settled_stays_settled(order) -> None:
-    arrive(said(order, CREATED))
+def test_a_difference_settled_by_staff_stays_settled(order) -> None:
+    receive(webhook(order, CREATED))
     discrepancies.settle(PaymentDifference.objects.get().pk, "staff:1", "Answered.")
-    arrive(said(order, CREATED, 1))
-    arrive(said(order, CLOSED, 2, status="lost"))
+    receive(webhook(order, CREATED, 1))
+    receive(webhook(order, CLOSED, 2, status="lost"))
     assert PaymentDifference.objects.get().note == "Answered."
 
 
 def test_comparing_the_day_agrees_on_disputed_money_and_leaves_the_dispute_listed(order) -> None:
-    """The charge stays captured in Stripe's list, and refunds have none of it: what the bank took is no movement."""
-    for number, what in enumerate((CREATED, WITHDRAWN, CLOSED)):
-        arrive(said(order, what, number, status="lost"))
+    """The charge stays captured in Stripe's list and has no refund: a withdrawal by the bank is not a movement."""
+    for number, kind in enumerate((CREATED, WITHDRAWN, CLOSED)):
+        receive(webhook(order, kind, number, status="lost"))
     assert daily_comparison.compare_day("stripe", clock.now().date()) == (1, 0)
     assert listed() == ["disputed_money"]
     discrepancies.settle_agreed("stripe", [DISPUTE])
     assert listed() == ["disputed_money"]
 
 
-def test_an_order_in_dispute_is_given_back_by_staff_as_any_other(order) -> None:
-    arrive(said(order, CREATED))
+def test_staff_can_refund_a_disputed_order(order) -> None:
+    receive(webhook(order, CREATED))
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     assert payment_of(order).refunded_minor == 5_000
     assert listed() == ["dispute"]
 
 
-def test_a_dispute_of_somebody_else_s_charge_is_kept_and_lists_nothing(order) -> None:
-    arrive(said(order, CREATED, payment_intent="pi_elsewhere"))
+def test_a_dispute_of_an_unknown_charge_is_stored_and_not_listed(order) -> None:
+    receive(webhook(order, CREATED, payment_intent="pi_elsewhere"))
     assert listed() == []
     assert ProviderMessage.objects.get(kind="dispute.opened").outcome == inbox.UNKNOWN_PAYMENT
-    assert arrive(said(order, CREATED, 1, payment_intent=None)) is False
+    assert receive(webhook(order, CREATED, 1, payment_intent=None)) is False
 
 
 @pytest.mark.parametrize("wrong", [{"amount": -1}, {"currency": 7}, {"id": ""}, {"payment_intent": 7}])
-def test_a_dispute_that_cannot_be_read_is_refused(order, wrong) -> None:
+def test_a_malformed_dispute_is_refused(order, wrong) -> None:
     with pytest.raises(problems.MalformedBody):
-        arrive(said(order, CREATED, **wrong))
+        receive(webhook(order, CREATED, **wrong))
 
 
-def test_staff_sees_it_on_the_first_page_and_at_the_order_s_money(order, admin_client: Client) -> None:
+def test_staff_sees_it_on_the_admin_index_and_the_orders_refund_page(order, admin_client: Client) -> None:
     assert "wait for a person" not in admin_client.get("/admin/").content.decode()
-    arrive(said(order, CREATED))
-    arrive(said(order, WITHDRAWN, 1))
+    receive(webhook(order, CREATED))
+    receive(webhook(order, WITHDRAWN, 1))
     first = admin_client.get("/admin/").content.decode()
     assert "2 differences with payment providers wait for a person, 1 of them a dispute" in first
     desk = admin_client.get(f"/admin/orders/order/{order.pk}/money/").content.decode()
-    assert "Disputed by the buyer: answer it at the provider" in desk
+    assert "Disputed by the buyer: respond at the provider" in desk
     found = admin_client.get(f"/admin/orders/paymentdifference/?q={DISPUTE}")
     assert found.content.decode().count(DISPUTE) >= 2

@@ -1,7 +1,7 @@
-"""Stripe, over its real protocol: the official SDK against a localstripe server, and its signed deliveries.
+"""Stripe over its real protocol: the official SDK against a localstripe server, and its signed deliveries.
 
-Where localstripe lacks something (`local_stripe` says what) or says nothing, payloads in Stripe's recorded shape are
-signed by the SDK's own scheme.
+Where localstripe lacks a feature or sends no webhook, the tests sign payloads in Stripe's recorded form with the SDK's
+scheme.
 """
 
 import json
@@ -46,7 +46,7 @@ def account(server: Account, settings: Any) -> Account:
 
 
 def ordered(**event: Any) -> Order:
-    """An order whose intent waits for its buyer."""
+    """Return an order whose intent waits for the buyer's payment."""
     order = buy(hold(make_event(**event), seats=["hall-A-1"]), "card")
     assert order.status == Order.Status.PAYING
     return order
@@ -60,8 +60,8 @@ def client_secret(order: Order, attempt: int = 1) -> str:
     return str(action["client_secret"])
 
 
-def arrive(delivery: Delivery) -> None:
-    """The delivery has come in, as it was sent, and what it led to is done."""
+def receive(delivery: Delivery) -> None:
+    """Receive the delivery unchanged and process its outbox messages."""
     answer = Client().post(
         "/api/webhooks/payments/stripe",
         delivery.raw,
@@ -72,12 +72,12 @@ def arrive(delivery: Delivery) -> None:
     deliver_outbox()
 
 
-def hear(account: Account, order: Order, kind: str = "payment_intent.succeeded", attempt: int = 1) -> None:
-    """The account's next delivery of this kind about the order has come in."""
-    arrive(account.next_delivery(kind, payment_of(order, attempt).reference))
+def receive_next(account: Account, order: Order, kind: str = "payment_intent.succeeded", attempt: int = 1) -> None:
+    """Receive the account's next delivery of this kind about the order."""
+    receive(account.next_delivery(kind, payment_of(order, attempt).reference))
 
 
-def told(order: Order) -> str:
+def status_of(order: Order) -> str:
     order.refresh_from_db()
     return str(order.status)
 
@@ -94,14 +94,14 @@ def request_of(payment: Payment, **changes: Any) -> ChargeRequest:
     return ChargeRequest(**of_payment | changes)
 
 
-def test_a_buyer_pays_in_stripe_s_form_and_the_signed_delivery_confirms(account) -> None:
+def test_a_buyer_pays_in_stripes_form_and_the_signed_webhook_confirms(account) -> None:
     order = ordered()
     intent = account.pay(client_secret(order))
     assert (intent["status"], intent["metadata"]) == ("succeeded", {"payment": str(payment_of(order).pk)})
     assert (intent["amount"], intent["currency"]) == (order.total_minor, "usd")
-    assert told(order) == "paying", "nothing is believed before it is signed"
-    hear(account, order)
-    assert told(order) == "confirmed"
+    assert status_of(order) == "paying", "only the signed webhook confirms"
+    receive_next(account, order)
+    assert status_of(order) == "confirmed"
     payment = payment_of(order)
     assert (payment.reference, payment.captured_minor, payment.next_action) == (intent["id"], order.total_minor, None)
     assert Ticket.objects.count() == 1
@@ -109,7 +109,7 @@ def test_a_buyer_pays_in_stripe_s_form_and_the_signed_delivery_confirms(account)
     assert_audit_clean()
 
 
-def test_a_delivery_that_comes_again_or_after_we_asked_changes_nothing(account) -> None:
+def test_a_repeated_delivery_and_one_after_an_inquiry_change_nothing(account) -> None:
     order = ordered()
     account.pay(client_secret(order))
     delivery = account.next_delivery("payment_intent.succeeded", payment_of(order).reference)
@@ -117,43 +117,43 @@ def test_a_delivery_that_comes_again_or_after_we_asked_changes_nothing(account) 
     assert event is not None
     inbox.record_provider_answer("stripe", event)
     for _ in range(2):
-        arrive(delivery)
-    assert told(order) == "confirmed"
+        receive(delivery)
+    assert status_of(order) == "confirmed"
     outcomes = ProviderMessage.objects.filter(kind=Kind.SUCCEEDED).values_list("outcome", flat=True)
     assert sorted(outcomes) == ["confirmed", "known already"]
     assert_audit_clean()
 
 
-def test_a_card_that_is_declined_goes_back_to_the_buyer_who_pays_with_another(account) -> None:
+def test_a_buyer_with_a_declined_card_pays_with_another(account) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, "card")
     refused = account.pay(client_secret(order), stripe_account.DECLINES)
     assert refused["error"]["code"] == "card_declined"
-    hear(account, order, "payment_intent.payment_failed")
+    receive_next(account, order, "payment_intent.payment_failed")
     view = selectors.get_order(order.pk)
     assert view.can_try_again
     assert (view.payment.state, view.payment.next_action) == ("declined", None)
     buy(reservation, "card")
     account.pay(client_secret(order, attempt=2))
-    hear(account, order, attempt=2)
-    assert told(order) == "confirmed"
+    receive_next(account, order, attempt=2)
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_3_d_secure_asks_the_buyer_and_pays_once_it_is_them(account) -> None:
+def test_3_d_secure_confirms_after_a_successful_challenge(account) -> None:
     order = ordered()
     assert account.pay(client_secret(order), stripe_account.ASKS_THEN_PAYS)["status"] == "requires_action"
-    asked = get_provider("stripe").find_charge(payment_of(order).pk, payment_of(order).reference)
-    assert asked is not None
-    assert asked.kind == Kind.PENDING
+    found = get_provider("stripe").find_charge(payment_of(order).pk, payment_of(order).reference)
+    assert found is not None
+    assert found.kind == Kind.PENDING
     assert account.prove(client_secret(order), is_them=True)["status"] == "succeeded"
-    hear(account, order)
-    assert told(order) == "confirmed"
+    receive_next(account, order)
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_3_d_secure_that_fails_is_a_decline_that_asking_finds(account) -> None:
-    """localstripe delivers nothing of it, as if the delivery were lost."""
+def test_a_failed_3_d_secure_challenge_is_a_decline_found_by_an_inquiry(account) -> None:
+    """localstripe sends no webhook for it, as if the delivery were lost."""
     order = ordered()
     account.pay(client_secret(order), stripe_account.ASKS_THEN_PAYS)
     account.prove(client_secret(order), is_them=False)
@@ -165,24 +165,24 @@ def test_3_d_secure_that_fails_is_a_decline_that_asking_finds(account) -> None:
     assert_audit_clean()
 
 
-def test_a_refund_goes_back_once_and_is_found_by_its_key(account) -> None:
+def test_a_refund_is_made_once_and_found_by_its_key(account) -> None:
     order = ordered()
     account.pay(client_secret(order))
-    hear(account, order)
+    receive_next(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     refund = Refund.objects.get()
-    assert (told(order), refund.status) == ("refunded", Refund.Status.SUCCEEDED)
-    asked = RefundRequest(refund.pk, refund.payment.reference, refund.amount_minor, refund.currency)
-    assert get_provider("stripe").refund(asked).reference == refund.reference
-    (given_back,) = account.call("GET", "/v1/refunds")["data"]
-    assert (given_back["id"], given_back["amount"]) == (refund.reference, order.total_minor)
-    hear(account, order, "refund.created")
+    assert (status_of(order), refund.status) == ("refunded", Refund.Status.SUCCEEDED)
+    request = RefundRequest(refund.pk, refund.payment.reference, refund.amount_minor, refund.currency)
+    assert get_provider("stripe").refund(request).reference == refund.reference
+    (stripe_refund,) = account.call("GET", "/v1/refunds")["data"]
+    assert (stripe_refund["id"], stripe_refund["amount"]) == (refund.reference, order.total_minor)
+    receive_next(account, order, "refund.created")
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert_audit_clean()
 
 
-def test_asked_twice_with_one_key_it_makes_one_intent_and_never_another_amount(account) -> None:
+def test_two_requests_with_one_key_create_one_intent_with_one_amount(account) -> None:
     order = ordered()
     request = request_of(payment_of(order))
     assert get_provider("stripe").charge(request).reference == payment_of(order).reference
@@ -195,8 +195,8 @@ def _intents(account: Account) -> list[Any]:
     return list(account.call("GET", "/v1/payment_intents?limit=100")["data"])
 
 
-def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The next answer to a POST is lost on its way back, after Stripe has done what was asked; which one."""
+def lose_a_response(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lose the response to the next POST after Stripe has executed it. Return a list that will contain its URL."""
     real, lost = sdk.RequestsClient.request, list[str]()
 
     def losing(self: Any, method: str, url: str, *rest: Any, **more: Any) -> Any:
@@ -210,8 +210,8 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lost
 
 
-def test_a_time_out_after_the_intent_was_made_finds_it_and_makes_no_other(account, monkeypatch) -> None:
-    lost = lose_an_answer(monkeypatch)
+def test_a_retry_after_a_timeout_finds_the_intent(account, monkeypatch) -> None:
+    lost = lose_a_response(monkeypatch)
     order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     deliver_outbox()
     assert lost == ["payment_intents"]
@@ -221,17 +221,17 @@ def test_a_time_out_after_the_intent_was_made_finds_it_and_makes_no_other(accoun
     deliver_outbox()
     assert len(_intents(account)) == 1
     account.pay(client_secret(order))
-    hear(account, order)
-    assert told(order) == "confirmed"
+    receive_next(account, order)
+    assert status_of(order) == "confirmed"
     assert_audit_clean()
 
 
-def test_a_lost_answer_to_a_refund_gives_back_once(account, monkeypatch) -> None:
+def test_a_lost_response_to_a_refund_refunds_once(account, monkeypatch) -> None:
     order = ordered()
     account.pay(client_secret(order))
-    hear(account, order)
+    receive_next(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
-    lost = lose_an_answer(monkeypatch)
+    lost = lose_a_response(monkeypatch)
     deliver_outbox()
     assert (lost, Refund.objects.get().status) == (["refunds"], Refund.Status.REQUESTED)
     OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
@@ -241,7 +241,7 @@ def test_a_lost_answer_to_a_refund_gives_back_once(account, monkeypatch) -> None
     assert_audit_clean()
 
 
-def test_an_intent_that_nobody_pays_is_canceled_and_cannot_be_paid_after(account) -> None:
+def test_an_unpaid_intent_is_canceled_and_cannot_be_paid_afterwards(account) -> None:
     order = ordered()
     secret = client_secret(order)
     provider = get_provider("stripe")
@@ -249,34 +249,34 @@ def test_an_intent_that_nobody_pays_is_canceled_and_cannot_be_paid_after(account
     assert provider.cancel(request, payment_of(order).reference).kind == Kind.CANCELED
     assert provider.cancel(request, payment_of(order).reference).kind == Kind.CANCELED
     assert "error" in account.pay(secret)
-    hear(account, order, "payment_intent.canceled")
-    assert (told(order), payment_of(order).status) == ("failed", Payment.Status.ABANDONED)
+    receive_next(account, order, "payment_intent.canceled")
+    assert (status_of(order), payment_of(order).status) == ("failed", Payment.Status.ABANDONED)
     assert_audit_clean()
 
 
-def test_a_charge_that_stripe_never_heard_of_is_canceled_for_certain(account) -> None:
+def test_a_charge_unknown_to_stripe_is_canceled_for_good(account) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     assert get_provider("stripe").find_charge(payment_of(order).pk) is None
     assert get_provider("stripe").cancel(request_of(payment_of(order))).kind == Kind.CANCELED
     assert get_provider("stripe").find_charge(payment_of(order).pk).kind == Kind.CANCELED  # type: ignore[union-attr]
 
 
-def test_cancel_tells_of_a_buyer_who_was_faster(account) -> None:
+def test_cancel_returns_a_payment_that_succeeded_meanwhile(account) -> None:
     order = ordered()
     account.pay(client_secret(order))
     event = get_provider("stripe").cancel(request_of(payment_of(order)), payment_of(order).reference)
     assert event.kind == Kind.SUCCEEDED
     inbox.record_provider_answer("stripe", event)
-    assert told(order) == "confirmed"
+    assert status_of(order) == "confirmed"
 
 
-def test_the_movements_of_a_day_come_in_pages_and_only_what_moved(account, monkeypatch) -> None:
+def test_movements_of_a_day_are_read_in_pages_and_contain_only_moved_money(account, monkeypatch) -> None:
     monkeypatch.setattr(stripe, "PAGE_SIZE", 1)
     event = make_event()
     orders = [buy(hold(event, seats=[seat]), "card") for seat in ("hall-A-1", "hall-A-2", "hall-A-3")]
     for order in orders[:2]:
         account.pay(client_secret(order))
-        hear(account, order)
+        receive_next(account, order)
     account.pay(client_secret(orders[2]), stripe_account.DECLINES)
     order_cancellation.refund_order(orders[0].pk, "staff:1")
     deliver_outbox()
@@ -291,7 +291,7 @@ def test_the_movements_of_a_day_come_in_pages_and_only_what_moved(account, monke
     assert all(move.currency == "USD" and move.occurred_at.date() == today for move in moved)
 
 
-def test_a_server_that_is_away_or_refuses_our_keys_is_the_provider_s_fault(settings) -> None:
+def test_an_unreachable_server_and_refused_keys_are_provider_faults(settings) -> None:
     order = ordered()
     payment = payment_of(order)
     settings.STRIPE_SECRET_KEY = "nothing"
@@ -312,7 +312,7 @@ def test_a_server_that_is_away_or_refuses_our_keys_is_the_provider_s_fault(setti
 
 
 @pytest.mark.parametrize(
-    ("amount_minor", "currency", "said"),
+    ("amount_minor", "currency", "stripe_amount"),
     [
         (1_050, "USD", 1_050),
         (500, "JPY", 500),
@@ -322,15 +322,13 @@ def test_a_server_that_is_away_or_refuses_our_keys_is_the_provider_s_fault(setti
         (700, "MGA", 7),
     ],
 )
-def test_amounts_are_said_as_stripe_counts_them_and_read_back(amount_minor, currency, said) -> None:
-    assert stripe.to_stripe(amount_minor, currency) == said
-    assert stripe.from_stripe(said, currency) == amount_minor
+def test_amounts_are_converted_to_stripes_units_and_back(amount_minor, currency, stripe_amount) -> None:
+    assert stripe.to_stripe(amount_minor, currency) == stripe_amount
+    assert stripe.from_stripe(stripe_amount, currency) == amount_minor
 
 
 @pytest.mark.parametrize(("amount_minor", "currency"), [(5_124, "KWD"), (750, "MGA")])
-def test_an_amount_that_stripe_cannot_take_exactly_is_declined_and_nothing_is_asked_for(
-    account, amount_minor, currency
-) -> None:
+def test_an_amount_that_stripe_cannot_represent_is_declined_without_a_call(account, amount_minor, currency) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     request = request_of(payment_of(order), amount_minor=amount_minor, currency=currency)
     assert get_provider("stripe").charge(request).kind == Kind.DECLINED
@@ -341,8 +339,8 @@ def test_an_amount_that_stripe_cannot_take_exactly_is_declined_and_nothing_is_as
 def test_yen_are_charged_and_confirmed_without_a_minor_unit(account) -> None:
     order = ordered(currency="JPY")
     assert account.pay(client_secret(order))["amount"] == order.total_minor
-    hear(account, order)
-    assert told(order) == "confirmed"
+    receive_next(account, order)
+    assert status_of(order) == "confirmed"
 
 
 # --- deliveries -----------------------------------------------------------------------------------------------------
@@ -353,7 +351,7 @@ def now_seconds() -> int:
 
 
 def recorded(order: Order, kind: str = "payment_intent.succeeded", **intent: Any) -> bytes:
-    """A delivery as Stripe's API sends it, about the order's intent."""
+    """Return a delivery about the order's intent in the form of Stripe's API."""
     payment = payment_of(order)
     return json.dumps(
         {
@@ -404,7 +402,7 @@ def signed(raw: bytes, secret: str = stripe_account.SIGNING, at: int | None = No
     return {"Stripe-Signature": sdk.WebhookSignature.generate_signature_header(raw.decode(), secret, at)}
 
 
-def test_while_a_secret_is_replaced_both_are_good(settings) -> None:
+def test_during_a_rotation_both_webhook_secrets_are_valid(settings) -> None:
     settings.STRIPE_WEBHOOK_SECRETS = ["whsec_next", "whsec_old"]
     raw = recorded(ordered())
     for secret in settings.STRIPE_WEBHOOK_SECRETS:
@@ -425,7 +423,7 @@ def test_while_a_secret_is_replaced_both_are_good(settings) -> None:
         lambda raw: signed(raw, at=now_seconds() - 301),
     ],
 )
-def test_what_stripe_did_not_sign_just_now_is_not_stored(headers: Callable[[bytes], dict[str, str]]) -> None:
+def test_deliveries_with_a_wrong_or_old_signature_are_not_stored(headers: Callable[[bytes], dict[str, str]]) -> None:
     raw = recorded(ordered())
     before = ProviderMessage.objects.count()
     with pytest.raises(SignatureInvalid):
@@ -433,7 +431,7 @@ def test_what_stripe_did_not_sign_just_now_is_not_stored(headers: Callable[[byte
     assert ProviderMessage.objects.count() == before
 
 
-def test_nobody_signs_where_no_secret_is_set(settings) -> None:
+def test_without_a_webhook_secret_every_delivery_is_refused(settings) -> None:
     settings.STRIPE_WEBHOOK_SECRETS = []
     raw = recorded(ordered())
     with pytest.raises(SignatureInvalid):
@@ -454,7 +452,7 @@ def test_nobody_signs_where_no_secret_is_set(settings) -> None:
         b"1" * 5_000,
     ],
 )
-def test_signed_nonsense_is_refused_and_not_stored(raw) -> None:
+def test_signed_malformed_bytes_are_refused_and_not_stored(raw) -> None:
     with pytest.raises(problems.MalformedBody):
         inbox.receive("stripe", raw, signed(raw))
     assert not ProviderMessage.objects.exists()
@@ -464,34 +462,36 @@ def test_signed_nonsense_is_refused_and_not_stored(raw) -> None:
     "wrong",
     [{"amount_received": -1}, {"amount_received": True}, {"currency": "dollars"}, {"currency": None}, {"id": 7}],
 )
-def test_an_intent_that_cannot_be_is_refused(wrong) -> None:
+def test_an_invalid_intent_is_refused(wrong) -> None:
     raw = recorded(ordered(), **wrong)
     with pytest.raises(problems.MalformedBody):
         inbox.receive("stripe", raw, signed(raw))
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {"payment": 7}, {"payment": "somebody else's"}, {"payment": "x" * 999}])
-def test_an_intent_that_is_not_ours_is_kept_and_touches_nothing(metadata) -> None:
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"payment": 7}, {"payment": "another system's"}, {"payment": "x" * 999}]
+)
+def test_an_unknown_intent_is_stored_and_changes_nothing(metadata) -> None:
     order = ordered()
     raw = recorded(order, metadata=metadata, id="pi_elsewhere")
     assert inbox.receive("stripe", raw, signed(raw))
     deliver_outbox()
-    assert told(order) == "paying"
+    assert status_of(order) == "paying"
     assert ProviderMessage.objects.get(message_id__startswith="evt_").outcome == inbox.UNKNOWN_PAYMENT
 
 
-def test_what_is_of_no_interest_is_taken_and_not_stored() -> None:
+def test_an_ignored_event_type_is_accepted_and_not_stored() -> None:
     raw = recorded(ordered(), "customer.created")
     before = ProviderMessage.objects.count()
     assert inbox.receive("stripe", raw, signed(raw)) is False
     assert ProviderMessage.objects.count() == before
 
 
-def test_a_refund_that_fails_days_later_says_so(account) -> None:
-    """localstripe's refunds all succeed at once."""
+def test_a_refund_that_fails_days_later_is_recorded(account) -> None:
+    """localstripe's refunds always succeed at once, so this one's webhook is signed here."""
     order = ordered()
     account.pay(client_secret(order))
-    hear(account, order)
+    receive_next(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     refund = Refund.objects.get()
@@ -508,7 +508,7 @@ def test_a_refund_that_fails_days_later_says_so(account) -> None:
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "lost_or_stolen_card")
 
 
-def test_stripe_is_not_found_where_it_is_not_set_up_and_old_payments_keep_it_where_it_is(settings) -> None:
+def test_stripe_requires_configuration_and_old_payments_keep_their_provider(settings) -> None:
     settings.PAYMENT_PROVIDER = "sandbox"
     assert get_provider("stripe").name == "stripe"
     settings.STRIPE_SECRET_KEY = ""
@@ -527,7 +527,7 @@ def test_stripe_is_not_found_where_it_is_not_set_up_and_old_payments_keep_it_whe
         ("PAYMENT_PROVIDER", "bank", "orders.E001"),
     ],
 )
-def test_the_system_check_says_what_is_missing(settings, setting, value, found) -> None:
+def test_the_system_check_reports_missing_settings(settings, setting, value, found) -> None:
     assert [check for check in run_checks() if check.id.startswith("orders.")] == []
     setattr(settings, setting, value)
     assert [check.id for check in run_checks() if check.id.startswith("orders.")] == [found]
@@ -540,7 +540,7 @@ def page_of(order: Order) -> Any:
     return Client().get(order_link(order.pk), follow=True)
 
 
-def test_the_order_s_page_has_stripe_s_form_and_lets_only_it_in(account) -> None:
+def test_the_orders_page_has_stripes_form_and_a_content_security_policy_for_it(account) -> None:
     order = ordered()
     page = page_of(order)
     text, policy = page.content.decode(), page.headers["Content-Security-Policy"]
@@ -554,20 +554,20 @@ def test_the_order_s_page_has_stripe_s_form_and_lets_only_it_in(account) -> None
     assert allowed["connect-src"] == "'self' https://api.stripe.com"
     assert allowed["default-src"] == "'self'"
     account.pay(client_secret(order))
-    hear(account, order)
+    receive_next(account, order)
     page = page_of(order)
     assert "stripe" not in page.content.decode().lower().replace("stripes", "")
     assert "stripe" not in page.headers["Content-Security-Policy"]
 
 
-def test_until_the_intent_is_there_the_page_looks_for_its_form() -> None:
+def test_until_the_intent_exists_the_page_polls_for_its_form() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     text = page_of(order).content.decode()
     assert "js/stripe_pay" in text
     assert "js.stripe.com" not in text
 
 
-def test_a_page_of_another_provider_knows_nothing_of_stripe(settings) -> None:
+def test_another_providers_page_does_not_load_stripe(settings) -> None:
     settings.PAYMENT_PROVIDER = "sandbox"
     page = page_of(place_order(hold(make_event(), seats=["hall-A-1"])))
     assert "stripe_pay" not in page.content.decode()

@@ -1,4 +1,4 @@
-"""Sales whose provider messages were lost: time passes, the provider is asked, and days are compared."""
+"""Sales whose provider messages were lost: age them, run the reconciler, and compare days."""
 
 import uuid
 from datetime import timedelta
@@ -14,23 +14,23 @@ from tests.support.orders.sale import buy, deliver_outbox
 SEAT = "hall-A-1"
 
 
-def told(order: Order) -> str:
+def status_of(order: Order) -> str:
     order.refresh_from_db()
     return str(order.status)
 
 
 def grow_old(hours: float = 0.1) -> None:
-    """Whatever waits for a provider has waited that long, and nobody has asked."""
+    """Make all payments and refunds at the provider this old, without an inquiry so far."""
     moment = clock.now() - timedelta(hours=hours)
     Payment.objects.filter(started_at__isnull=False).update(started_at=moment, asked_at=None)
     Refund.objects.update(requested_at=moment, asked_at=None)
 
 
-def ask() -> int:
-    """What is due was asked about, and what came of it is done."""
-    asked = status_inquiries.schedule_inquiries()
+def run_inquiries() -> int:
+    """Make the due inquiries and process their results. Return their count."""
+    count = status_inquiries.schedule_inquiries()
     deliver_outbox()
-    return asked
+    return count
 
 
 def compare(days_ago: int = 0) -> tuple[int, int]:
