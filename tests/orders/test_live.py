@@ -88,7 +88,7 @@ def test_several_saves_in_one_transaction_publish_once_after_its_commit(
         payment.save(update_fields=["faults_count"])
         order.save(update_fields=["status"])
         assert published == []
-    update = {"type": "update", "event": order.event_id, "owned": [["order", str(order.pk)]]}
+    update = {"type": "news", "event": order.event_id, "owned": [["order", str(order.pk)]]}
     assert published == [(group_of(order.event_id), update)]
     payment.save(update_fields=["faults_count"])
     assert len(published) == 2

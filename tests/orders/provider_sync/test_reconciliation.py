@@ -208,7 +208,7 @@ def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
 
 
 def test_the_reconciler_runs_periodically(settings) -> None:
-    assert {"run_inquiries about unsettled money", "compare with providers"} <= set(maintenance.jobs())
+    assert {"ask about unsettled money", "compare with providers"} <= set(maintenance.jobs())
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert {"orders.ask_about_money", "orders.compare_days"} <= tasks
 

@@ -151,7 +151,7 @@ def test_staff_cancels_an_event_by_typing_its_id_and_sees_the_progress(admin_cli
     assert "1 of 1" in admin_client.get(watch).content.decode()
     done = {"action": "resume", "_selected_action": [event.id]}
     assert admin_client.post("/admin/orders/eventcancellation/", done, headers=SAME_ORIGIN).status_code == 302
-    assert "How far the refunds are" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
+    assert "Refund progress" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
 
 
 def test_staff_sets_the_return_period(admin_client) -> None:
