@@ -1,1 +1,1 @@
-"""Looking at the inventory afterwards: the audit, the reconciler, making up for an oversell, who had a seat when."""
+"""Checks of the inventory: audit, reconciliation, compensation of an oversell, and the history of a seat."""

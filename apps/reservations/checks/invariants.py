@@ -1,9 +1,9 @@
-"""This app's part of the audit: I1, I2, I3, I5, I10 and the ledger behind I8, in short reads.
+"""Audit checks of reservations: I1, I2, I3, I5, I10 and the ledger behind I8, in short reads.
 
-One walk over the seats and one over the reservations, a piece at a time; every check judges what they saw. Whatever
-holds a seat or gives it back changes the seat, the line, the reservation and the ledger in one transaction, so within
-one statement they always agree, sale or no sale. The number of a section's seats alone is added up from several pieces:
-a section where it looks wrong is asked for again, in one statement.
+Seats and reservations are scanned once each, in batches, and all checks use the findings. A hold or a release changes
+the seat, the line, the reservation and the ledger in one transaction, so that within one statement they always agree,
+also during a sale. Only the number of a section's seats is summed over several batches: a section where the sum looks
+wrong is confirmed in one statement.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from apps.kernel.checks import auditor
 from apps.kernel.db import sql
 
 STRANDED_SECONDS = 5
-"""What is neither sold nor held by a live reservation is sellable by then (I10)."""
+"""Stock that is neither sold nor held by a live reservation must be for sale after this time (I10)."""
 GUARD_KNOWN_SECONDS = 30
-"""Whoever asked before a section wanted an access code may hold in it so much later: what a process remembers of the
-house, and the longest way through its queue."""
+"""A hold may be committed this long after its section was restricted: the age of cached plans, plus the longest time in
+a batch queue."""
 OVERDUE_MAX = 1_000
 LAST_SEAT = 2**63 - 1
 
@@ -58,26 +58,28 @@ _LIVE_OR_CONFIRMED = ("pending_payment", "paying", "confirmed")
 
 
 def register() -> None:
-    """The auditor includes these checks."""
+    """Add these checks to every audit."""
     auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_section_totals)
     auditor.register("I2", "a seat belongs to at most one live reservation", _check_seat_owners)
     auditor.register(
-        "I3", "a general-admission count is what its lines say, within 0 and capacity", _check_place_counts
+        "I3", "a general-admission count equals the sum of its lines, within 0 and capacity", _check_place_counts
     )
     auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_admissions_and_caps)
-    auditor.register("I5", "no access code is used more often than may; nobody is in without one", _check_access)
-    auditor.register("I8", "the ledger ends where every reservation stands", _check_ledger)
-    auditor.register("I10", "nothing is held but by what lives or was sold", _check_stranded)
-    auditor.register("I10", f"what has lapsed is free within {STRANDED_SECONDS} s", _check_overdue)
+    auditor.register(
+        "I5", "no access code exceeds its limits; no restricted section is held without one", _check_access
+    )
+    auditor.register("I8", "the ledger's last entry is every reservation's status", _check_ledger)
+    auditor.register("I10", "only live and confirmed reservations hold stock", _check_stranded)
+    auditor.register("I10", f"expired holds are released within {STRANDED_SECONDS} s", _check_overdue)
 
 
 @dataclass(slots=True)
 class _Scope:
-    """The events that are looked at."""
+    """The audited events."""
 
     views: list[events.EventView]
     event_id: int | None
-    """None: all of them."""
+    """None: all events."""
     slugs: dict[int, str]
 
     def name(self, event_id: int | None) -> str:
@@ -86,12 +88,12 @@ class _Scope:
 
 @dataclass(slots=True)
 class _SeatFindings:
-    """What a walk over the seats saw."""
+    """The findings of a scan of the seats."""
 
     totals: dict[int, int] = field(default_factory=dict)
-    """By section, added up over the pieces."""
+    """Seats by section id, summed over the batches."""
     uneven: set[int] = field(default_factory=set)
-    """Sections where the inventory and the lines of one piece differ."""
+    """Sections where the inventory and the lines of a batch differ."""
     facts: Rows = field(default_factory=list)
     owners: Rows = field(default_factory=list)
     shared: Rows = field(default_factory=list)
@@ -99,7 +101,7 @@ class _SeatFindings:
 
 @dataclass(slots=True)
 class _ReservationFindings:
-    """What a walk over the reservations saw."""
+    """The findings of a scan of the reservations."""
 
     lines: Rows = field(default_factory=list)
     facts: Rows = field(default_factory=list)
@@ -110,22 +112,22 @@ class _ReservationFindings:
 
 @dataclass(slots=True)
 class _PlaceFindings:
-    """Sections with general admission in which something is wrong."""
+    """General-admission sections with errors."""
 
     rows: Rows = field(default_factory=list)
     lost: Rows = field(default_factory=list)
 
 
-def _scope(survey: auditor.AuditContext) -> _Scope:
-    if survey.only:
-        one = events.get_event(survey.only)
+def _scope(context: auditor.AuditContext) -> _Scope:
+    if context.only:
+        one = events.get_event(context.only)
         return _Scope([one], one.id, {one.id: one.slug})
     views = events.list_events()
     return _Scope(views, None, {view.id: view.slug for view in views})
 
 
-def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
-    scope, seen = survey.once(_scope), _SeatFindings()
+def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
+    scope, seen = context.once(_scope), _SeatFindings()
 
     def scan(cursor: Any, after: int, until: int) -> None:
         for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
@@ -144,7 +146,7 @@ def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
         if first is not None:
             auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
-    # Beyond the last seat there are only lines for seats that do not exist.
+    # After the last seat there are only lines of seats that do not exist.
     with auditor.read_cursor() as cursor:
         scan(cursor, beyond or 0, LAST_SEAT)
     if scope.event_id is not None:
@@ -154,8 +156,8 @@ def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
     return seen
 
 
-def _walk_reservations(survey: auditor.AuditContext) -> _ReservationFindings:
-    scope, seen = survey.once(_scope), _ReservationFindings()
+def _walk_reservations(context: auditor.AuditContext) -> _ReservationFindings:
+    scope, seen = context.once(_scope), _ReservationFindings()
 
     def scan(cursor: Any, after: UUID, until: UUID) -> None:
         piece = {"after": after, "until": until, "event_id": scope.event_id}
@@ -169,9 +171,9 @@ def _walk_reservations(survey: auditor.AuditContext) -> _ReservationFindings:
     return seen
 
 
-def _walk_lines(survey: auditor.AuditContext) -> Rows:
-    """Lines that hold for a reservation that does not exist: a walk over the reservations cannot see them."""
-    scope = survey.once(_scope)
+def _walk_lines(context: auditor.AuditContext) -> Rows:
+    """Return live lines of reservations that do not exist, which a scan of the reservations cannot find."""
+    scope = context.once(_scope)
     seen: Rows = []
 
     def scan(cursor: Any, after: int, until: int) -> None:
@@ -181,14 +183,14 @@ def _walk_lines(survey: auditor.AuditContext) -> Rows:
     return seen
 
 
-def _list_sections(survey: auditor.AuditContext) -> Rows:
+def _list_sections(context: auditor.AuditContext) -> Rows:
     with auditor.read_cursor() as cursor:
-        return list(_sections.rows(cursor, event_id=survey.once(_scope).event_id))
+        return list(_sections.rows(cursor, event_id=context.once(_scope).event_id))
 
 
-def _walk_places(survey: auditor.AuditContext) -> _PlaceFindings:
-    scope, seen = survey.once(_scope), _PlaceFindings()
-    for section_id, event_id, kind, _ in survey.once(_list_sections):
+def _walk_places(context: auditor.AuditContext) -> _PlaceFindings:
+    scope, seen = context.once(_scope), _PlaceFindings()
+    for section_id, event_id, kind, _ in context.once(_list_sections):
         if kind == "general_admission" and event_id in scope.slugs:
             with auditor.read_cursor() as cursor:
                 seen.rows += _places.rows(cursor, section_id=section_id)
@@ -197,14 +199,14 @@ def _walk_places(survey: auditor.AuditContext) -> _PlaceFindings:
     return seen
 
 
-def _check_section_totals(survey: auditor.AuditContext) -> Iterator[str]:
-    scope, seats = survey.once(_scope), survey.once(_walk_seats)
-    for section_id, event_id, kind, capacity in survey.once(_list_sections):
+def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
+    scope, seats = context.once(_scope), context.once(_walk_seats)
+    for section_id, event_id, kind, capacity in context.once(_list_sections):
         is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
         if kind != "reserved" or event_id not in scope.slugs or not is_suspect:
             continue
-        # Seats may have been added between two pieces, or the event published after the last: asked once more, at one
-        # moment.
+        # Seats may have been added between two batches, or the event published after the last: confirmed in one
+        # statement.
         with auditor.read_cursor() as cursor:
             rows = _section.rows(cursor, section_id=section_id)
         for _, section, capacity_now, total, available, blocked, held, sold, line_held, line_sold in rows:
@@ -216,38 +218,38 @@ def _check_section_totals(survey: auditor.AuditContext) -> Iterator[str]:
     for seat, event_id, status, blocked_for, owner, section_id, place, is_another in seats.facts:
         yield (
             f"{scope.name(event_id)}: seat {seat} has status {status}, blocked for {blocked_for or 'nothing'}, "
-            f"reservation {owner}; its section is {section_id}, the seat's {place}"
-            + ("; it is sold at another place or price than the seat's" if is_another else "")
+            f"reservation {owner}; its section is {section_id}, the plan's {place}"
+            + ("; it is sold at another location or price than the plan's" if is_another else "")
         )
-    reservations = survey.once(_walk_reservations)
+    reservations = context.once(_walk_reservations)
     for event_id, reservation, status, live, count, seat_count, quantity, total, cost, wrong in reservations.lines:
         yield (
-            f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines holding, "
-            f"{quantity} places against {seat_count} in its header, {cost} against {total} to pay"
-            + (f"; {wrong} of them cannot be lines" if wrong else "")
+            f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines live, "
+            f"{quantity} tickets against {seat_count} in its header, {cost} against {total} to pay"
+            + (f"; {wrong} lines are invalid" if wrong else "")
         )
     for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
         if seat_count < 1 or total < 0:
-            yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} places for {total}"
-    for event_id, section_id, capacity, taken, count in survey.once(_walk_places).lost:
-        what = f"there are {count} such rows" if count > 1 else "which is none with general admission"
-        yield f"{scope.name(event_id)}: {capacity} places, {taken} taken, of section {section_id}: {what}"
-    for event_id, section, told, capacity, blocked, house, taken, _, of_event in survey.once(_walk_places).rows:
+            yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} tickets for {total}"
+    for event_id, section_id, capacity, taken, count in context.once(_walk_places).lost:
+        what = f"there are {count} such rows" if count > 1 else "which is not a general-admission section"
+        yield f"{scope.name(event_id)}: capacity {capacity}, {taken} taken, of section {section_id}: {what}"
+    for event_id, section, published, capacity, blocked, house, taken, _, of_event in context.once(_walk_places).rows:
         if capacity is None:
             yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
         elif of_event != event_id:
-            yield f"{scope.name(event_id)}: general admission {section}: its places are those of event {of_event}"
-        elif capacity != told:
-            yield f"{scope.name(event_id)}: general admission {section}: capacity {capacity}, the public is told {told}"
+            yield f"{scope.name(event_id)}: general admission {section}: its inventory belongs to event {of_event}"
+        elif capacity != published:
+            yield f"{scope.name(event_id)}: general admission {section}: capacity {capacity}, published {published}"
         elif house < 0 or house > blocked:
             yield (
-                f"{scope.name(event_id)}: general admission {section}: the house keeps {house} of {blocked} blocked, "
+                f"{scope.name(event_id)}: general admission {section}: house seats {house} of {blocked} blocked, "
                 f"taken {taken}, capacity {capacity}"
             )
 
 
-def _check_seat_owners(survey: auditor.AuditContext) -> Iterator[str]:
-    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+def _check_seat_owners(context: auditor.AuditContext) -> Iterator[str]:
+    scope, seats = context.once(_scope), context.once(_walk_seats)
     for seat, event_id, count in seats.shared:
         yield f"{scope.name(event_id)}: seat {seat} is on {count} live lines"
     for seat, event_id, status, owner, by_line, state in seats.owners:
@@ -257,9 +259,9 @@ def _check_seat_owners(survey: auditor.AuditContext) -> Iterator[str]:
         )
 
 
-def _check_place_counts(survey: auditor.AuditContext) -> Iterator[str]:
-    scope = survey.once(_scope)
-    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_walk_places).rows:
+def _check_place_counts(context: auditor.AuditContext) -> Iterator[str]:
+    scope = context.once(_scope)
+    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in context.once(_walk_places).rows:
         if capacity is None:
             continue
         if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
@@ -269,18 +271,18 @@ def _check_place_counts(survey: auditor.AuditContext) -> Iterator[str]:
             )
 
 
-def _check_admissions_and_caps(survey: auditor.AuditContext) -> Iterator[str]:
-    scope = survey.once(_scope)
-    for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
+def _check_admissions_and_caps(context: auditor.AuditContext) -> Iterator[str]:
+    scope = context.once(_scope)
+    for event_id, entry, count in sorted(context.once(_walk_reservations).admissions, key=str):
         yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
-    for event_id, reservation, *_, entry, has_entry in survey.once(_walk_reservations).facts:
+    for event_id, reservation, *_, entry, has_entry in context.once(_walk_reservations).facts:
         if not has_entry:
-            yield f"{scope.name(event_id)}: reservation {reservation} is of {entry}, which is no entry of this event"
+            yield f"{scope.name(event_id)}: reservation {reservation}: {entry} is not an entry of this event"
     for event in scope.views:
         most = event.policy.per_buyer_max
         if most is not None:
-            for kind, who, count in _above_cap(event.id, most):
-                yield f"{event.slug}: {kind} {who} has {count} of at most {most}"
+            for kind, buyer, count in _above_cap(event.id, most):
+                yield f"{event.slug}: {kind} {buyer} has {count} of at most {most}"
 
 
 def _above_cap(event_id: int, most: int) -> Rows:
@@ -295,14 +297,14 @@ def _above_cap(event_id: int, most: int) -> Rows:
     return found
 
 
-def _check_access(survey: auditor.AuditContext) -> Iterator[str]:
-    scope = survey.once(_scope)
-    for event_id, reservation, status, section, code in survey.once(_walk_reservations).access:
+def _check_access(context: auditor.AuditContext) -> Iterator[str]:
+    scope = context.once(_scope)
+    for event_id, reservation, status, section, code in context.once(_walk_reservations).access:
         which = f"{scope.name(event_id)}: reservation {reservation} is {status}"
         if code is not None:
-            yield f"{which} by access code {code}, which is none of its event's"
+            yield f"{which} by access code {code}, which belongs to another event"
         else:
-            yield f"{which} in {section}, which wants an access code, and has none"
+            yield f"{which} in {section}, which requires an access code, without one"
     found: Rows = []
 
     def scan(cursor: Any, after: int, until: int) -> None:
@@ -310,51 +312,51 @@ def _check_access(survey: auditor.AuditContext) -> Iterator[str]:
             found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
 
     auditor.scan_in_batches(_access_codes_end, 0, scan)
-    for event_id, code, who, most, count in found:
-        yield f"{scope.name(event_id)}: access code {code}{who}: used by {count} reservations, at most {most} may"
+    for event_id, code, buyer, most, count in found:
+        yield f"{scope.name(event_id)}: access code {code}{buyer}: used by {count} reservations of at most {most}"
 
 
-def _check_ledger(survey: auditor.AuditContext) -> Iterator[str]:
-    scope, reservations = survey.once(_scope), survey.once(_walk_reservations)
+def _check_ledger(context: auditor.AuditContext) -> Iterator[str]:
+    scope, reservations = context.once(_scope), context.once(_walk_reservations)
     for event_id, reservation, status, pay_deadline, confirmed_at, ended_at, *_ in reservations.facts:
         when = {"paying": pay_deadline, "confirmed": confirmed_at, "canceled": ended_at, "expired": ended_at}
         if when.get(status, status) is None or status not in (*when, "pending_payment"):
-            yield f"{scope.name(event_id)}: reservation {reservation} is {status}, and no time says since or until when"
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status} without the time of that status"
     for event_id, reservation, status, before, after, stood, is_last in reservations.ledger:
         which = f"{scope.name(event_id)}: reservation {reservation}"
         if before is not None and before != stood:
-            yield f"{which} stood at {stood or 'nothing'}, and the ledger goes on from {before or 'nothing'} → {after}"
+            yield f"{which} was {stood or 'new'}, but its next ledger entry is {before or 'new'} → {after}"
         elif is_last is False:
-            yield f"{which} went {before or 'nothing'} → {after}, which none may"
+            yield f"{which}: {before or 'new'} → {after} is not a valid transition"
         else:
-            yield f"{which} is {status}, the ledger says {before} → {after}"
+            yield f"{which} is {status}, its last ledger entry is {before} → {after}"
 
 
-def _check_stranded(survey: auditor.AuditContext) -> Iterator[str]:
-    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+def _check_stranded(context: auditor.AuditContext) -> Iterator[str]:
+    scope, seats = context.once(_scope), context.once(_walk_seats)
     for seat, event_id, status, owner, _, state in seats.owners:
         if status is not None and state not in _LIVE_OR_CONFIRMED:
             yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
-    for event_id, reservation, status, live, *_ in survey.once(_walk_reservations).lines:
+    for event_id, reservation, status, live, *_ in context.once(_walk_reservations).lines:
         if live and status not in _LIVE_OR_CONFIRMED:
-            yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
-    for event_id, reservation, quantity in survey.once(_walk_lines):
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status}, {live} of its lines are live"
+    for event_id, reservation, quantity in context.once(_walk_lines):
         yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"
-    for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_walk_places).rows:
+    for event_id, section, _, capacity, _, _, taken, by_lines, _ in context.once(_walk_places).rows:
         if capacity is not None and taken > by_lines:
             yield (
-                f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"
+                f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken have no line"
             )
 
 
-def _check_overdue(survey: auditor.AuditContext) -> Iterator[str]:
-    scope = survey.once(_scope)
-    # The moment is fixed before the read: against a clock that moves on in it no index could serve.
+def _check_overdue(context: auditor.AuditContext) -> Iterator[str]:
+    scope = context.once(_scope)
+    # The time is fixed before the read, since an index cannot be used with clock_timestamp().
     before = clock.now() - timedelta(seconds=STRANDED_SECONDS)
     with auditor.read_cursor() as cursor:
         rows = _overdue.rows(cursor, before=before, event_id=scope.event_id, limit=OVERDUE_MAX)
     for event_id, reservation, status, deadline in rows:
         yield (
-            f"overdue: {scope.name(event_id)}: reservation {reservation} is {status}, its time was over at "
+            f"overdue: {scope.name(event_id)}: reservation {reservation} is {status}, its deadline was "
             f"{clock.iso(deadline)}"
         )

@@ -1,9 +1,10 @@
-"""This app's part of the reconciliation: the plan against the inventory rows, reservations against their lines, seats
-and counts against both, and holds that nothing ends.
+"""Reconciliation of reservations: the plan with inventory rows, reservations with lines, seats and counts with both,
+and overdue holds.
 
-Each search is one short statement per piece: one moment, in which every hold, release, sweep and payment is seen whole
-or not at all, so that what is under way is no difference. Each repair reads again under the locks of rule 3. It
-takes nothing from a live or confirmed reservation; where that would be needed it says so and leaves it to a person.
+Each check uses one short statement per batch. A statement sees every hold, release, sweep and payment completely or not
+at all, so that operations in progress are not differences. Each repair reads again under locks in the lock order. It
+takes nothing from a live or confirmed reservation; where that would be necessary, it reports so and leaves the
+difference to an operator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +25,9 @@ from apps.reservations.lifecycle import release
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 
 ORPHANED_SECONDS = 60
-"""The nets free what has lapsed within seconds: a minute later none of them reaches it."""
+"""Sweeps release overdue holds within seconds; one that is left after a minute is beyond them."""
 FOUND_MAX = 1_000
-"""Differences of one kind in one event or section: a report is for reading, and the next run finds the others."""
+"""Reported differences of one kind in one event or section; the next run finds the others."""
 ATTEMPTS_MAX = 3
 LAST_SEAT = 2**63 - 1
 
@@ -53,28 +54,30 @@ FindDifferences = Callable[[int | None], Differences]
 
 
 def register() -> None:
-    """The reconciler includes these checks, in the order in which they are best repaired: lines before the seats and
-    counts that follow from them, and these before the sweep that gives them back."""
+    """Add these checks to every reconciliation, in the order of their repairs: lines before the seats and counts
+    derived from them, and these before the sweep that releases them."""
 
     def add(name: str, promise: str, find: FindDifferences, repair: Repair | None = None, *kinds: str) -> None:
         reconciler.register(name, promise, find, repair, kinds=kinds or None)
 
     add(
-        "inventory", "every seat and section of the plan has its row", _for_each_event(_find_capacity),
+        "inventory", "every seat and section of the plan has an inventory row", _for_each_event(_find_capacity),
         _repair_capacity,
         "inventory_missing", "capacity",
     )  # fmt: skip
     add(
-        "lines", "a reservation's lines hold while it stands, and no longer", _find_lines, _repair_lines,
+        "lines", "a reservation's lines are live while it is live or confirmed", _find_lines, _repair_lines,
         "hold_of_ended", "holds_nothing", "header", "price",
     )  # fmt: skip
     add(
-        "seats", "a seat stands as the reservation on it does", _find_seats, _repair_seat,
+        "seats", "a seat's status follows from the reservation on it", _find_seats, _repair_seat,
         "seat_without_hold", "hold_without_seat", "seat_status",
     )  # fmt: skip
-    add("places", "a general-admission count is what its lines say", _for_each_event(_find_places), _repair_places)
+    add(
+        "places", "a general-admission count equals the sum of its lines", _for_each_event(_find_places), _repair_places
+    )
     add("overdue", "no hold outlives its deadline", _for_each_event(_find_overdue), _repair_overdue)
-    add("entries", "a live hold has somebody who may hold", _for_each_event(_find_entries))
+    add("entries", "a live hold has a valid queue entry", _for_each_event(_find_entries))
     add("oversell", "nothing is sold twice", _for_each_event(_find_oversold), None, "oversold_seat", "oversold_places")
 
 
@@ -96,22 +99,21 @@ def _for_each_event(find: FindInEvent) -> FindDifferences:
 def _find_capacity(event: events.EventView) -> Differences:
     with auditor.read_cursor() as cursor:
         rows = _capacity.rows(cursor, event_id=event.id)
-    for section, kind, capacity, seats, without, there, places in rows:
+    for section, kind, capacity, seats, without, present, stock in rows:
         where = f"{event.slug}/{section}"
-        if without or (kind != "reserved" and places is None):
+        if without or (kind != "reserved" and stock is None):
             what = f"{without} of {seats} seats have" if without else "it has"
             yield Difference("inventory_missing", f"{where}: {what} no inventory row", event.id)
         else:
-            what = f"{there} seats in the inventory" if kind == "reserved" else f"{places} places in the inventory"
+            what = f"{present} seats in the inventory" if kind == "reserved" else f"{stock} tickets in the inventory"
             yield Difference(
                 "capacity", f"{where}: {what}, and a capacity of {capacity}", event.id,
-                "which of the two is true only the house can say; see manage.py stock",
+                "only the organizer knows which is right; see manage.py stock",
             )  # fmt: skip
 
 
 def _repair_capacity(difference: Difference, by: str) -> str:
-    """What the plan has and the inventory lacks is there and free; who has a line on it gets it by the checks that
-    follow."""
+    """Create the missing inventory rows as free; the following checks assign them to lines on them."""
     event_id: int = difference.about
     with transactions.write():
         before = _count_rows(event_id)
@@ -147,20 +149,22 @@ def _find_lines(part: int | None) -> Differences:
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
         if status not in inventory_repair.LIVE_OR_CONFIRMED and live:
-            yield Difference("hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines still hold", about)
+            yield Difference(
+                "hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines are still live", about
+            )
         elif quantity != seat_count:
             yield Difference(
-                "header", f"{where} is {status}: its lines say {quantity} places, its header {seat_count}", about,
-                "which of the two is true stands nowhere else; ask its buyer",
+                "header", f"{where} is {status}: its lines have {quantity} tickets, its header {seat_count}", about,
+                "no other record shows which is right; ask its buyer",
             )  # fmt: skip
         elif status in inventory_repair.LIVE_OR_CONFIRMED and (live < lines or not lines):
-            what = f"{lines - live} of its {lines} lines hold nothing"
+            what = f"{lines - live} of its {lines} lines are not live"
             yield Difference("holds_nothing", f"{where} is {status}, and {what}", about)
         else:
-            none = f", and {wrong} of its lines cannot be one" if wrong else ""
+            invalid = f", and {wrong} of its lines are invalid" if wrong else ""
             yield Difference(
-                "price", f"{where} is {status}: its lines cost {cost}, its header says {total}{none}", about,
-                "which of the two was agreed stands in its order, or with its buyer",
+                "price", f"{where} is {status}: its lines cost {cost}, its header says {total}{invalid}", about,
+                "its order, or its buyer, has the agreed price",
             )  # fmt: skip
     for event in views:
         yield from _find_orphaned_lines(event)
@@ -173,7 +177,7 @@ def _find_orphaned_lines(event: events.EventView) -> Differences:
         for reservation_id, count, quantity in rows:
             yield Difference(
                 "hold_of_ended",
-                f"{event.slug}/{section.slug}: {count} lines hold {quantity} places for reservation {reservation_id}, "
+                f"{event.slug}/{section.slug}: {count} lines hold {quantity} tickets for reservation {reservation_id}, "
                 "which does not exist",
                 (event.id, reservation_id),
             )
@@ -191,7 +195,7 @@ def _repair_lines(difference: Difference, by: str) -> str:
 
 
 def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Reason) -> str:
-    """The lines of an ended reservation hold nothing; what was still its own is free."""
+    """End the live lines of an ended reservation, and free the stock that is still assigned to it."""
     lines = _live_lines.rows(cursor, reservation_ids=[reservation_id])
     if not lines:
         return GONE
@@ -213,39 +217,39 @@ def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID,
         after={**one, "lines_holding": 0},
     )
     for row in inventory_repair.read_places(cursor, places):
-        # What it does not lower here the check of the places tells of.
+        # Counts that are not lowered here are reported by the check of counts.
         if row.excess == 0 and not inventory_repair.find_reservation_missing_lines(cursor, row):
             inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
     return REPAIRED
 
 
 def _restore_lines(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str:
-    """The lines of a standing reservation hold again, all that they say; if that is nobody else's by now."""
+    """Revive all lines of a live or confirmed reservation, if no other reservation has their stock by now."""
     lines = _all_lines.rows(cursor, reservation_id=reservation_id)
     live = {row[0] for row in _live_lines.rows(cursor, reservation_ids=[reservation_id])}
     if not lines:
-        raise ManualRepairRequired("it has no lines, so nothing says what it held")
+        raise ManualRepairRequired("it has no lines, so what it held is unknown")
     dead = [line for line in lines if line[0] not in live]
     if not dead:
         return GONE
     seat_ids = [seat_id for _, _, seat_id, _ in dead if seat_id is not None]
-    asked: dict[int, int] = {}
+    quantities: dict[int, int] = {}
     for _, section_id, seat_id, quantity in dead:
         if seat_id is None:
-            asked[section_id] = asked.get(section_id, 0) + quantity
-    inventory_repair.lock(cursor, seats=seat_ids, sections=asked)
+            quantities[section_id] = quantities.get(section_id, 0) + quantity
+    inventory_repair.lock(cursor, seats=seat_ids, sections=quantities)
     seats = [(seat_id, inventory_repair.read_seat(cursor, seat_id)) for seat_id in sorted(seat_ids)]
     for seat_id, seat in seats:
         if seat is None or seat.standing or not (seat.status == _Status.AVAILABLE or seat.owner == reservation_id):
-            raise ManualRepairRequired(f"its seat {seat_id} is not free any more")
-    for row in inventory_repair.read_places(cursor, asked):
-        if row.by_lines + asked[row.section_id] > row.room:
-            raise ManualRepairRequired(f"{row.section} has not room for its {asked[row.section_id]} places any more")
+            raise ManualRepairRequired(f"its seat {seat_id} is no longer free")
+    for row in inventory_repair.read_places(cursor, quantities):
+        if row.by_lines + quantities[row.section_id] > row.room:
+            raise ManualRepairRequired(f"{row.section} no longer has its {quantities[row.section_id]} tickets free")
     _revive_lines.count(cursor, reservation_id=reservation_id)
     for _, seat in seats:
         if seat is not None:
             inventory_repair.set_seat_owner(cursor, seat, reservation_id, reason)
-    for row in inventory_repair.read_places(cursor, asked):
+    for row in inventory_repair.read_places(cursor, quantities):
         if not inventory_repair.find_reservation_missing_lines(cursor, row):
             inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
     event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
@@ -272,7 +276,7 @@ def _find_seats(part: int | None) -> Differences:
     if first is not None:
         far = auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
         beyond = far if part is None else beyond
-    # Beyond the last seat there are only lines for seats without a row.
+    # After the last seat there are only lines of seats without a row.
     with auditor.read_cursor() as cursor:
         scan(cursor, beyond or 0, LAST_SEAT)
     for event_id, section, seat_id, guid, status, owner, owner_status, holder, holder_status in seen:
@@ -298,27 +302,27 @@ def _repair_seat(difference: Difference, by: str) -> str:
         with transactions.write(), connection.cursor() as cursor:
             seen = inventory_repair.read_seat(cursor, seat_id)
             if seen is None:
-                raise ManualRepairRequired("there is no inventory row to put right")
+                raise ManualRepairRequired("there is no inventory row to repair")
             inventory_repair.lock(cursor, reservations=seen.reservation_ids, seats=[seat_id])
-            # Everything again, under the locks. Somebody new on the seat is locked before it, in the next attempt.
+            # Read again under the locks. A new reservation of the seat is locked before it, in the next attempt.
             seat = inventory_repair.read_seat(cursor, seat_id)
             if seat is not None and seat.status == _Status.BLOCKED and not seat.reservation_ids:
-                return GONE  # Put right by somebody else, and taken off sale since: it is not to be sold.
+                return GONE  # Repaired by another process, and blocked since: it must not be put on sale.
             if seat is not None and seat.reservation_ids <= seen.reservation_ids:
                 return REPAIRED if inventory_repair.set_seat_owner(cursor, seat, _owner_of(seat), reason) else GONE
     return GONE
 
 
 def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
-    """Whose the locked seat is. Raises ManualRepairRequired when that would take it from somebody."""
+    """Return the owner of the locked seat. Raises ManualRepairRequired if that would take it from a buyer."""
     if len(seat.standing) > 1:
         raise ManualRepairRequired("it is sold twice: manage.py compensate")
     owner = seat.standing[0] if seat.standing else None
     if seat.status == _Status.BLOCKED and owner is None:
-        raise ManualRepairRequired("it is blocked, and names a reservation that has no line on it")
+        raise ManualRepairRequired("it is blocked, but names a reservation that has no line on it")
     if seat.owner is not None and seat.owner != owner and seat.has_standing_owner:
         if seat.owner_has_line:
-            raise ManualRepairRequired(f"reservation {seat.owner} has a line for it that does not hold")
+            raise ManualRepairRequired(f"reservation {seat.owner} has a line for it that is not live")
         if seat.owner_line_places != seat.owner_seat_count:
             raise ManualRepairRequired(f"reservation {seat.owner} may have lost its line")
     return owner
@@ -337,8 +341,8 @@ def _find_places(event: events.EventView) -> Differences:
         if row.taken != row.by_lines or row.taken < 0:
             yield Difference(
                 "places",
-                f"{event.slug}/{row.section}: {row.taken} of {row.capacity} places are counted as taken, the lines say "
-                f"{row.by_lines}",
+                f"{event.slug}/{row.section}: {row.taken} of {row.capacity} tickets are counted as taken, the lines "
+                f"have {row.by_lines}",
                 row.section_id,
             )
 
@@ -347,12 +351,12 @@ def _repair_places(difference: Difference, by: str) -> str:
     section_id: int = difference.about
     with transactions.write(), connection.cursor() as cursor:
         inventory_repair.lock(cursor, sections=[section_id])
-        # Whoever changes lines changes this row in the same transaction: with the row locked, both are as committed.
+        # Lines and this row change in one transaction: with the row locked, both are as committed.
         rows = inventory_repair.read_places(cursor, [section_id])
         if not rows:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
-            raise ManualRepairRequired(f"{rows[0].excess} more are promised than there are: manage.py compensate")
+            raise ManualRepairRequired(f"{rows[0].excess} more are sold than available: manage.py compensate")
         missed = inventory_repair.find_reservation_missing_lines(cursor, rows[0])
         if missed:
             raise ManualRepairRequired(f"reservation {missed} may have lost its line")
@@ -369,21 +373,21 @@ def _find_overdue(event: events.EventView) -> Differences:
     for reservation_id, status, seat_count, seconds in rows:
         yield Difference(
             "overdue",
-            f"{event.slug}: reservation {reservation_id} ({status}) still holds {seat_count} places {seconds} s after "
+            f"{event.slug}: reservation {reservation_id} ({status}) still holds {seat_count} tickets {seconds} s after "
             "its deadline",
             (event.id, reservation_id),
         )
 
 
 def _repair_overdue(difference: Difference, by: str) -> str:
-    """The sweep that ends all such has run for the event: it decides under its own locks, and writes the ledger."""
+    """Run the event's sweep, which decides under its own locks and writes the ledger."""
     event_id, reservation_id = difference.about
     if not Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
         return GONE
     while release.sweep(event_id=event_id, by=f"reconcile:{by}").reservations == release.SWEEP_MAX:
         pass
     if Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
-        raise ManualRepairRequired("it cannot give back what it holds, or somebody is deciding it just now")
+        raise ManualRepairRequired("its stock cannot be released, or another transaction has it locked")
     return REPAIRED
 
 
@@ -391,12 +395,12 @@ def _find_entries(event: events.EventView) -> Differences:
     with auditor.read_cursor() as cursor:
         rows = _entries.rows(cursor, event_id=event.id, limit=FOUND_MAX)
     for reservation_id, status, seat_count, entry_id, entry_status in rows:
-        entry = f"place in line {entry_id} " + (f"is {entry_status}" if entry_status else "does not exist")
+        entry = f"queue entry {entry_id} " + (f"is {entry_status}" if entry_status else "does not exist")
         yield Difference(
             "entries",
-            f"{event.slug}: reservation {reservation_id} ({status}) holds {seat_count} places, and its {entry}",
+            f"{event.slug}: reservation {reservation_id} ({status}) holds {seat_count} tickets, and its {entry}",
             reservation_id,
-            "its buyer may still pay, and at its deadline it ends by itself; cancel it in the admin if nobody can",
+            "its buyer may still pay, and it ends at its deadline; cancel it in the admin if no buyer can pay",
         )
 
 

@@ -1,5 +1,5 @@
-"""Inventory rows as they stand under their locks, and how one of them is put right. For repairs and compensations only:
-buyers take and give back in `holds.transaction`, `payment` and `lifecycle.release`.
+"""Reading and repairing locked inventory rows. Only for repairs and compensations: holds and releases of buyers are in
+`holds.transaction`, `payment` and `lifecycle.release`.
 
 Everything here joins the caller's transaction. Locks: reservations by id, seats by id, general-admission rows by id.
 """
@@ -32,7 +32,7 @@ _standing_without_line = sql.load(_PACKAGE, "standing_without_line")
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One seat: its row, the reservation that this names, and the standing reservations with a live line on it."""
+    """A seat's row, the reservation that it names, and the live or confirmed reservations with a live line on it."""
 
     id: int
     event_id: int
@@ -40,7 +40,7 @@ class Seat:
     status: int
     owner: UUID | None
     owner_status: str | None
-    """None: there is no such reservation."""
+    """None: the reservation does not exist."""
     owner_seat_count: int | None
     owner_line_places: int
     owner_has_line: bool
@@ -57,7 +57,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class PlaceCounts:
-    """One general-admission row, and what the live lines of standing reservations come to."""
+    """A general-admission row, and the sum of its live lines in live and confirmed reservations."""
 
     section_id: int
     section: str
@@ -70,18 +70,18 @@ class PlaceCounts:
 
     @property
     def room(self) -> int:
-        """How many may be taken."""
+        """The number of tickets that may be taken."""
         return self.capacity - self.blocked
 
     @property
     def excess(self) -> int:
-        """How many more are promised than there are."""
+        """The number of tickets held or sold beyond that."""
         return max(0, self.by_lines - self.room)
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a row is changed, as its record says."""
+    """The recorded reason of a change."""
 
     kind: InventoryChange.Kind
     who: str
@@ -95,7 +95,7 @@ def lock(
     seats: Iterable[int] = (),
     sections: Iterable[int] = (),
 ) -> None:
-    """All these rows are locked, in the one order. Reservations that do not exist are passed over."""
+    """Lock all these rows in the lock order. Reservations that do not exist are skipped."""
     transactions.require_transaction(cursor)
     for reservation_id in sorted(set(reservations)):
         _lock_reservation.rows(cursor, reservation_id=reservation_id)
@@ -107,7 +107,7 @@ def lock(
 
 
 def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
-    """How the seat stands at this moment; None without an inventory row."""
+    """Read the seat's current state; None without an inventory row."""
     rows = _seat.rows(cursor, seat_id=seat_id)
     if not rows:
         return None
@@ -120,17 +120,17 @@ def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
 
 
 def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[PlaceCounts]:
-    """How these general-admission rows stand at this moment."""
-    found = _places.rows(cursor, section_ids=sorted(set(section_ids)))
+    """Read the current state of these general-admission rows."""
+    rows = _places.rows(cursor, section_ids=sorted(set(section_ids)))
     return [
         PlaceCounts(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
-        for section_id, section, event_id, capacity, blocked, house, taken, by_lines in found
+        for section_id, section, event_id, capacity, blocked, house, taken, by_lines in rows
     ]
 
 
 def find_reservation_missing_lines(cursor: sql.Cursor, row: PlaceCounts) -> UUID | None:
-    """A standing reservation that may lose places if the locked row is lowered to what its lines say: one whose lines
-    do not say all that it has. None where there is none, or nothing would be lowered."""
+    """Return a live or confirmed reservation with fewer tickets in its lines than in its header: it may lose tickets if
+    the locked row is lowered to the sum of its lines. None without one, or if the row would not be lowered."""
     if row.by_lines >= row.taken:
         return None
     rows = _standing_without_line.rows(cursor, event_id=row.event_id, section_id=row.section_id)
@@ -138,17 +138,16 @@ def find_reservation_missing_lines(cursor: sql.Cursor, row: PlaceCounts) -> UUID
 
 
 def status_for(reservation_status: str) -> int:
-    """How a seat of a standing reservation stands."""
+    """Return the status of a seat in a live or confirmed reservation."""
     sold = reservation_status == Reservation.Status.CONFIRMED
     return SeatInventory.Status.SOLD if sold else SeatInventory.Status.HELD
 
 
 def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
-    """The locked seat is its standing reservation's, or free without one, and the record says so; whether that was
-    news."""
+    """Assign the locked seat to its reservation, or free it without one, and record that; return whether it changed."""
     status = SeatInventory.Status.AVAILABLE.value
     if owner is not None:
-        # The caller has the reservation locked: its status stays.
+        # The caller has the reservation locked, so its status cannot change.
         status = status_for(Reservation.objects.values_list("status", flat=True).get(pk=owner))
     if (seat.status, seat.owner) == (status, owner):
         return False
@@ -163,8 +162,7 @@ def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: R
 
 
 def set_place_counts(cursor: sql.Cursor, row: PlaceCounts, reason: Reason, *, taken: int, give: int = 0) -> bool:
-    """The locked row says that so many are taken, and `give` of what the house kept are no longer blocked; whether that
-    was news."""
+    """Set the locked row's taken count, unblock `give` house seats, and record that; return whether it changed."""
     if taken == row.taken and give == 0:
         return False
     after = {"taken": taken, "blocked": row.blocked - give, "house": row.house - give}
@@ -186,7 +184,7 @@ def record(
     after: dict[str, Any],
     seat_id: int | None = None,
 ) -> None:
-    """One more row says what was done to the inventory."""
+    """Record a change of the inventory."""
     change = log.Change(section_id, seat_id, quantity, before, after)
     with connection.cursor() as cursor:
         log.record(cursor, event_id, reason.kind, [change], who=reason.who, why=reason.why, now=clock.now())

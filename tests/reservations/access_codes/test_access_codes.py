@@ -301,7 +301,7 @@ def test_the_auditor_finds_a_code_used_more_often_than_may(show) -> None:
     for number in (1, 2):
         hold(show, seats=[f"hall-A-{number}"], **CODE)
     AccessCode.objects.filter(pk=code.pk).update(uses_max=1)
-    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations, at most 1 may"]
+    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations of at most 1"]
 
 
 def test_the_auditor_finds_a_buyer_who_uses_one_more_often_than_may(show) -> None:
@@ -310,7 +310,7 @@ def test_the_auditor_finds_a_buyer_who_uses_one_more_often_than_may(show) -> Non
     Reservation.objects.update(buyer=held[0].buyer)
     AccessCode.objects.filter(pk=code.pk).update(uses_per_buyer_max=1)
     (breach,) = audit_breaches()
-    assert breach.endswith(f"access code FANCLUB of {held[0].buyer}: used by 2 reservations, at most 1 may")
+    assert breach.endswith(f"access code FANCLUB of {held[0].buyer}: used by 2 reservations of at most 1")
 
 
 def test_the_auditor_finds_who_is_in_without_a_code(show) -> None:
@@ -318,7 +318,7 @@ def test_the_auditor_finds_who_is_in_without_a_code(show) -> None:
     held = hold(show, **BOX, **CODE)
     Reservation.objects.update(access_code=None, created_at=clock.now() + timedelta(minutes=5))
     assert audit_breaches() == [
-        f"I5: concert: reservation {held.id} is pending_payment in hall, which wants an access code, and has none"
+        f"I5: concert: reservation {held.id} is pending_payment in hall, which requires an access code, without one"
     ]
 
 

@@ -75,20 +75,20 @@ def test_i1_a_sold_seat_that_says_it_is_held() -> None:
 def test_i1_an_ended_reservation_whose_lines_still_hold() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(status="canceled", ended_at=clock.now())
-    assert found("I1", str(owner.pk), "is canceled with 1 of 1 lines holding")
-    assert found("I8", str(owner.pk), "the ledger says")
+    assert found("I1", str(owner.pk), "is canceled with 1 of 1 lines live")
+    assert found("I8", str(owner.pk), "its last ledger entry is")
 
 
 def test_i1_a_live_reservation_whose_lines_hold_nothing() -> None:
     owner = owner_of("hall-B-1")
     ReservationLine.objects.filter(reservation=owner).update(live=False)
-    assert found("I1", str(owner.pk), "is pending_payment with 0 of 1 lines holding")
+    assert found("I1", str(owner.pk), "is pending_payment with 0 of 1 lines live")
 
 
 def test_i1_a_header_that_counts_other_than_its_lines() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(seat_count=2)
-    assert found("I1", str(owner.pk), "1 places against 2 in its header")
+    assert found("I1", str(owner.pk), "1 tickets against 2 in its header")
 
 
 def test_i1_a_blocked_seat_that_does_not_say_why() -> None:
@@ -131,13 +131,13 @@ def test_i1_a_general_admission_section_without_its_row() -> None:
 
 def test_i1_a_capacity_that_is_not_what_the_public_is_told() -> None:
     GeneralAdmissionInventory.objects.update(capacity=12)
-    assert found("I1", "general admission floor: capacity 12, the public is told 10")
+    assert found("I1", "general admission floor: capacity 12, published 10")
 
 
 def test_i1_a_house_that_keeps_more_than_is_blocked() -> None:
     drop("generaladmissioninventory", "general_admission_house_is_blocked")
     GeneralAdmissionInventory.objects.update(blocked=1, house=2)
-    assert found("I1", "the house keeps 2 of 1 blocked")
+    assert found("I1", "house seats 2 of 1 blocked")
 
 
 def test_i2_a_seat_on_two_live_lines() -> None:
@@ -213,7 +213,7 @@ def test_i8_a_confirmation_that_is_not_in_the_ledger() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(status="confirmed", confirmed_at=clock.now())
     SeatInventory.objects.filter(seat__guid="hall-B-1").update(status=2)
-    assert found("I8", str(owner.pk), "is confirmed, the ledger says", "pending_payment")
+    assert found("I8", str(owner.pk), "is confirmed, its last ledger entry is", "pending_payment")
 
 
 def test_i8_a_canceled_reservation_that_was_confirmed_again() -> None:
@@ -232,7 +232,7 @@ def test_i8_a_ledger_with_a_gap() -> None:
     ReservationTransition.objects.create(
         reservation=owner, from_status="paying", to_status="canceled", who="x", at=clock.now()
     )
-    assert found("I8", str(owner.pk), "stood at pending_payment", "goes on from paying → canceled")
+    assert found("I8", str(owner.pk), "was pending_payment", "its next ledger entry is paying → canceled")
 
 
 def test_i8_a_ledger_in_which_somebody_canceled_lives_again() -> None:
@@ -249,7 +249,7 @@ def test_i8_a_reservation_without_any_ledger() -> None:
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     run_sql("ALTER TABLE reservations_reservationtransition DISABLE TRIGGER reservation_transition_append_only")
     ReservationTransition.objects.filter(reservation=owner).delete()
-    assert found("I8", str(owner.pk), "is pending_payment, the ledger says None")
+    assert found("I8", str(owner.pk), "is pending_payment, its last ledger entry is None")
 
 
 def end_behind_its_back(guid: str) -> Reservation:
@@ -265,7 +265,7 @@ def end_behind_its_back(guid: str) -> Reservation:
 def test_i10_seats_and_lines_of_a_reservation_that_has_ended() -> None:
     owner = end_behind_its_back("hall-A-1")
     assert found("I10", f"seat {seat('hall-A-1').pk} (status 1) is held by {owner.pk} (expired)")
-    assert found("I10", f"reservation {owner.pk} is expired and 2 of its lines still hold")
+    assert found("I10", f"reservation {owner.pk} is expired, 2 of its lines are live")
     assert not found("I8")
 
 
@@ -277,7 +277,7 @@ def test_i10_a_seat_of_a_reservation_that_nobody_knows() -> None:
 
 def test_i10_places_taken_that_are_nobody_s() -> None:
     GeneralAdmissionInventory.objects.update(taken=5)
-    assert found("I10", "general admission floor: 3 of 5 taken are nobody's")
+    assert found("I10", "general admission floor: 3 of 5 taken have no line")
 
 
 def test_i10_places_held_for_a_reservation_that_is_not_there() -> None:
@@ -295,7 +295,7 @@ def test_i1_places_in_a_section_of_seats_or_of_another_event() -> None:
     floor = GeneralAdmissionInventory.objects.get(event_id=elsewhere.id).section_id
     for section in (hall, floor):
         ReservationLine.objects.filter(seat=None).update(section_id=section)
-        assert found("I1", "2 of 2 lines holding", "1 of them cannot be lines")
+        assert found("I1", "2 of 2 lines live", "1 lines are invalid")
 
 
 def test_a_sum_that_no_column_could_hold_is_a_breach_and_ends_no_audit() -> None:

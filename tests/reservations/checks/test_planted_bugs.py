@@ -105,7 +105,7 @@ BUGS: dict[str, Bug] = {
     ),
     "reservations_seatinventory_pkey": Bug(twice("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)),
     "reservation_line_returned_holds_nothing": Bug(
-        of_line(returned_at=Now()), ("I1: concert: reservation", "with 0 of 0 lines holding")
+        of_line(returned_at=Now()), ("I1: concert: reservation", "with 0 of 0 lines live")
     ),
     # General admission.
     _NOT_OVERSOLD: Bug(of_floor(taken=11), ("I3: concert: general admission floor: taken 11",)),
@@ -115,9 +115,9 @@ BUGS: dict[str, Bug] = {
     "reservations_generaladmissioninventory_capacity_check": Bug(
         of_floor(capacity=-1), ("I1: concert: general admission floor: capacity -1",), (_NOT_OVERSOLD,)
     ),
-    _HOUSE: Bug(of_floor(house=1), ("I1: concert", "the house keeps 1 of 0 blocked")),
+    _HOUSE: Bug(of_floor(house=1), ("I1: concert", "house seats 1 of 0 blocked")),
     "reservations_generaladmissioninventory_house_check": Bug(
-        of_floor(house=-1), ("I1: concert", "the house keeps -1 of 0 blocked")
+        of_floor(house=-1), ("I1: concert", "house seats -1 of 0 blocked")
     ),
     "reservations_general_event_id_…": Bug(
         of_floor(event_id=NOWHERE), ("I1: concert: general admission floor: its places are those of event 999999999",)
@@ -136,32 +136,32 @@ BUGS: dict[str, Bug] = {
         ("I5: concert: admission", "has 2 live reservations"),
     ),
     "reservation_paying_has_deadline": Bug(
-        of_reservation("hall-D-5", pay_deadline=None), ("I8: concert: reservation", "is paying, and no time says")
+        of_reservation("hall-D-5", pay_deadline=None), ("I8: concert: reservation", "is paying without the time")
     ),
     "reservation_confirmed_has_time": Bug(
-        of_reservation("hall-C-1", confirmed_at=None), ("I8: concert: reservation", "is confirmed, and no time says")
+        of_reservation("hall-C-1", confirmed_at=None), ("I8: concert: reservation", "is confirmed without the time")
     ),
     "reservation_ended_has_time": Bug(
-        of_reservation("hall-D-6", ended_at=None), ("I8: concert: reservation", "is canceled, and no time says")
+        of_reservation("hall-D-6", ended_at=None), ("I8: concert: reservation", "is canceled without the time")
     ),
-    "reservation_not_empty": Bug(of_reservation("hall-B-1", seat_count=0), ("I1: concert", "has 0 places for")),
+    "reservation_not_empty": Bug(of_reservation("hall-B-1", seat_count=0), ("I1: concert", "has 0 tickets for")),
     "reservations_reservation_seat_count_check": Bug(
-        of_reservation("hall-B-1", seat_count=-1), ("I1: concert", "has -1 places for"), ("reservation_not_empty",)
+        of_reservation("hall-B-1", seat_count=-1), ("I1: concert", "has -1 tickets for"), ("reservation_not_empty",)
     ),
     "reservations_reservation_total_minor_check": Bug(
-        of_reservation("hall-B-1", total_minor=-1), ("I1: concert", "has 1 places for -1")
+        of_reservation("hall-B-1", total_minor=-1), ("I1: concert", "has 1 tickets for -1")
     ),
     # Their lines.
     "reservation_line_seat_held_once": Bug(
         lambda: ReservationLine.objects.filter(seat=seat("hall-B-1")).update(seat=seat("hall-A-1")),
         ("I2: concert: seat", "is on 2 live lines"),
     ),
-    "reservation_line_quantity": Bug(of_line(quantity=2), ("I1: concert", "1 of them cannot be lines")),
+    "reservation_line_quantity": Bug(of_line(quantity=2), ("I1: concert", "1 lines are invalid")),
     "reservations_reservationline_quantity_check": Bug(
-        of_places(quantity=-1), ("I1: concert", "1 of them cannot be lines"), ("reservation_line_quantity",)
+        of_places(quantity=-1), ("I1: concert", "1 lines are invalid"), ("reservation_line_quantity",)
     ),
     "reservations_reservationline_price_minor_check": Bug(
-        of_line(price_minor=-1), ("I1: concert", "-1 against 5000 to pay; 1 of them cannot be lines")
+        of_line(price_minor=-1), ("I1: concert", "-1 against 5000 to pay; 1 lines are invalid")
     ),
 }
 NOBODY = uuid.UUID("00000000-0000-4000-8000-000000000000")
@@ -171,7 +171,7 @@ UNCONSTRAINED: dict[str, Bug] = {
         ("I2: concert: seat", f"its live line to {NOBODY}"),
     ),
     "a reservation of no entry": Bug(
-        of_reservation("hall-B-1", entry_id=NOBODY), ("I5: concert: reservation", f"is of {NOBODY}, which is no entry")
+        of_reservation("hall-B-1", entry_id=NOBODY), ("I5: concert: reservation", f"{NOBODY} is not an entry")
     ),
     "a reservation of another event": Bug(
         of_reservation("hall-B-1", event_id=NOWHERE), ("I5: event 999999999: reservation", "is no entry of this event")

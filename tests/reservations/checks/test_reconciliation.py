@@ -165,12 +165,12 @@ def a_hold_that_nobody_can_sweep() -> None:
         (a_sold_seat_that_says_held, "seat_status", "hall-C-1 is held, and its reservation"),
         (a_seat_held_by_nobody_there_is, "seat_without_hold", "(which does not exist), and no line holds it"),
         (a_seat_its_reservation_knows_nothing_of, "seat_without_hold", "seat hall-D-1 is held for reservation"),
-        (an_ended_reservation_that_still_holds, "hold_of_ended", "is canceled, and 2 of its 2 lines still hold"),
-        (an_ended_one_whose_places_were_given_back, "hold_of_ended", "2 of its 2 lines still hold"),
-        (lines_that_hold_nothing, "holds_nothing", "is confirmed, and 2 of its 2 lines hold nothing"),
-        (a_standing_one_that_lost_everything, "holds_nothing", "2 of its 2 lines hold nothing"),
-        (too_few_taken, "places", "concert/floor: 1 of 10 places are counted as taken, the lines say 3"),
-        (too_many_taken, "places", "9 of 10 places are counted as taken, the lines say 3"),
+        (an_ended_reservation_that_still_holds, "hold_of_ended", "is canceled, and 2 of its 2 lines are still live"),
+        (an_ended_one_whose_places_were_given_back, "hold_of_ended", "2 of its 2 lines are still live"),
+        (lines_that_hold_nothing, "holds_nothing", "is confirmed, and 2 of its 2 lines are not live"),
+        (a_standing_one_that_lost_everything, "holds_nothing", "2 of its 2 lines are not live"),
+        (too_few_taken, "places", "concert/floor: 1 of 10 tickets are counted as taken, the lines have 3"),
+        (too_many_taken, "places", "9 of 10 tickets are counted as taken, the lines have 3"),
         (a_seat_without_its_row, "inventory_missing", "concert/hall: 1 of 50 seats have no inventory row"),
         (a_held_seat_without_its_row, "inventory_missing", "1 of 50 seats have no inventory row"),
         (a_hold_that_nobody_sweeps, "overdue", "(pending_payment) still holds 3 places"),
@@ -217,7 +217,7 @@ def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale
     GeneralAdmissionInventory.objects.update(blocked=8, taken=1)
     states = {outcome.difference.kind: outcome for outcome in reconcile(repair=True)}
     assert {outcome.state for outcome in states.values()} == {"needs manual repair"}
-    assert "is not free any more" in states["holds_nothing"].line
+    assert "is no longer free" in states["holds_nothing"].line
     assert "ask its buyer" in states["header"].line
     assert "manage.py compensate" in states["places"].line
     assert "manage.py compensate concert" in states["oversold_places"].line
@@ -411,7 +411,7 @@ def test_the_command_exits_1_for_a_difference_repaired_or_not_and_then_0(sale: N
         with pytest.raises(SystemExit) as ended:
             call_command("reconcile", *arguments, stdout=out)
         assert ended.value.code == 1
-        assert "concert/floor: 9 of 10 places are counted as taken, the lines say 3" in out.getvalue()
+        assert "concert/floor: 9 of 10 tickets are counted as taken, the lines have 3" in out.getvalue()
         assert words in out.getvalue()
     call_command("reconcile", stdout=StringIO())
     assert not [line for line in audit_breaches() if not line.startswith("I4")]

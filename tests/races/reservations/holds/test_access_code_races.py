@@ -66,7 +66,7 @@ def test_control_uses_counted_without_the_lock_let_two_in(club, monkeypatch: pyt
         assert is_held(submit_hold(first))
     assert is_held(rival.result)
     assert used_count(code) == 2
-    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations, at most 1 may"]
+    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations of at most 1"]
 
 
 def test_who_wants_the_last_use_waits_for_who_has_the_code(club) -> None:
