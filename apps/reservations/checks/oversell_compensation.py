@@ -1,8 +1,8 @@
-"""What was planned about an oversell is done. It must be impossible, and is prepared for all the same.
+"""Applies a plan that compensates an oversell. An oversell should be impossible, but is prepared for.
 
-Each step is a transaction of its own that decides again under the locks whether it is still needed, so that a plan that
-has grown old, or runs twice, compensates nothing twice. What is paid has an order, which is locked first: the app that
-took the money joins in through `provide_compensation_hooks`.
+Each step is a transaction that decides again under the locks whether it is still needed, so that an old or repeated
+plan compensates nothing twice. A paid reservation has an order, which is locked first: the app that took the payment
+takes part through `provide_compensation_hooks`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,23 +27,23 @@ _drop_line = sql.load(_PACKAGE, "drop_line")
 
 
 class ApprovalRequired(Exception):
-    """The plan touches more of a section than may be done without a person's approval. Nothing was changed."""
+    """The plan affects so much of a section that it needs an operator's approval. Nothing was changed."""
 
 
 class CompensationHooks(Protocol):
-    """What the app that took the money does about a reservation that is compensated, in the same transaction."""
+    """What the app that took the payment does when a reservation is compensated, in the same transaction."""
 
     def lock(self, reservation_id: UUID) -> Any:
-        """Its order is locked, before the reservation is; whatever the others need, None without an order."""
+        """Lock the reservation's order before the reservation; return the order for the other hooks, or None."""
 
     def is_placed(self, reservation_id: UUID) -> bool:
-        """Whether it has an order. Asked once the reservation is locked, from when on none can come."""
+        """Return whether it has an order. Called with the reservation locked, so that none can be added."""
 
     def give_back(self, order: Any, who: str, why: str) -> None:
-        """The reservation is about to be canceled: its tickets are void, its money is on its way back."""
+        """Void the tickets and refund the payment of a reservation that is about to be canceled."""
 
     def reissue(self, order: Any, reservation_id: UUID) -> None:
-        """The reservation's seats are others now: its tickets say so, and its buyer is told."""
+        """Reissue the tickets of a reservation whose seats have changed, and notify its buyer."""
 
 
 class _NoHooks:
@@ -62,7 +62,7 @@ _hooks: list[CompensationHooks] = [_NoHooks()]
 
 
 def provide_compensation_hooks(sale: CompensationHooks) -> None:
-    """From now on compensations of what is paid go through this."""
+    """Set the hooks for compensations of paid reservations."""
     _hooks[:] = [sale]
 
 
@@ -70,12 +70,12 @@ def provide_compensation_hooks(sale: CompensationHooks) -> None:
 class StepResult:
     step: Step
     was_applied: bool
-    """False: under the locks it was not needed, or not possible, any more."""
+    """False: under the locks it was no longer needed or possible."""
 
 
 def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[StepResult]:
-    """Each step of the plan is done as it is asked for, if it is still needed, and told. Raises ApprovalRequired before
-    the first."""
+    """Apply the plan's steps one by one as the caller iterates, if still needed, and yield their results. Raises
+    ApprovalRequired before the first."""
     if made.approval_reasons and not approved_by:
         raise ApprovalRequired("; ".join(made.approval_reasons))
     approved = f", approved by {approved_by}" if approved_by else ""
@@ -108,7 +108,7 @@ def _release_house_places(section_id: int, reason: Reason) -> bool:
 
 
 def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason) -> bool:
-    """The reservation is canceled by the same service as any other, if it still is one too many."""
+    """Cancel the reservation by the usual service, if it is still in excess."""
     victim = step.reservation_id
     assert victim is not None
     lines = _live_lines.rows(cursor, reservation_ids=[victim])
@@ -119,7 +119,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     claims, _ = claims_on(cursor, made.event.id, seat_ids)
     shared = {seat_id: claimed for seat_id, claimed in claims.items() if claimed[0].reservation != victim}
     rows = repair.read_places(cursor, sections)
-    # Judged with every row locked that could make it unnecessary: of two runs the second finds the first one's work.
+    # Decided with all rows locked that could make it unnecessary: of two runs, the second finds it done.
     if not shared and not any(row.excess for row in rows):
         return False
     if order is not None:
@@ -127,7 +127,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     for seat_id, claimed in shared.items():
         _transfer_seat(cursor, seat_id, victim, claimed[0].reservation, reason)
     for row in rows:
-        # What it is about to give back must be counted as taken first.
+        # The tickets that it is about to return must be counted as taken first.
         repair.set_place_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
     reservation = Reservation.objects.get(pk=victim)
     status = reservation.status
@@ -140,7 +140,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
 
 
 def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason) -> bool:
-    """The reservation has the other seat instead, if it still shares this one and the house still keeps that one."""
+    """Move the reservation to the other seat, if it still shares this one and the other is still a house seat."""
     victim, seat_id, to_seat_id = step.reservation_id, step.seat_id, step.to_seat_id
     assert victim is not None
     assert seat_id is not None
@@ -157,7 +157,7 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     if _move_line.count(cursor, reservation_id=victim, seat_id=seat_id, to_seat_id=to_seat_id) != 1:
         raise RuntimeError(f"reservation {victim} has no line on seat {seat_id}")
     repair.set_seat_owner(cursor, to, victim, reason)
-    # The line remembers no seat it was on before: who had the one it left stands in this record alone.
+    # The line does not keep its former seat: only this record shows which reservation had it.
     names = events.seat_guids(cursor, [seat_id, to_seat_id])
     before, after = ({"reservation": str(victim), "seat": names[one]} for one in (seat_id, to_seat_id))
     repair.record(reason, to.event_id, step.section_id, quantity=1, before=before, after=after, seat_id=seat_id)
@@ -181,9 +181,11 @@ def _lock_with_rivals(
     sections: Iterable[int],
     extra: Iterable[int] = (),
 ) -> bool:
-    """The reservation, those it shares a seat with, its seats and its sections are locked; False if it stands no more,
-    or somebody else has come to share a seat meanwhile, or its buyer to pay when there was no order to lock yet: the
-    next plan knows."""
+    """Lock the reservation, those that share a seat with it, its seats and its sections.
+
+    Returns False if it has ended, if another reservation shares a seat by now, or if it has an order by now that was
+    not locked: then a new plan is needed.
+    """
     seats = sorted(set(seat_ids))
     claims, _ = claims_on(cursor, event_id, seats)
     rivals = {claim.reservation for claimed in claims.values() for claim in claimed}
@@ -196,7 +198,7 @@ def _lock_with_rivals(
 
 
 def _transfer_seat(cursor: sql.Cursor, seat_id: int, victim: UUID, keeper: UUID, reason: Reason) -> None:
-    """The seat is the keeper's alone."""
+    """Assign the seat to the keeper only."""
     _drop_line.count(cursor, reservation_id=victim, seat_id=seat_id)
     _set_keeper(cursor, seat_id, keeper, reason)
 

@@ -1,7 +1,7 @@
-"""What is oversold, and what would be done about it: a plan, which changes nothing.
+"""Finds oversold stock and plans its compensation. A plan changes nothing.
 
-Two ways, chosen per event: the newest give up what they have (what is past its deadline before anything, then who has
-not paid, then who has), or the house gives out what it kept. Nobody gives up whom the others make unnecessary.
+There are two strategies, chosen per event: cancel the newest reservations (overdue ones first, then unpaid, then paid),
+or use house seats. No reservation is canceled that the other steps make unnecessary.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from apps.reservations.checks import repair
 CANCEL_NEWEST = "cancel_newest"
 HOUSE_SEATS = "house_seats"
 APPROVAL_PERCENT = 5
-"""Of what a section has promised: a plan that touches more is applied only with a person's approval."""
+"""A plan that affects more than this share of a section's sold and held tickets needs an operator's approval."""
 
 _PACKAGE = "apps.reservations"
 _oversold_seats = sql.load(_PACKAGE, "oversold_seats")
@@ -30,14 +30,14 @@ _promised_by_section = sql.load(_PACKAGE, "promised_by_section")
 
 @dataclass(frozen=True, slots=True)
 class Oversold:
-    """One seat, or one general-admission section, that has more buyers than there is."""
+    """A seat with several buyers, or a general-admission section with more tickets sold than available."""
 
     kind: str
     words: str
 
 
 class Claim(NamedTuple):
-    """One buyer's claim on a seat; the smallest keeps it."""
+    """One buyer's claim on a seat; the smallest claim keeps the seat."""
 
     lapsed: bool
     unpaid: bool
@@ -60,15 +60,15 @@ class _SeatPosition(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Step:
     line: str
-    """What it does, for a person."""
+    """A readable description."""
     section_id: int
     places: int
-    """How many of the section it touches."""
+    """The number of the section's tickets that it affects."""
     reservation_id: UUID | None = None
-    """Whose; None: the house gives places of a general-admission section."""
+    """The affected reservation; None: house tickets of a general-admission section are used."""
     seat_id: int | None = None
     to_seat_id: int | None = None
-    """With both: the reservation moves from one to the other. Without: it is canceled."""
+    """With both, the reservation moves from one to the other; without, it is canceled."""
 
 
 @dataclass(slots=True)
@@ -78,13 +78,13 @@ class Plan:
     oversold: tuple[Oversold, ...] = ()
     steps: list[Step] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
-    """What this strategy cannot make up for; a person chooses the other, or finds more."""
+    """What this strategy cannot compensate; an operator chooses the other one, or adds stock."""
     approval_reasons: list[str] = field(default_factory=list)
-    """Sections of which more than APPROVAL_PERCENT would be touched."""
+    """Sections of which more than APPROVAL_PERCENT would be affected."""
 
 
 def find(event_id: int) -> Iterator[Oversold]:
-    """Everything that more buyers have than there is."""
+    """Yield all oversold seats and sections of the event."""
     sections = {section.id: section for section in events.list_sections(event_id)}
     with auditor.read_cursor() as cursor:
         claims, names = claims_on(cursor, event_id)
@@ -95,12 +95,12 @@ def find(event_id: int) -> Iterator[Oversold]:
         yield Oversold("oversold_seat", f"{section}: seat {guid} has {len(claimed)} buyers")
     for row in rows:
         if row.excess:
-            words = f"{row.section}: {row.by_lines} places are promised, {row.excess} more than there are for sale"
+            words = f"{row.section}: {row.by_lines} tickets are sold or held, {row.excess} more than are for sale"
             yield Oversold("oversold_places", words)
 
 
 def plan(event: events.EventView) -> Plan:
-    """What would be done about what is oversold now, in the event's own way. Changes nothing."""
+    """Return the plan for what is oversold now, by the event's strategy."""
     made = Plan(event, event.policy.oversell, tuple(find(event.id)))
     if made.oversold:
         with auditor.read_cursor() as cursor:
@@ -119,11 +119,11 @@ def plan(event: events.EventView) -> Plan:
 def claims_on(
     cursor: sql.Cursor, event_id: int, seat_ids: Iterable[int] | None = None
 ) -> tuple[dict[int, list[Claim]], dict[int, tuple[int, str]]]:
-    """By seat with more than one buyer: their claims, who keeps it first; and the seat's section and public id."""
-    asked = None if seat_ids is None else sorted(seat_ids)
+    """Return the claims on each seat with several buyers, the keeper's first, and each seat's section and public id."""
+    wanted = None if seat_ids is None else sorted(seat_ids)
     claims: dict[int, list[Claim]] = defaultdict(list)
     names: dict[int, tuple[int, str]] = {}
-    rows = _oversold_seats.rows(cursor, event_id=event_id, seat_ids=asked)
+    rows = _oversold_seats.rows(cursor, event_id=event_id, seat_ids=wanted)
     for seat_id, guid, section_id, reservation_id, lapsed, paid, since in rows:
         claims[seat_id].append(Claim(lapsed, not paid, since, reservation_id))
         names[seat_id] = (section_id, guid or str(seat_id))
@@ -139,19 +139,19 @@ def _plan_cancellations(
     names: dict[int, tuple[int, str]],
     rows: list[repair.PlaceCounts],
 ) -> None:
-    """The newest give up, and nobody whom the others make unnecessary."""
+    """Plan to cancel the newest reservations, without those that the others make unnecessary."""
     why: dict[UUID, tuple[int, str]] = {}
     for seat_id, claimed in claims.items():
         left = [claim for claim in claimed if claim.reservation not in why]
         for claim in left[1:]:
             section_id, guid = names[seat_id]
-            why[claim.reservation] = (section_id, f"seat {guid} is another buyer's")
+            why[claim.reservation] = (section_id, f"seat {guid} belongs to another buyer")
     for row in rows:
         claimed_places = _oversold_claims.rows(cursor, section_id=row.section_id)
         having = {reservation_id: int(places) for reservation_id, places in claimed_places}
         for reservation_id in choose_newest(having, row.excess, set(why)):
             why.setdefault(
-                reservation_id, (row.section_id, f"{row.section} has {row.excess} places too few, and it is the newest")
+                reservation_id, (row.section_id, f"{row.section} is oversold by {row.excess}, and it is the newest")
             )
     for reservation_id, (section_id, reason) in why.items():
         made.steps.append(
@@ -160,8 +160,8 @@ def _plan_cancellations(
 
 
 def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> list[UUID]:
-    """Whom to take `excess` places from: in this order (the newest first), without anybody whom the others make
-    unnecessary. Those in `given_up` give theirs up anyway."""
+    """Return the reservations from which to take `excess` tickets, in this order (newest first), without those that the
+    others make unnecessary. The reservations in `given_up` are canceled anyway."""
     left = excess - sum(places for one, places in having.items() if one in given_up)
     picked: list[UUID] = []
     for one, places in having.items():
@@ -170,7 +170,7 @@ def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> 
         if one not in given_up:
             picked.append(one)
             left -= places
-    # The oldest of them first: whoever came first is spared first.
+    # In reverse, so that the oldest is spared first.
     for one in reversed(picked):
         if left + having[one] <= 0:
             left += having[one]
@@ -181,7 +181,7 @@ def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> 
 def _plan_moves(
     cursor: sql.Cursor, made: Plan, claims: dict[int, list[Claim]], names: dict[int, tuple[int, str]]
 ) -> None:
-    """Who came later moves to the nearest seat the house kept, in the same section and at the same price."""
+    """Plan to move later buyers to the nearest house seat of the same section and price."""
     if not claims:
         return
     lost = {place.seat: place for place in _parse_positions(_seats_by_id.rows(cursor, seat_ids=sorted(claims)))}
@@ -190,25 +190,27 @@ def _plan_moves(
     for seat_id, claimed in claims.items():
         section_id, guid = names[seat_id]
         for claim in claimed[1:]:
-            who = f"reservation {claim.reservation}"
+            subject = f"reservation {claim.reservation}"
             if claim.lapsed:
-                # Its time is over, and it cannot give back a seat that is not its own.
-                line = f"cancel {who}: its deadline has passed, and seat {guid} is another buyer's"
+                # It is overdue, and a sweep cannot release a seat that is assigned to another reservation.
+                line = f"cancel {subject}: its deadline has passed, and seat {guid} belongs to another buyer"
                 made.steps.append(Step(line, section_id, 0, reservation_id=claim.reservation))
                 continue
             to = _nearest(lost.get(seat_id), kept.values())
             if to is None:
-                made.uncovered.append(f"{who}: no seat like {guid} is left that the house kept")
+                made.uncovered.append(f"{subject}: no house seat like {guid} is left")
                 continue
             del kept[to.seat]
             made.steps.append(
-                Step(f"move {who} from seat {guid} to {to.guid}", section_id, 1, claim.reservation, seat_id, to.seat)
+                Step(
+                    f"move {subject} from seat {guid} to {to.guid}", section_id, 1, claim.reservation, seat_id, to.seat
+                )
             )
 
 
 def _nearest(lost: _SeatPosition | None, kept: Iterable[_SeatPosition]) -> _SeatPosition | None:
-    """The kept seat most like the lost one. Who needs an accessible seat gets one; nobody else does while there is
-    another."""
+    """Return the house seat most similar to the lost one. An accessible seat is replaced by an accessible one; another
+    seat gets one only if there is no other."""
     if lost is None:
         return None
     like = [
@@ -239,13 +241,13 @@ def _plan_house_places(made: Plan, rows: list[repair.PlaceCounts]) -> None:
     for row in rows:
         given = min(row.excess, row.house)
         if given:
-            made.steps.append(Step(f"give {given} places of {row.section} that the house kept", row.section_id, given))
+            made.steps.append(Step(f"use {given} house tickets of {row.section}", row.section_id, given))
         if given < row.excess:
-            made.uncovered.append(f"{row.section}: the house keeps {row.house} places, {row.excess} are missing")
+            made.uncovered.append(f"{row.section}: {row.house} house tickets for an oversell of {row.excess}")
 
 
 def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
-    """Which sections the plan touches too much of to go without approval."""
+    """Add the sections for which the plan needs approval."""
     canceled = [step.reservation_id for step in made.steps if step.reservation_id and step.to_seat_id is None]
     names = {section.id: section.slug for section in events.list_sections(made.event.id)}
     rows = _promised_by_section.rows(cursor, event_id=made.event.id, reservation_ids=canceled)
@@ -254,5 +256,5 @@ def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
         if touched * 100 > APPROVAL_PERCENT * int(promised):
             share = 100 * touched / int(promised)
             made.approval_reasons.append(
-                f"{names.get(section_id, section_id)}: {touched} of {promised} places promised ({share:.1f} %)"
+                f"{names.get(section_id, section_id)}: {touched} of {promised} sold and held tickets ({share:.1f} %)"
             )

@@ -1,10 +1,9 @@
-"""Who had a seat, and when: read from the ledger alone, which nobody can change.
+"""The history of a seat, from the append-only ledger.
 
-A reservation has its seats from the step that made it live to the step that ended it, or to the moment when it gave
-that seat back and stood on; and again from the step that revived it, if a payment made in time arrived after it had
-expired. A line that was moved, which only a compensation
-does, was on the seat it left until then, and on the other from then on. A block lasts from its change to the next one
-that lifts it. A moment on the border belongs to what begins there.
+A reservation has its seats from the transition that made it live to the one that ended it, or until the seat was
+returned; and again from the transition that revived it, if a payment in time arrived after it had expired. Only
+compensations move lines: a moved line has the former seat until the move and the new one afterwards. A block lasts from
+its change to the one that lifts it. A time on a boundary belongs to the later span.
 """
 
 import json
@@ -36,23 +35,23 @@ _FREE = "available"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in which the seat was not free."""
+    """A period in which the seat was not free."""
 
     state: str
     """held, paying, sold or blocked."""
     since: datetime
     until: datetime | None
-    """None: to this day."""
+    """None: until now."""
     who: str
-    """Who brought it into this state."""
+    """The actor of the change to this state."""
     why: str
     reservation_id: UUID | None = None
     buyer: str = ""
     order: str = ""
-    """What the app above calls the reservation's order."""
+    """The name of the reservation's order in the app above."""
     ended_as: str = ""
-    """What came then: paying, sold, canceled, expired, moved to another seat; available or another reason, of a
-    block."""
+    """The next state: paying, sold, canceled, expired, or moved to another seat; after a block, available or another
+    reason."""
 
     def covers(self, moment: datetime) -> bool:
         return self.since <= moment and (self.until is None or moment < self.until)
@@ -60,27 +59,27 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All that ever happened to a seat; where no span is, it was free."""
+    """The whole history of a seat, which was free between its spans."""
 
     seat_id: int
     guid: str
     event: str
     timezone: str
     spans: tuple[Span, ...]
-    """In the order in which they began."""
+    """Ordered by their beginning."""
 
     def at(self, moment: datetime) -> tuple[Span, ...]:
-        """Who had it then: nobody, one, or more if the impossible had happened."""
+        """Return the spans that cover the time: none, one, or several if the seat was oversold."""
         return tuple(span for span in self.spans if span.covers(moment))
 
     def free_since(self, moment: datetime) -> datetime | None:
-        """When the last span before the moment ended; None if there was none. For a moment in which it was free."""
+        """Return the end of the last span before a time at which the seat was free, or None."""
         return max((span.until for span in self.spans if span.until is not None and span.until <= moment), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A compensation moved a reservation's line to this seat, or from it to the one it names."""
+    """A compensation that moved a reservation's line to this seat, or from it to the seat `to`."""
 
     reservation_id: UUID
     at: datetime
@@ -90,31 +89,31 @@ class _Move:
 
 
 class BadMoment(ValueError):
-    """No single moment is meant by these words."""
+    """The text does not denote a single time."""
 
 
 _name_orders: list[Callable[[Sequence[UUID]], dict[UUID, str]]] = []
 
 
 def provide_order_names(provider: Callable[[Sequence[UUID]], dict[UUID, str]]) -> None:
-    """From now on a timeline names the orders of reservations as `provider` does, by the reservation's id. The last
-    one to register answers: the app above registers when it loads, so that the arrows keep pointing down."""
+    """Set the provider of order names by reservation id, which the app above registers when it loads. A later call
+    replaces it."""
     _name_orders[:] = [provider]
 
 
 def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
-    """What the ledger says of this seat of the event."""
+    """Read the seat's history from the ledger."""
     with auditor.read_cursor() as cursor:
         changes = [
             (kind, json.loads(detail) if isinstance(detail, str) else detail, who, why, at)
             for kind, detail, who, why, at in _changes_of_seat.rows(cursor, seat_id=seat.id)
         ]
         moves = [*_moves(changes)]
-        # Today's lines say nothing of a seat that was left.
+        # Lines do not show former seats of moved reservations.
         moved = sorted({move.reservation_id for move in moves})
-        had = _lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved)
-        buyers = {reservation_id: buyer for reservation_id, buyer, _ in had}
-        returned = {reservation_id: at for reservation_id, _, at in had if at is not None}
+        lines = _lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved)
+        buyers = {reservation_id: buyer for reservation_id, buyer, _ in lines}
+        returned = {reservation_id: at for reservation_id, _, at in lines if at is not None}
         ids = sorted(buyers)
         steps = _steps_of_reservations.rows(cursor, reservation_ids=ids) if ids else []
     orders = _name_orders[0](ids) if _name_orders and ids else {}
@@ -129,7 +128,7 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
 
 
 def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, order: str) -> Iterable[Span]:
-    # A reservation that gave some of its places back stands as before; which they were, their lines say.
+    # A partial return keeps the status, and its lines have the time of the return.
     steps = [step for number, step in enumerate(steps) if number == 0 or step[0] != steps[number - 1][0]]
     for number, (status, who, why, at) in enumerate(steps):
         if status not in _STATES:
@@ -149,7 +148,7 @@ def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, ord
 
 
 def _until_returned(spans: Iterable[Span], returned_at: datetime | None) -> Iterable[Span]:
-    """What of a reservation's spans was before it gave this seat back."""
+    """Cut a reservation's spans at the time when it returned this seat."""
     for span in spans:
         if returned_at is None or (span.until is not None and span.until <= returned_at):
             yield span
@@ -158,23 +157,23 @@ def _until_returned(spans: Iterable[Span], returned_at: datetime | None) -> Iter
 
 
 def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:
-    for kind, said, who, why, at in changes:
-        before, after = said.get("before"), said.get("after")
+    for kind, detail, who, why, at in changes:
+        before, after = detail.get("before"), detail.get("after")
         if kind != InventoryChange.Kind.COMPENSATED or not isinstance(before, dict) or not isinstance(after, dict):
             continue
         if "seat" in after:
             yield _Move(UUID(after["reservation"]), at, who, why, to=after["seat"])
         elif before.get("status") == BLOCKED and after.get("reservation"):
-            # No compensation gives out a blocked seat but to whom it moves there.
+            # A compensation assigns a blocked seat only to the reservation that it moves there.
             yield _Move(UUID(after["reservation"]), at, who, why)
 
 
 def _spans_on_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
-    """What of a reservation's spans it had this seat in, by its moves to and from it, in their order."""
+    """Cut a reservation's spans to the periods on this seat, by its moves to and from it, in order."""
     if not moves:
         yield from spans
         return
-    # It was there from the beginning where the first move is away from it.
+    # If the first move is away from this seat, the reservation had it from the beginning.
     stays: list[tuple[_Move | None, _Move | None]] = [(None, moves[0])] if moves[0].to else []
     for number, move in enumerate(moves):
         if not move.to:
@@ -191,10 +190,11 @@ def _spans_on_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Sp
 
 
 def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
-    """From what each change says stood before and after. Kinds that leave a block as it was are passed over."""
+    """Yield the spans of blocks, from the values before and after each change. Changes that do not affect blocks are
+    skipped."""
     since: tuple[datetime, str, str] | None = None
-    for kind, said, who, why, at in changes:
-        after = said.get("after")
+    for kind, detail, who, why, at in changes:
+        after = detail.get("after")
         if isinstance(after, dict):
             if "status" not in after:
                 continue
@@ -215,9 +215,11 @@ def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
 
 
 def parse_moment(text: str, timezone: str, now: datetime) -> datetime:
-    """The moment that is meant: ISO 8601; without an offset it is the clock on the venue's wall. Raises BadMoment, also
-    for a time that comes twice or never there, for one that is not over yet, and for one that has no date in UTC or
-    at the venue."""
+    """Parse a time in ISO 8601; without an offset it is the venue's local time.
+
+    Raises BadMoment, also for a local time that is ambiguous or does not exist, for a time in the future, and for one
+    that has no date in UTC or at the venue.
+    """
     try:
         moment = datetime.fromisoformat(text.strip() if text.isprintable() else "")
     except ValueError as error:
@@ -226,17 +228,17 @@ def parse_moment(text: str, timezone: str, now: datetime) -> datetime:
         zone = ZoneInfo(timezone)
         first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
         if first.utcoffset() != second.utcoffset():
-            came = "comes twice" if first.utcoffset() > second.utcoffset() else "does not exist"  # type: ignore[operator]
-            raise BadMoment(f"{moment.isoformat()} {came} in {timezone}: the clocks change; add an offset")
+            fault = "is ambiguous" if first.utcoffset() > second.utcoffset() else "does not exist"  # type: ignore[operator]
+            raise BadMoment(f"{moment.isoformat()} {fault} in {timezone}, since the clocks change then; add an offset")
         moment = first
     try:
         is_ahead = moment > now
         if not is_ahead:
-            # Both are shown; in one of them, near the first of all days, a moment may have no date.
+            # Both are displayed; near the first representable day, one of them may have no date.
             moment.astimezone(ZoneInfo(timezone))
             moment = moment.astimezone(UTC)
     except OverflowError as error:
         raise BadMoment(f"{text[:40]!r} is out of range") from error
     if is_ahead:
-        raise BadMoment(f"{text[:40]!r} is not over yet; the ledger knows no future")
+        raise BadMoment(f"{text[:40]!r} is in the future")
     return moment

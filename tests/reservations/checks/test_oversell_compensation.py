@@ -151,8 +151,8 @@ def test_the_house_gives_places_and_says_when_it_has_too_few(concert: events.Eve
     sold_places(house, 4, 4)
     GeneralAdmissionInventory.objects.update(blocked=5, house=2)
     plan = oversell_plan.plan(house)
-    assert [step.line for step in plan.steps] == ["give 2 places of floor that the house kept"]
-    assert plan.uncovered == ["floor: the house keeps 2 places, 3 are missing"]
+    assert [step.line for step in plan.steps] == ["use 2 house tickets of floor"]
+    assert plan.uncovered == ["floor: 2 house tickets for an oversell of 3"]
     assert applied(house) == [True]
     row = get_general_admission()
     assert (row.blocked, row.house, row.taken) == (3, 0, 8)
@@ -234,7 +234,7 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     assert oversell_plan.plan(event).approval_reasons == []
     assert applied(event, approved_by="") == [True]
     shrink(17)
-    assert oversell_plan.plan(event).approval_reasons == ["floor: 2 of 19 places promised (10.5 %)"]
+    assert oversell_plan.plan(event).approval_reasons == ["floor: 2 of 19 sold and held tickets (10.5 %)"]
     out = StringIO()
     with pytest.raises(CommandError, match=r"more than 5 %.* so nothing was taken from anybody"):
         call_command("compensate", "concert", "--apply", stdout=out)
@@ -274,9 +274,9 @@ def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert
     with pytest.raises(SystemExit) as ended:
         call_command("compensate", "concert", stdout=out)
     assert ended.value.code == 1
-    assert "concert/floor: 2 places are promised, 1 more than there are for sale" in out.getvalue()
+    assert "concert/floor: 2 tickets are sold or held, 1 more than are for sale" in out.getvalue()
     assert f"would cancel reservation {orders[1].reservation_id}" in out.getvalue()
-    assert "needs approval: floor: 1 of 2 places promised (50.0 %)" in out.getvalue()
+    assert "needs approval: floor: 1 of 2 sold and held tickets (50.0 %)" in out.getvalue()
     assert "concert: nothing was done; --apply --approved-by NAME sweeps and repairs first" in out.getvalue()
     assert statuses(orders[1].reservation_id) == ["confirmed"]
 
