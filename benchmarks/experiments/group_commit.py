@@ -1,9 +1,9 @@
-"""One hot row, many callers: committed in groups against one transaction each, in the same run on the same server.
+"""Many callers updating one row: committed in groups, compared with one transaction each, in one run on one server.
 
     python -m benchmarks.experiments.group_commit [--callers 32] [--requests 4000] [--rounds 3]
 
-Starts a PostgreSQL of its own that would survive a power cut (fsync and synchronous_commit on) and removes it again.
-The rounds alternate, so that a machine that slows down slows both; the figures are the best of each.
+Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on), and removes it afterwards.
+The rounds alternate, so that a slow machine slows both; the figures are the best of each.
 """
 
 import argparse
@@ -25,11 +25,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    place, end = temporary_server_folder()
+    folder, end = temporary_server_folder()
     try:
-        cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
+        cluster = postgres.start(folder, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = cluster.url()
-        os.environ.setdefault("SECRET_KEY", "known-to-every-benchmark-and-good-for-nothing-else")
+        os.environ.setdefault("SECRET_KEY", "public-key-of-all-benchmarks-never-use-elsewhere")
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
         import django
 
@@ -75,7 +75,7 @@ def measure(callers: int, requests: int, rounds: int) -> None:
 
 
 def per_second(act: Callable[[int], None], callers: int, requests: int) -> float:
-    """How many calls a second, by so many threads that start together."""
+    """Return the calls a second of `callers` threads that start together."""
     start = threading.Barrier(callers + 1)
     shares = [range(caller, requests, callers) for caller in range(callers)]
 

@@ -1,19 +1,21 @@
-"""The source documents' ways to hold, and ours, side by side in one run on the same seats.
+"""The holds of the source documents and Fairgate's, compared in one run on the same seats.
 
     python -m benchmarks.experiments.hold_strategies [--buyers 1,8,32,128] [--rounds 3] [--seconds 0.8] [--seats 200000]
         [--json docs/hold-strategies.json] [--svg docs/hold-strategies.svg] [--only ours] [--batchers 2x128,1x64]
 
-Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and a Valkey, removes both again.
-Buyers are spread over two processes, as over a house's web processes; each holds again as soon as it has its answer.
-Every hold is for two places of one section, or for two named seats that nobody else wants, and leaves a reservation,
-its lines and a row of the ledger. Strategies take their turns within a round; medians of the rounds.
+Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on) and a Valkey server, and
+removes both afterwards. Buyers are spread over two processes, as over the web processes of a deployment; each holds
+again as soon as it has its response. Every hold is for two places of one section, or for two named seats that no other
+buyer requests, and inserts a reservation, its lines and a ledger row. The strategies run in turn within a round; the
+figures are medians of the rounds.
 
-Ours is the real one (`service.holds`), by threads as the site calls it and by tasks as an event loop does. It does
-more for each hold than the others: the buyer's queue entry is locked and its admission judged, the key's answer looked
-up and remembered with its fingerprint, the price frozen, the entry's slot kept busy, one live reservation enforced.
+Fairgate's own is the real one (`service.holds`), by threads as the site calls it and by tasks as an event loop does it.
+It does more for each hold than the others: it locks the buyer's queue entry and checks its admission, finds or stores
+the response of the idempotency key with its fingerprint, fixes the price, keeps the entry's slot busy, and enforces one
+live reservation per entry.
 
-Afterwards each strategy sells out a small section to 32 buyers who go home with their first refusal, and lets them
-fight for 300 seats; then its counts are compared with its rows. What was sold twice, or left over, is in the table.
+Afterwards each strategy sells out a small section to 32 buyers who stop at their first refusal, and lets them compete
+for 300 seats; then its counts are compared with its rows. The table shows what was sold twice or was left.
 """
 
 import argparse
@@ -40,8 +42,8 @@ SMALL_SEATS = 300
 TIMEOUT_MS = 60_000
 RIVALS = 32
 UNITS = 250_000
-OTHERS = 10_000_000
-"""From this number on: buyers of general admission, so that those of seats have the numbers of the seats."""
+GENERAL_NUMBERS = 10_000_000
+"""The first number of general admission buyers; buyers of seats have the numbers of the seats."""
 NUMBERS_PER_SECOND = {1: 3_000, 8: 6_000, 32: 10_000, 128: 14_000}
 OURS_PER_SECOND = {1: 600, 8: 2_000, 32: 5_000, 128: 9_000}
 
@@ -51,10 +53,10 @@ class Strategy:
     key: str
     title: str
     hold: source_strategies.Hold | str | None = None
-    """A function of `sources`, a method of its gate by name, or none: ours."""
+    """A function of `source_strategies`, the name of a method of its gate, or none: Fairgate's own."""
     by_tasks: bool = False
     committers: int = 0
-    """Of ours: 0 for the house's own batcher, else one of so many committers and batches of at most `batch_max`."""
+    """0 for the site's batcher, otherwise the committers of a batcher with batches up to `batch_max`."""
     batch_max: int = 0
 
     @property
@@ -62,15 +64,15 @@ class Strategy:
         return self.hold is None
 
 
-PLACES = (
+GENERAL_ADMISSION = (
     Strategy("pessimistic", "pessimistic, many statements", source_strategies.pessimistic),
     Strategy("conditional", "conditional UPDATE", source_strategies.conditional),
     Strategy("versioned", "version column, retried", source_strategies.versioned),
     Strategy("single", "single statement", source_strategies.single),
     Strategy("buckets", "16 buckets, SKIP LOCKED", source_strategies.buckets),
     Strategy("units", "a row per unit, SKIP LOCKED", source_strategies.units),
-    Strategy("gate", "Redis gate, then single statement", "before_the_ledger"),
-    Strategy("granted", "Redis grants, ledger notes", "instead_of_the_ledger"),
+    Strategy("gate", "Redis gate, then single statement", "before_postgres"),
+    Strategy("granted", "Redis decides, PostgreSQL records", "instead_of_postgres"),
     Strategy("threads", "ours, group commit, threads"),
     Strategy("tasks", "ours, group commit, tasks", by_tasks=True),
 )
@@ -80,13 +82,13 @@ SEATS = (
     Strategy("threads", "ours, group commit, threads"),
     Strategy("tasks", "ours, group commit, tasks", by_tasks=True),
 )
-KINDS = {"places": PLACES, "seats": SEATS}
-KIND_TITLES = {"places": "General admission, one section", "seats": "Two named seats"}
+KINDS = {"general_admission": GENERAL_ADMISSION, "seats": SEATS}
+KIND_TITLES = {"general_admission": "General admission, one section", "seats": "Two named seats"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One strategy with so many buyers: medians of the rounds."""
+    """The medians of the rounds for one strategy with one number of buyers."""
 
     kind: str
     key: str
@@ -96,25 +98,25 @@ class Cell:
     p50_ms: float
     p99_ms: float
     batch: float
-    """Holds in one transaction, on average; of ours only."""
+    """The average number of holds in one transaction; only for Fairgate's own."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a strategy's rows say afterwards."""
+    """The result of comparing a strategy's rows with its counts."""
 
     kind: str
     key: str
     twice: int
-    """Places or seats sold beyond what there was."""
+    """Places or seats sold beyond the capacity."""
     left: int
-    """Places of the small section still free when everybody had been refused; of seats it says nothing."""
+    """Places of the small section still free after every buyer was refused; 0 for seats."""
     holds: int
-    """All that it held in this run, as counted by the callers and by its rows."""
+    """All holds of this run, equal by the callers' counts and by the rows."""
 
 
 class Contest:
-    """What a process of the crew can do: every strategy of both kinds, on the large hall and on the small one."""
+    """The work of a process of the pool: every strategy of both kinds, on the large hall and on the small one."""
 
     def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
         from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
@@ -149,7 +151,7 @@ class Contest:
         kind, key, size = way.split("/")
         if key in self._ours:
             yield lambda number: self._is_held(
-                self._batchers[key].submit_sync(self._wish_of_ours(kind, key, size, number), TIMEOUT_MS)
+                self._batchers[key].submit_sync(self._fairgate_request(kind, key, size, number), TIMEOUT_MS)
             )
             return
         strategy = find(kind, key)
@@ -157,7 +159,7 @@ class Contest:
         hold = getattr(self._gates[schema], strategy.hold) if isinstance(strategy.hold, str) else strategy.hold
         assert hold is not None
         on = self._connection(schema)
-        yield lambda number: hold(on, self._wish(kind, size, number))
+        yield lambda number: hold(on, self._request(kind, size, number))
         with self._lock:
             self._idle.append(on)
 
@@ -167,12 +169,12 @@ class Contest:
             return None
 
         async def act(number: int) -> bool:
-            return self._is_held(await self._batchers[key].submit(self._wish_of_ours(kind, key, size, number)))
+            return self._is_held(await self._batchers[key].submit(self._fairgate_request(kind, key, size, number)))
 
         return act
 
     def note(self, way: str) -> float:
-        """How many batches there were so far."""
+        """Return the number of batches so far."""
         from apps.kernel.group_commit import batcher
 
         key = way.split("/")[1]
@@ -205,20 +207,20 @@ class Contest:
         first = hall.first_seat + uuid.uuid4().int % (hall.seat_count - 1)
         return [first, first + 1]
 
-    def _wish(self, kind: str, size: str, number: int) -> source_strategies.Wish:
+    def _request(self, kind: str, size: str, number: int) -> source_strategies.HoldRequest:
         section = source_strategies.BIG if size == HALL else source_strategies.SMALL
-        if kind == "places":
-            return source_strategies.Wish(
-                number, section, source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
+        if kind == "general_admission":
+            return source_strategies.HoldRequest(
+                number, section, source_strategies.QUANTITY if size == HALL else source_strategies.SMALL_QUANTITY
             )
         hall = self._halls[HALL if size == HALL else self._small_seats]
-        return source_strategies.Wish(number, section, 0, self._seats(hall, size, number))
+        return source_strategies.HoldRequest(number, section, 0, self._seats(hall, size, number))
 
-    def _wish_of_ours(self, kind: str, key: str, size: str, number: int) -> Any:
+    def _fairgate_request(self, kind: str, key: str, size: str, number: int) -> Any:
         hall = self._halls[HALL if size == HALL else f"{SMALL}-{key}"]
-        if kind == "places":
+        if kind == "general_admission":
             return halls.make_hold_request(
-                hall, number, quantity=source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
+                hall, number, quantity=source_strategies.QUANTITY if size == HALL else source_strategies.SMALL_QUANTITY
             )
         return halls.make_hold_request(hall, number, seats=self._seats(hall, size, number))
 
@@ -226,8 +228,8 @@ class Contest:
 _begun = time.perf_counter()
 
 
-def note(what: str) -> None:
-    print(f"# {time.perf_counter() - _begun:4.0f} s, load {os.getloadavg()[0]:.0f}: {what}", file=sys.stderr)
+def log(message: str) -> None:
+    print(f"# {time.perf_counter() - _begun:4.0f} s, load {os.getloadavg()[0]:.0f}: {message}", file=sys.stderr)
 
 
 def find(kind: str, key: str) -> Strategy:
@@ -239,14 +241,14 @@ def main() -> None:
     parser.add_argument("--buyers", default="1,8,32,128")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.8, help="of one strategy with one number of buyers, a round")
-    parser.add_argument("--seats", type=int, default=200_000, help="of the hall")
-    parser.add_argument("--json", type=Path, help="where the figures go")
-    parser.add_argument("--svg", type=Path, help="where the plot goes")
+    parser.add_argument("--seats", type=int, default=200_000, help="seats of the hall")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--svg", type=Path, help="file for the plot")
     parser.add_argument("--only", default="", help="strategies by key, or `ours`")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--batchers", default="", help="ours otherwise, by tasks: committers x largest batch")
+    parser.add_argument("--batchers", default="", help="Fairgate's own by tasks with other committers x largest batch")
     options = parser.parse_args()
-    more = [otherwise(spec) for spec in options.batchers.split(",") if spec]
+    more = [with_batcher(spec) for spec in options.batchers.split(",") if spec]
     chosen = {
         kind: [
             strategy
@@ -267,28 +269,28 @@ def main() -> None:
             verdicts = contest.sell_out(chosen, schemas)
     figures = {"cells": [asdict(cell) for cell in cells], "verdicts": [asdict(verdict) for verdict in verdicts]}
     print_table(cells, verdicts)
-    note("done")
+    log("done")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     if options.svg:
         options.svg.write_text(draw(cells))
 
 
-def otherwise(spec: str) -> Strategy:
-    """Ours with another number of committers and another largest batch."""
+def with_batcher(spec: str) -> Strategy:
+    """Return Fairgate's own strategy with another number of committers and another largest batch."""
     committers, batch_max = (int(part) for part in spec.split("x"))
     return Strategy(f"tasks-{spec}", f"ours, tasks, {spec}", by_tasks=True, committers=committers, batch_max=batch_max)
 
 
 def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int) -> dict[str, str]:
-    """The hall, the small halls, and each strategy's own tables with the same seats; its schema by kind and key."""
+    """Make the halls and each strategy's own tables with the same seats; return its schema by kind and key."""
     from django.db import connection
 
     sections = max(1, seats // 5_000)
     hall = halls.make_seated_event(HALL, sections=sections, seats_per_section=seats // sections, floor=1_000_000)
     small = [
         halls.make_seated_event(
-            f"{SMALL}-{strategy.key}", sections=1, seats_per_section=SMALL_SEATS, floor=source_strategies.SMALL_PLACES
+            f"{SMALL}-{strategy.key}", sections=1, seats_per_section=SMALL_SEATS, floor=source_strategies.SMALL_CAPACITY
         )
         for strategy in ours
     ]
@@ -302,17 +304,17 @@ def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int)
             source_strategies.make_tables(schema, events, units=UNITS if strategy.key == "units" else 0)
             gate = source_strategies.Gate(schema)
             gate.fill(source_strategies.BIG, 100_000_000)
-            gate.fill(source_strategies.SMALL, source_strategies.SMALL_PLACES)
+            gate.fill(source_strategies.SMALL, source_strategies.SMALL_CAPACITY)
             schemas[f"{kind}/{strategy.key}"] = schema
-    hold_before(source_strategies.PAST_RESERVATIONS)
+    hold_earlier(source_strategies.PAST_RESERVATIONS)
     connection.close()
     halls.vacuum_tables()
-    note(f"prepared: {seats:,} seats")
+    log(f"prepared: {seats:,} seats")
     return schemas
 
 
-def hold_before(count: int) -> None:
-    """An earlier on-sale has left its rows: nothing begins with empty tables."""
+def hold_earlier(count: int) -> None:
+    """Make holds of an earlier sale, so that no table is empty."""
     from apps.reservations.holds import service
 
     earlier = halls.make_seated_event("earlier", sections=1, seats_per_section=2, floor=10 * count)
@@ -327,13 +329,13 @@ class Run:
         self._callers = callers
         self._seconds = seconds
         self._next: dict[str, int] = {}
-        """By the tables that buyers hold in: the number of the next buyer there."""
+        """The number of the next buyer, by the tables in which the buyers hold."""
         self._held: dict[tuple[str, str, str], int] = {}
 
     def race(self, chosen: dict[str, list[Strategy]], buyers: list[int], rounds: int) -> list[Cell]:
         found: dict[tuple[str, str, int], list[tuple[float, float, float, float]]] = {}
         for number in range(rounds):
-            note(f"round {number + 1} of {rounds}")
+            log(f"round {number + 1} of {rounds}")
             for kind, strategies in chosen.items():
                 for strategy in strategies[:: 1 if number % 2 == 0 else -1]:
                     for count in buyers:
@@ -353,13 +355,13 @@ class Run:
         per_second = OURS_PER_SECOND if strategy.is_ours else NUMBERS_PER_SECOND
         most = int(per_second[max(size for size in per_second if size <= buyers)] * self._seconds) + 2 * buyers
         tables = f"{kind}/{'ours' if strategy.is_ours else strategy.key}"
-        begin = self._next.get(tables, OTHERS if kind == "places" else 0)
+        begin = self._next.get(tables, GENERAL_NUMBERS if kind == "general_admission" else 0)
         self._next[tables] = begin + most
         if strategy.is_ours:
             halls.admit_buyers(halls.find_seated_event(HALL).event, range(begin, begin + most))
         reports = self._callers.carry_out(f"{kind}/{strategy.key}/{HALL}", buyers, self._seconds, begin, most)
         refused = sum(report.refused for report in reports)
-        assert refused == 0, f"{kind}, {strategy.title}: {refused} were refused what nobody else wanted"
+        assert refused == 0, f"{kind}, {strategy.title}: {refused} refusals without competing buyers"
         self._count(kind, strategy, HALL, reports)
         return reports
 
@@ -368,13 +370,13 @@ class Run:
         self._held[kind, strategy.key, size] = self._held.get((kind, strategy.key, size), 0) + held
 
     def sell_out(self, chosen: dict[str, list[Strategy]], schemas: dict[str, str]) -> list[Verdict]:
-        """The small hall, sold out by every strategy; then all of its rows are compared."""
-        note("selling out")
+        """Sell out the small hall with every strategy, then compare all of its rows."""
+        log("selling out")
         verdicts = []
         begin = 1_000_000
         for kind, strategies in chosen.items():
             for strategy in strategies:
-                most = 2_000 if kind == "places" else 6_000
+                most = 2_000 if kind == "general_admission" else 6_000
                 if strategy.is_ours:
                     halls.admit_buyers(
                         halls.find_seated_event(f"{SMALL}-{strategy.key}").event, range(begin, begin + most)
@@ -382,21 +384,21 @@ class Run:
                 reports = self._callers.carry_out(
                     f"{kind}/{strategy.key}/{SMALL}",
                     RIVALS,
-                    20.0 if kind == "places" else 0.5,
+                    20.0 if kind == "general_admission" else 0.5,
                     begin,
                     most,
-                    until_refused=kind == "places",
+                    until_refused=kind == "general_admission",
                 )
                 self._count(kind, strategy, SMALL, reports)
                 check = check_ours if strategy.is_ours else check_source
                 held = {size: self._held[kind, strategy.key, size] for size in (HALL, SMALL)}
                 verdicts.append(check(kind, strategy, schemas.get(f"{kind}/{strategy.key}", ""), held))
                 begin += most
-        self._check_all_of_ours(chosen)
+        self._check_fairgate(chosen)
         return verdicts
 
-    def _check_all_of_ours(self, chosen: dict[str, list[Strategy]]) -> None:
-        """Both of ours hold in one hall: counted together, and the auditor has the last word."""
+    def _check_fairgate(self, chosen: dict[str, list[Strategy]]) -> None:
+        """Assert the counts of the hall that Fairgate's strategies share, and that the audit finds no breach."""
         from tests.support.factories import audit_breaches
 
         held = {
@@ -404,16 +406,17 @@ class Run:
             for kind, strategies in chosen.items()
         }
         hall = halls.find_seated_event(HALL)
-        assert places_of(hall) == source_strategies.PLACES * held["places"], (places_of(hall), held)
+        expected = source_strategies.QUANTITY * held["general_admission"]
+        assert general_admission_of(hall) == expected, (general_admission_of(hall), held)
         assert seats_of(hall) == 2 * held["seats"], (seats_of(hall), held)
-        # Nobody has joined a line here (I9), paid (I4), or swept what may have lapsed meanwhile (I10).
+        # The buyers joined no queue (I9) and paid nothing (I4), and nothing sweeps lapsed holds here (I10).
         breaches = [breach for breach in audit_breaches() if not breach.startswith(("I9", "I4", "I10"))]
         assert not breaches, breaches
-        note(f"ours: {held} held, audit clean")
+        log(f"Fairgate's own: {held} held, audit clean")
 
 
 def figures_of(reports: list[Report]) -> tuple[float, float, float, float]:
-    """Holds a second, median and 99th percentile in milliseconds, holds in a batch."""
+    """Return holds a second, median and 99th percentile in milliseconds, and holds in a batch."""
     taken = sorted(latency for report in reports for latency in report.latencies)
     batches = sum(report.noted for report in reports)
     held = sum(report.held for report in reports)
@@ -433,7 +436,7 @@ def check_source(kind: str, strategy: Strategy, schema: str, held: dict[str, int
             return int(row[0] or 0)
 
         rows = one("SELECT count(*) FROM ledger") - source_strategies.PAST_RESERVATIONS
-        assert rows == sum(held.values()), f"{strategy.title}: {rows} rows of the ledger for {held}"
+        assert rows == sum(held.values()), f"{strategy.title}: {rows} ledger rows for {held}"
         if kind == "seats":
             twice = one("SELECT count(*) - count(DISTINCT seat_id) FROM line WHERE seat_id IS NOT NULL")
             missing = one(
@@ -443,21 +446,21 @@ def check_source(kind: str, strategy: Strategy, schema: str, held: dict[str, int
             return Verdict(kind, strategy.key, twice + missing, 0, rows)
         sold = one("SELECT sum(quantity) FROM line WHERE section_id = 2")
         if strategy.key == "buckets":
-            counted = source_strategies.SMALL_PLACES - one("SELECT sum(remaining) FROM bucket WHERE section_id = 2")
+            counted = source_strategies.SMALL_CAPACITY - one("SELECT sum(remaining) FROM bucket WHERE section_id = 2")
         elif strategy.key == "units":
             counted = one("SELECT count(*) FROM unit WHERE section_id = 2 AND reservation_id IS NOT NULL")
         elif strategy.key == "granted":
-            counted = source_strategies.SMALL_PLACES - int(
+            counted = source_strategies.SMALL_CAPACITY - int(
                 source_strategies.Gate(schema).redis.get(f"{schema}:{{2}}:left") or 0
             )
         else:
-            counted = source_strategies.SMALL_PLACES - one("SELECT remaining FROM section WHERE id = 2")
+            counted = source_strategies.SMALL_CAPACITY - one("SELECT remaining FROM section WHERE id = 2")
         assert counted == sold, f"{strategy.title}: {counted} counted, {sold} on its lines"
         return Verdict(
             kind,
             strategy.key,
-            max(0, sold - source_strategies.SMALL_PLACES),
-            max(0, source_strategies.SMALL_PLACES - sold),
+            max(0, sold - source_strategies.SMALL_CAPACITY),
+            max(0, source_strategies.SMALL_CAPACITY - sold),
             rows,
         )
 
@@ -468,19 +471,19 @@ def check_ours(kind: str, strategy: Strategy, schema: str, held: dict[str, int])
         taken = seats_of(hall)
         assert taken == 2 * held[SMALL], (taken, held)
         return Verdict(kind, strategy.key, 0, 0, sum(held.values()))
-    sold = places_of(hall)
-    assert sold == source_strategies.SMALL_WISH * held[SMALL], (sold, held)
+    sold = general_admission_of(hall)
+    assert sold == source_strategies.SMALL_QUANTITY * held[SMALL], (sold, held)
     return Verdict(
         kind,
         strategy.key,
-        max(0, sold - source_strategies.SMALL_PLACES),
-        max(0, source_strategies.SMALL_PLACES - sold),
+        max(0, sold - source_strategies.SMALL_CAPACITY),
+        max(0, source_strategies.SMALL_CAPACITY - sold),
         sum(held.values()),
     )
 
 
-def places_of(hall: halls.SeatedEvent) -> int:
-    """Places taken by its row, and as many by its lines."""
+def general_admission_of(hall: halls.SeatedEvent) -> int:
+    """Return the places taken by the inventory row, and assert that the lines have as many."""
     from django.db.models import Sum
 
     from apps.reservations.models import GeneralAdmissionInventory, ReservationLine
@@ -492,7 +495,7 @@ def places_of(hall: halls.SeatedEvent) -> int:
 
 
 def seats_of(hall: halls.SeatedEvent) -> int:
-    """Seats held by their rows, as many by lines, no seat twice."""
+    """Return the held seats by the inventory rows, and assert that the lines have as many and no seat twice."""
     from apps.reservations.models import ReservationLine, SeatInventory
 
     held = SeatInventory.objects.filter(event_id=hall.event.id, status=1).count()
@@ -517,9 +520,9 @@ def print_table(cells: list[Cell], verdicts: list[Verdict]) -> None:
                 continue
             row = [by_key[kind, verdict.key, count] for count in buyers]
             rates = " | ".join(f"{cell.holds_per_second:,.0f}" for cell in row)
-            waits = " | ".join(f"{cell.p50_ms:,.1f}, {cell.p99_ms:,.0f}" for cell in row)
-            left = f"{verdict.left}" if kind == "places" else ""
-            print(f"| {row[0].title} | {rates} | {waits} | {verdict.twice} | {left} |")
+            times = " | ".join(f"{cell.p50_ms:,.1f}, {cell.p99_ms:,.0f}" for cell in row)
+            left = f"{verdict.left}" if kind == "general_admission" else ""
+            print(f"| {row[0].title} | {rates} | {times} | {verdict.twice} | {left} |")
     batches = [cell for cell in cells if cell.batch]
     print("\nHolds in a batch: ", end="")
     print("; ".join(f"{cell.kind} {cell.key} {cell.buyers}: {cell.batch:.1f}" for cell in batches))
@@ -528,7 +531,7 @@ def print_table(cells: list[Cell], verdicts: list[Verdict]) -> None:
 def draw(cells: list[Cell]) -> str:
     panels = []
     for kind, title in KIND_TITLES.items():
-        for figure, of in (("holds_per_second", "holds a second"), ("p99_ms", "99 % answered within, ms")):
+        for figure, of in (("holds_per_second", "holds a second"), ("p99_ms", "99th percentile, ms")):
             lines = []
             for strategy in KINDS[kind]:
                 points = [
@@ -539,7 +542,7 @@ def draw(cells: list[Cell]) -> str:
                 if points:
                     lines.append(chart.Line(strategy.title, points, is_ours=strategy.is_ours))
             panels.append(chart.Panel(f"{title}: {of}", lines))
-    return chart.draw(panels, "Ways to hold, by the number of buyers at once")
+    return chart.draw(panels, "Ways to hold, by the number of concurrent buyers")
 
 
 if __name__ == "__main__":

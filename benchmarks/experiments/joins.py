@@ -1,16 +1,17 @@
-"""A burst of joins into one room: committed in groups against a transaction each, in the same run on the same server.
+"""A burst of joins into one room: committed in groups, compared with one transaction each, in one run on one server.
 
     python -m benchmarks.experiments.joins [--waiting 100000] [--joins 4000] [--callers 1,8,32,128] [--rounds 5]
 
-Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and removes it again. All ways run
-the same decision with the same statements, and every join is a new visitor at the end of a line that stands:
+Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on), and removes it afterwards.
+All ways run the same decision with the same statements, and every join adds a new visitor at the end of a filled queue:
 
-- one each: `positions.join_many` of one, on a connection of each thread's own; all of them meet at the room's row.
-- threads: `positions.join`, as the site calls it; tasks: `positions.join_async`, as an event loop does, all in one
-thread. - by hundreds: `positions.join_many` of 100, one caller: what is left when nobody waits for anybody.
+- one each: `positions.join_many` of one, on a connection of its own for each thread; all of them lock the room's row.
+- threads: `positions.join`, as the site calls it.
+- tasks: `positions.join_async`, as an event loop does it, all in one thread.
+- by hundreds: `positions.join_many` of 100 with one caller, which never waits for another.
 
-The rounds alternate, forwards and backwards; medians. Afterwards the line has exactly as many numbers as joins were
-answered, none twice and none left out, and its hash chain is the one that its entries give.
+The rounds alternate, forwards and backwards; the figures are medians. Afterwards the queue must have exactly as many
+numbers as joins were answered, each once and without gaps, and its hash chain must match its entries.
 """
 
 import argparse
@@ -25,12 +26,12 @@ from typing import Any
 from benchmarks.experiments.queue_structures import per_second
 from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
-TOGETHER = 100
+JOINS_IN_BATCH = 100
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What a batcher of this process has decided so far."""
+    """The totals of a batcher of this process."""
 
     count: float
     requests: float
@@ -40,7 +41,7 @@ class Batches:
 class Run:
     rate: float
     batch: float
-    """Joins in one transaction, on average."""
+    """The average number of joins in one transaction."""
 
 
 def main() -> None:
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def measure(waiting: int, joins: int, callers: list[int], rounds: int) -> None:
-    event = make_full_room("crowd", waiting)
+    event = make_full_room("large-queue", waiting)
     vacuum_tables()
     ways: dict[tuple[str, int], Callable[[], Run]] = {}
     for count in callers:
@@ -71,7 +72,7 @@ def measure(waiting: int, joins: int, callers: list[int], rounds: int) -> None:
             found[key].append(ways[key]())
     check(event, waiting)
     rates = {key: statistics.median(run.rate for run in runs) for key, runs in found.items()}
-    print("\n| joins | callers | joins/s | joins a transaction | to one each |")
+    print("\n| joins | callers | joins/s | joins a transaction | ratio to one each |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for (name, count), runs in found.items():
         batch = statistics.median(run.batch for run in runs)
@@ -111,14 +112,14 @@ def by_tasks(event: Any, callers: int, joins: int) -> Callable[[], Run]:
         for _ in share:
             await facade.join_async(event, newcomer())
 
-    async def all_of_them() -> float:
+    async def run_all() -> float:
         begun = time.perf_counter()
         await asyncio.gather(*(caller(range(number, joins, callers)) for number in range(callers)))
         return joins / (time.perf_counter() - begun)
 
     def way() -> Run:
         before = batches_of("joins")
-        rate = asyncio.run(all_of_them())
+        rate = asyncio.run(run_all())
         return Run(rate, _since(before))
 
     return way
@@ -130,10 +131,10 @@ def by_hundreds(event: Any, joins: int) -> Callable[[], Run]:
 
     def way() -> Run:
         begun = time.perf_counter()
-        for _ in range(joins // TOGETHER):
-            outcomes = facade.join_many([facade.JoinRequest(event, newcomer()) for _ in range(TOGETHER)])
+        for _ in range(joins // JOINS_IN_BATCH):
+            outcomes = facade.join_many([facade.JoinRequest(event, newcomer()) for _ in range(JOINS_IN_BATCH)])
             assert not any(isinstance(outcome, problems.Problem) for outcome in outcomes)
-        return Run(joins / (time.perf_counter() - begun), TOGETHER)
+        return Run(joins / (time.perf_counter() - begun), JOINS_IN_BATCH)
 
     return way
 
@@ -145,7 +146,7 @@ def newcomer() -> Any:
 
 
 def batches_of(name: str) -> Batches:
-    """Of the batcher of this name, by its own figures."""
+    """Return the totals of the batcher with this name, from its metrics."""
     from apps.kernel.group_commit import batcher
 
     sizes = next(metric for metric in batcher.METRICS if metric._name == "fairgate_batch_size")
@@ -164,7 +165,7 @@ def _since(before: Batches) -> float:
 
 
 def check(event: Any, waiting: int) -> None:
-    """Everybody has one number, the numbers have no gap, and the chain is that of the entries behind the first line."""
+    """Assert that everyone has one number, without gaps, and that the chain matches the entries added here."""
     from apps.queue import proofs
     from apps.queue.models import QueueEntry, WaitingRoom
 
@@ -177,7 +178,7 @@ def check(event: Any, waiting: int) -> None:
         chain = proofs.link(chain, entry.number, proofs.leaf(entry.pk, bytes(entry.nonce)))
     assert room.next_number == next(expected)
     assert bytes(room.chain_head) == chain
-    print(f"{room.next_number - 1 - waiting:,} joined behind {waiting:,}: no number twice, none left out")
+    print(f"{room.next_number - 1 - waiting:,} joined behind {waiting:,}: each number once, no gaps")
 
 
 if __name__ == "__main__":

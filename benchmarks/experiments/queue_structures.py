@@ -1,19 +1,19 @@
-"""Five ways to keep a line, side by side in one run: the four of the source document, and ours.
+"""Five ways to store a queue, compared in one run: the four of the source document, and Fairgate's.
 
     python -m benchmarks.experiments.queue_structures [--sizes 10000,1000000] [--rounds 5] [--callers 32]
 
-Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and a Valkey of its own and removes
-both again. Every structure is filled to the size first; then the rounds go through all of them in turn, so that a
-machine that slows down slows all of them, and the table has the medians of the rounds.
+Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on) and a Valkey server, and
+removes both afterwards. Every structure is first filled to the size. The rounds then measure all of them in turn, so
+that a slow machine slows all; the table has the medians of the rounds.
 
 - sorted set: INCR and ZADD; the source's script for a position; ZPOPMIN.
 - list + hash: INCR, HSET and RPUSH; the same script over the hash; LPOP and one DEL.
-- database queue: a row each, committed alone; a position is counted; a row's status moves.
+- database queue: one row per visitor, each committed alone; a position is counted; admission changes the row's status.
 - in memory: an ordered dictionary in one process; a position is a subtraction.
-- ours: `positions.join` as a request calls it (committed in groups), a poll's whole work after its HTTP (token
-verified,   place from the board), the gatekeeper's tick.
+- ours: `positions.join` as a request calls it (committed in groups), all of a poll except HTTP (verify the token, find
+  the position in the snapshot), the gatekeeper's tick.
 
-The first two and the fourth forget everything when their process ends, and two joins of one person are two places.
+The first two and the fourth lose everything when their process ends, and two joins of one visitor get two positions.
 """
 
 import argparse
@@ -50,7 +50,7 @@ return tonumber(user_seq) - tonumber(redis.call('GET', KEYS[2]) or 0)
 class Structure(Protocol):
     name: str
     keeps: str
-    """What is left of the line after its server was killed."""
+    """What remains of the queue after its server was killed."""
 
     def fill(self, size: int) -> None: ...
     def join(self) -> None: ...
@@ -61,7 +61,7 @@ class Structure(Protocol):
 
 @dataclass
 class Measured:
-    """One structure at one size: a figure per round."""
+    """The results of one structure at one size, one of each kind per round."""
 
     join_us: list[float] = field(default_factory=list)
     joins_per_second: list[float] = field(default_factory=list)
@@ -77,12 +77,12 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=32)
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
-    place, end = temporary_server_folder()
+    folder, end = temporary_server_folder()
     try:
-        cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
+        cluster = postgres.start(folder, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = os.environ["DATABASE_DIRECT_URL"] = cluster.url()
-        os.environ["REDIS_URL"] = valkey.start(place, password=new_password()).url
-        os.environ.setdefault("SECRET_KEY", "known-to-every-benchmark-and-good-for-nothing-else")
+        os.environ["REDIS_URL"] = valkey.start(folder, password=new_password()).url
+        os.environ.setdefault("SECRET_KEY", "public-key-of-all-benchmarks-never-use-elsewhere")
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
         os.environ.setdefault("LOG_LEVEL", "WARNING")
         import django
@@ -98,8 +98,8 @@ def main() -> None:
 
 
 def compare(size: int, rounds: int, callers: int) -> None:
-    """Prints the table's rows of this size."""
-    structures: list[Structure] = [SortedSet(), ListAndHash(), DatabaseQueue(), InMemory(), Ours(f"line-{size}")]
+    """Measure all structures at this size and print the rows of the table."""
+    structures: list[Structure] = [SortedSet(), ListAndHash(), DatabaseQueue(), InMemory(), Ours(f"queue-{size}")]
     for structure in structures:
         begun = time.perf_counter()
         structure.fill(size)
@@ -112,10 +112,12 @@ def compare(size: int, rounds: int, callers: int) -> None:
             one.join_us.append(1e6 * mean_seconds([structure.join] * CALLS_MAX))
             one.joins_per_second.append(per_second(structure.join, callers, callers * 30))
             one.position_us.append(
-                1e6 * mean_seconds([partial(structure.position, number) for number in asked_for(size)])
+                1e6 * mean_seconds([partial(structure.position, number) for number in sampled_numbers(size)])
             )
             one.admit_ms.append(1e3 * admitting_seconds(structure))
-    print("| line | waiting | join, alone | joins/s, many callers | position | admit 1,000 | memory | killed |")
+    print(
+        "| queue | waiting | join, alone | joins/s, many callers | position | admit 1,000 | memory | kept after kill |"
+    )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")
     for structure in structures:
         one = found[structure.name]
@@ -127,17 +129,17 @@ def compare(size: int, rounds: int, callers: int) -> None:
 
 
 def micros(values: Sequence[float]) -> str:
-    middle = statistics.median(values)
-    return f"{middle / 1000:,.1f} ms" if middle >= 1000 else f"{middle:,.1f} µs"
+    median = statistics.median(values)
+    return f"{median / 1000:,.1f} ms" if median >= 1000 else f"{median:,.1f} µs"
 
 
-def asked_for(size: int) -> list[int]:
-    """Numbers spread over the later half of a line, so that none of them is admitted meanwhile."""
+def sampled_numbers(size: int) -> list[int]:
+    """Return numbers spread over the second half of the queue, so that none of them is admitted during the run."""
     return [size // 2 + 1 + number * (size // 2 - 1) // CALLS_MAX for number in range(CALLS_MAX)]
 
 
 def mean_seconds(calls: Iterable[Callable[[], Any]]) -> float:
-    """One of these calls, on average over all of them or as many as fit into CALLS_SECONDS_MAX."""
+    """Return the average seconds of these calls, or of as many as fit into CALLS_SECONDS_MAX."""
     begun, count = time.perf_counter(), 0
     for call in calls:
         call()
@@ -156,13 +158,13 @@ def admitting_seconds(structure: Structure) -> float:
 
 
 def per_second(act: Callable[[], None], callers: int, calls: int) -> float:
-    """How many calls a second, by so many threads that start together."""
+    """Return the calls a second of `callers` threads that start together."""
     start = threading.Barrier(callers + 1)
 
     def work() -> None:
         from django.db import connections
 
-        act()  # Whatever a thread needs at first (a connection) it has before the start.
+        act()  # Warms up, for example opens the thread's connection.
         start.wait()
         for _ in range(calls // callers):
             act()
@@ -183,7 +185,7 @@ def megabytes(size: float, per: int) -> str:
 
 
 class _InRedis:
-    """What both structures in Valkey share: a counter, a head, and the source's script for a position."""
+    """The common part of both structures in Valkey: a counter, a head, and the source's script for a position."""
 
     keeps = "nothing"
     prefix = ""
@@ -230,13 +232,13 @@ class SortedSet(_InRedis):
     prefix = "q:z"
 
     def put(self, client: Any, user: str, number: int) -> None:
-        client.zadd("q:z:line", {user: number})
+        client.zadd("q:z:entries", {user: number})
 
     def position(self, number: int) -> int:
-        return int(self.script(keys=["q:z:line", self.head], args=["z", f"u:{number:032d}"]))
+        return int(self.script(keys=["q:z:entries", self.head], args=["z", f"u:{number:032d}"]))
 
     def admit(self) -> int:
-        popped = self.redis.zpopmin("q:z:line", ADMIT)
+        popped = self.redis.zpopmin("q:z:entries", ADMIT)
         self.redis.set(self.head, int(popped[-1][1]))
         return len(popped)
 
@@ -247,13 +249,13 @@ class ListAndHash(_InRedis):
 
     def put(self, client: Any, user: str, number: int) -> None:
         client.hset(f"q:l:meta:{user}", "seq", number)
-        client.rpush("q:l:line", user)
+        client.rpush("q:l:entries", user)
 
     def position(self, number: int) -> int:
         return int(self.script(keys=[f"q:l:meta:u:{number:032d}", self.head], args=["h", ""]))
 
     def admit(self) -> int:
-        popped = [user.decode() for user in self.redis.lpop("q:l:line", ADMIT)]
+        popped = [user.decode() for user in self.redis.lpop("q:l:entries", ADMIT)]
         self.redis.set(self.head, int(self.redis.hget(f"q:l:meta:{popped[-1]}", "seq") or 0))
         self.redis.delete(*(f"q:l:meta:{user}" for user in popped))
         return len(popped)
@@ -320,7 +322,7 @@ class InMemory:
     keeps = "nothing"
 
     def __init__(self) -> None:
-        self.line: OrderedDict[str, int] = OrderedDict()
+        self.entries: OrderedDict[str, int] = OrderedDict()
         self.lock = threading.Lock()
         self.number = self.head = self.used = self.size = 0
 
@@ -328,7 +330,7 @@ class InMemory:
         self.size = size
         tracemalloc.start()
         for number in range(1, size + 1):
-            self.line[f"u:{number:032d}"] = number
+            self.entries[f"u:{number:032d}"] = number
         self.number = size
         self.used = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
@@ -337,14 +339,14 @@ class InMemory:
         user = f"u:{uuid.uuid4().hex}"
         with self.lock:
             self.number += 1
-            self.line[user] = self.number
+            self.entries[user] = self.number
 
     def position(self, number: int) -> int:
-        return self.line[f"u:{number:032d}"] - self.head
+        return self.entries[f"u:{number:032d}"] - self.head
 
     def admit(self) -> int:
         with self.lock:
-            popped = [self.line.popitem(last=False) for _ in range(ADMIT)]
+            popped = [self.entries.popitem(last=False) for _ in range(ADMIT)]
             self.head = popped[-1][1]
         return len(popped)
 
@@ -360,7 +362,7 @@ class Ours:
         self.slug = slug
         self.size = 0
         self.requests: dict[int, HttpRequest] = {}
-        """By number: what a visitor of the line's later half sends to ask for the place."""
+        """By number: a poll of a visitor in the second half of the queue."""
 
     def fill(self, size: int) -> None:
         from django.db import connection
@@ -383,7 +385,7 @@ class Ours:
             )
             cursor.execute("VACUUM ANALYZE queue_queueentry")
         WaitingRoom.objects.filter(event_id=self.event.id).update(state="open", next_number=size + 1)
-        entries = QueueEntry.objects.filter(event_id=self.event.id, number__in=asked_for(size))
+        entries = QueueEntry.objects.filter(event_id=self.event.id, number__in=sampled_numbers(size))
         for number, entry_id in entries.values_list("number", "id"):
             self.requests[number] = request = HttpRequest()
             request.META["HTTP_AUTHORIZATION"] = f"Bearer {issue_queue_token(entry_id, self.slug, number)}"
@@ -397,10 +399,10 @@ class Ours:
         from apps.queue.identity.caller import authenticate
         from apps.queue.status import status
 
-        place = status.get_status(self.event, authenticate(self.requests[number], self.slug))
-        assert place is not None
-        assert place.entry is None, "answered from the board"
-        return place.estimate.ahead or 0
+        position = status.get_status(self.event, authenticate(self.requests[number], self.slug))
+        assert position is not None
+        assert position.entry is None, "the position must come from the snapshot"
+        return position.estimate.ahead or 0
 
     def admit(self) -> int:
         from apps.queue.room import admission

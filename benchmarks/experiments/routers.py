@@ -1,13 +1,12 @@
-"""What a router costs before anything is answered: ways to find the handler of a request, on one server, in one run.
+"""The cost of routing: ways to find the handler of a request, on one server, in one run.
 
     python -m benchmarks.experiments.routers [--rounds 5] [--seconds 2] [--connections 64]
 
-Needs `wrk`, and Starlette in the environment it runs in (which the house does not install). Every way is one uvicorn
-process with one worker and knows the same five routes; all give the same answer to the same poll's address. The rates
-are taken in turn, the order drawn anew in each round; medians, and each way's share of the bare application's rate,
-which is taken round by round. Beside them stands the processor time of a request in the server, and that of the way
-alone, called in this process without any server, the least of the rounds: on a machine that others use too it is the
-steadiest figure.
+Needs `wrk`, and Starlette in its environment (which Fairgate does not install). Every way is one uvicorn process with
+one worker and knows the same five routes; all give the same response to the same poll. They are measured in a new
+random order in each round; the figures are medians, and the ratio to the bare application is computed in each round.
+Also measured: the CPU time of a request in the server, and that of the way alone, called in this process without a
+server, the minimum of the rounds. On a machine with other work, the last is the most stable figure.
 """
 
 import argparse
@@ -32,13 +31,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET = "/api/events/midsummer-night/queue/status"
-ANSWER = (
+BODY = (
     b'{"status":"waiting","position_in_queue":12345,"estimated_wait_time":600,"estimated_wait_range":[480,780],'
     b'"next_poll":5000}'
 )
 HEADERS = [
     (b"content-type", b"application/json"),
-    (b"content-length", str(len(ANSWER)).encode()),
+    (b"content-length", str(len(BODY)).encode()),
     (b"cache-control", b"no-store"),
 ]
 ROUTES = [
@@ -53,7 +52,7 @@ OPTIONS = ["--loop", "uvloop", "--http", "httptools", "--lifespan", "off", "--no
 
 async def no_op(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-    await send({"type": "http.response.body", "body": ANSWER})
+    await send({"type": "http.response.body", "body": BODY})
 
 
 def bare() -> Endpoint:
@@ -61,14 +60,14 @@ def bare() -> Endpoint:
 
 
 def channels() -> Endpoint:
-    """What `ProtocolTypeRouter` costs, which stands before everything."""
+    """Return `ProtocolTypeRouter`, which runs before everything else."""
     from channels.routing import ProtocolTypeRouter
 
     return ProtocolTypeRouter({"http": no_op})
 
 
 def starlette_router() -> Endpoint:
-    """Starlette's router, endpoints that speak ASGI."""
+    """Return Starlette's router with ASGI endpoints."""
     from starlette.routing import Route, Router
 
     class Raw:
@@ -79,7 +78,7 @@ def starlette_router() -> Endpoint:
 
 
 def starlette_responses() -> Endpoint:
-    """Starlette's router, its Request and its JSONResponse."""
+    """Return Starlette's router with its Request and its JSONResponse."""
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route, Router
@@ -101,7 +100,7 @@ def starlette_responses() -> Endpoint:
 
 
 def starlette_application() -> Endpoint:
-    """A whole Starlette application (its exception and error middleware), endpoints that speak ASGI."""
+    """Return a whole Starlette application (with its exception and error middleware) with ASGI endpoints."""
     from starlette.applications import Starlette
 
     return Starlette(routes=starlette_router().routes)  # type: ignore[attr-defined]
@@ -113,8 +112,8 @@ async def unknown(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def own_dictionary() -> Endpoint:
-    """The path split at its slashes, its fixed parts looked up in one dictionary."""
-    # ("", "api", "events", EVENT, "queue", "status"): the name stands third or second, so the key leaves it out.
+    """Return a router that splits the path at its slashes and finds the fixed parts in one dictionary."""
+    # In ("", "api", "events", EVENT, "queue", "status") the name is the third or second part, so the key omits it.
     table: dict[tuple[str, str, str], Endpoint] = {}
     for method, path in ROUTES:
         before, _, after = path.partition("{")
@@ -137,7 +136,7 @@ def own_dictionary() -> Endpoint:
 
 
 def own_expression() -> Endpoint:
-    """One compiled regular expression per method, the route told by its last group."""
+    """Return a router with one compiled regular expression for each method; the last group identifies the route."""
     handlers: dict[str, tuple[re.Pattern[str], list[Endpoint]]] = {}
     for method in {method for method, _ in ROUTES}:
         paths = [path for known, path in ROUTES if known == method]
@@ -168,8 +167,8 @@ WAYS: dict[str, Callable[[], Endpoint]] = {
 
 
 def application() -> Endpoint:
-    """The factory that uvicorn calls in the process of one way."""
-    return WAYS[os.environ["MACHINERY"]]()
+    """Return the application of one way; uvicorn calls this factory in its process."""
+    return WAYS[os.environ["ROUTER"]]()
 
 
 def main() -> None:
@@ -199,7 +198,7 @@ def main() -> None:
             server.terminate()
         for server in servers.values():
             server.wait(10)
-    print("| way | requests/s | of bare | lowest | highest | processor time | the way alone | over bare |")
+    print("| way | requests/s | ratio to bare | lowest | highest | CPU time | the way alone | above bare |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     calls = {way: min(alone(WAYS[way]()) for _ in range(options.rounds)) for way in ways}
     spent = {way: statistics.median(taken[way][1] for taken in rounds) for way in ways}
@@ -224,7 +223,7 @@ def start(way: str, port: int) -> subprocess.Popen[bytes]:
             str(port),
             *OPTIONS,
         ],
-        env={**os.environ, "MACHINERY": way},
+        env={**os.environ, "ROUTER": way},
     )
 
 
@@ -240,8 +239,8 @@ def wait_for(way: str, port: int) -> None:
     until = time.monotonic() + 20
     while True:
         try:
-            with urlopen(f"http://127.0.0.1:{port}{TARGET}") as answer:
-                assert answer.read() == ANSWER, way
+            with urlopen(f"http://127.0.0.1:{port}{TARGET}") as response:
+                assert response.read() == BODY, way
                 return
         except OSError:
             if time.monotonic() > until:
@@ -250,27 +249,27 @@ def wait_for(way: str, port: int) -> None:
 
 
 def rate(port: int, connections: int, seconds: int, process_id: int) -> tuple[float, float]:
-    """Answers a second to so many connections that ask without a pause, and what each cost the server in µs."""
+    """Return the responses a second to connections that send without pause, and the server's CPU time of one in µs."""
     before = psutil.Process(process_id).cpu_times()
-    said = subprocess.run(
+    output = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", f"http://127.0.0.1:{port}{TARGET}"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     after = psutil.Process(process_id).cpu_times()
-    if "Non-2xx" in said or "Socket errors" in said:
-        sys.exit(f"Not every answer was good:\n{said}")
-    found = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    answered = re.search(r"(\d+) requests in", said)
-    assert found is not None, said
-    assert answered is not None, said
+    if "Non-2xx" in output or "Socket errors" in output:
+        sys.exit(f"Some requests failed:\n{output}")
+    found = re.search(r"Requests/sec:\s+([\d.]+)", output)
+    answered = re.search(r"(\d+) requests in", output)
+    assert found is not None, output
+    assert answered is not None, output
     spent = after.user + after.system - before.user - before.system
     return float(found[1]), 1e6 * spent / int(answered[1])
 
 
 def alone(handler: Endpoint, calls: int = 20_000) -> float:
-    """Processor time of one call in µs, with nothing behind `send`."""
+    """Return the CPU time of one call in µs, with a `send` that does nothing."""
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}

@@ -1,13 +1,13 @@
-"""Which server for the site, and how many threads: real pages, uncached, in one run, beside Django's own ASGI handler.
+"""WSGI servers and thread counts for the site: real, uncached pages in one run, compared with Django's ASGI handler.
 
     python -m benchmarks.experiments.site_servers [--rounds 5] [--seconds 1] [--connections 16]
         [--pages event,catalogue] [--only 2x4,asgi]
 
-Needs `wrk`; gunicorn is measured where it is installed (the house does without). Starts a house of its own with the
-demo's events. `granian 2x4` is two workers with four threads each; `through the lane` is that of --behind with
-`ticketing.server.run` in front, two workers; `Django's ASGI handler` is `get_asgi_application` on uvicorn, two
-workers. The rates are taken in turn, the order drawn anew in each round; medians, and the processor time that a page
-costs.
+Needs `wrk`; gunicorn is measured if it is installed (Fairgate does not use it). Starts its own servers with the events
+of the demo. `granian 2x4` is two workers with four threads each. `through the API server` is the site server of
+--behind with two workers of `ticketing.server.run` in front. `Django's ASGI handler` is `get_asgi_application` on
+uvicorn with two workers. The servers are measured in a new random order in each round; the figures are medians, with
+the CPU time of a page.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Way:
     processes: list[subprocess.Popen[bytes]]
 
     def spent(self) -> float:
-        """Seconds of processor time of everything that answers."""
+        """Return the CPU seconds of all processes of this server."""
         found = [psutil.Process(process.pid) for process in self.processes]
         found += [child for process in list(found) for child in process.children(recursive=True)]
         return sum(sum(process.cpu_times()[:2]) for process in found)
@@ -67,7 +67,7 @@ def gunicorn(size: str, port: int) -> list[str]:
     ]
 
 
-def stock(port: int) -> list[str]:
+def django_asgi(port: int) -> list[str]:
     return [
         *(sys.executable, "-m", "uvicorn", "django.core.asgi:get_asgi_application", "--factory", "--port", str(port)),
         *("--workers", "2", "--loop", "uvloop", "--http", "httptools", "--lifespan", "off"),
@@ -79,20 +79,20 @@ def ways(behind: str, only: list[str]) -> list[Way]:
     found = [(f"granian {size}", granian(size, 0)) for size in GRANIAN]
     if importlib.util.find_spec("gunicorn"):
         found += [(f"gunicorn gthread {size}", gunicorn(size, 0)) for size in GUNICORN]
-    found.append(("Django's ASGI handler", stock(0)))
+    found.append(("Django's ASGI handler", django_asgi(0)))
     started = []
     for name, _ in found:
-        if only and not any(word in name for word in only):
+        if only and not any(part in name for part in only):
             continue
         port = free_port()
         kind, size = name.split()[0], name.split()[-1]
-        command = {"granian": granian, "gunicorn": gunicorn}.get(kind, lambda _, port: stock(port))(size, port)
+        command = {"granian": granian, "gunicorn": gunicorn}.get(kind, lambda _, port: django_asgi(port))(size, port)
         started.append(Way(name, port, [subprocess.Popen(command)]))
     port, site_port = free_port(), free_port()
     site = subprocess.Popen(granian(behind, site_port))
     environment = {**os.environ, "PORT": str(port), "SITE_PORT": str(site_port), "WEB_WORKERS": "2"}
-    lane = subprocess.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment)
-    started.append(Way(f"through the lane, granian {behind}", port, [site, lane]))
+    api_server = subprocess.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment)
+    started.append(Way(f"through the API server, granian {behind}", port, [site, api_server]))
     return started
 
 
@@ -114,8 +114,8 @@ def main() -> None:
 
         call_command("load_demo", verbosity=0)
         slug = Event.objects.order_by("id").values_list("slug", flat=True)[0]
-        # Asked by wrk under this machine's address; and each process finds the servers in the environment.
-        measured = ways(options.behind, [word for word in options.only.split(",") if word])
+        # wrk uses the address of this machine, and each process finds the servers in the environment.
+        measured = ways(options.behind, [part for part in options.only.split(",") if part])
         try:
             for page in options.pages.split(","):
                 measure(page, PAGES[page].format(slug=slug), measured, options)
@@ -137,29 +137,31 @@ def measure(page: str, path: str, measured: list[Way], options: argparse.Namespa
         in_turn = random.sample(measured, len(measured))
         taken.append({way.name: rate(way, path, options.connections, options.seconds) for way in in_turn})
     print(f"\n{page}, {options.connections} connections\n")
-    print("| server | pages/s | of Django's ASGI handler | p99 | processor time | memory |")
+    print("| server | pages/s | ratio to Django's ASGI handler | p99 | CPU time | memory |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    stock_name = "Django's ASGI handler"
+    baseline = "Django's ASGI handler"
     for way in measured:
         name = way.name
-        shares = [one[name][0] / one[stock_name][0] for one in taken if stock_name in one]
+        shares = [one[name][0] / one[baseline][0] for one in taken if baseline in one]
         share = f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})" if shares else ""
         rate_, slow, spent = (statistics.median(one[name][index] for one in taken) for index in range(3))
         print(f"| {name} | {rate_:,.0f} | {share} | {slow:.0f} ms | {spent:.1f} ms | {way.memory():.0f} MiB |")
 
 
 def rate(way: Way, path: str, connections: int, seconds: int) -> tuple[float, float, float]:
-    """Pages a second, the 99th percentile of how long one took in ms, and what one cost in ms of processor time."""
+    """Return the pages a second, the 99th percentile of the response time in ms, and the CPU time of a page in ms."""
     begun = way.spent()
-    address = f"http://127.0.0.1:{way.port}{path}"
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", address]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    if "Non-2xx" in said or "Socket errors" in said:
-        sys.exit(f"{way.name}: not every page was good:\n{said}")
-    spent = 1e3 * (way.spent() - begun) / int(said.split(" requests in")[0].split()[-1])
-    per_second, slow = (re.search(found, said) for found in (r"Requests/sec:\s+([\d.]+)", r"99%\s+([\d.]+)(us|ms|s)"))
-    assert per_second is not None, said
-    assert slow is not None, said
+    url = f"http://127.0.0.1:{way.port}{path}"
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", url]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in output or "Socket errors" in output:
+        sys.exit(f"{way.name}: some requests failed:\n{output}")
+    spent = 1e3 * (way.spent() - begun) / int(output.split(" requests in")[0].split()[-1])
+    per_second, slow = (
+        re.search(pattern, output) for pattern in (r"Requests/sec:\s+([\d.]+)", r"99%\s+([\d.]+)(us|ms|s)")
+    )
+    assert per_second is not None, output
+    assert slow is not None, output
     return float(per_second[1]), float(slow[1]) * {"us": 0.001, "ms": 1, "s": 1000}[slow[2]], spent
 
 
@@ -169,17 +171,17 @@ def wait_for(way: Way, path: str) -> None:
 
     until = time.monotonic() + 60
     while True:
-        said: Any
+        failure: Any
         try:
-            with urlopen(f"http://127.0.0.1:{way.port}{path}") as answer:
-                assert answer.status == 200, way.name
+            with urlopen(f"http://127.0.0.1:{way.port}{path}") as response:
+                assert response.status == 200, way.name
                 return
         except HTTPError as error:
-            said = error  # The lane before its site.
+            failure = error  # The API server started before its site.
         except OSError as error:
-            said = error
+            failure = error
         if time.monotonic() > until or any(process.poll() is not None for process in way.processes):
-            raise said
+            raise failure
         time.sleep(0.1)
 
 

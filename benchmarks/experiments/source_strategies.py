@@ -1,10 +1,11 @@
-"""The hold as the source documents propose it, each in the best form we know for it.
+"""The holds that the source documents propose, each in the best form known to us.
 
-Every strategy has tables of its own: the seats of our hall, a section's counter, sixteen buckets, a row per unit,
-reservations with their lines, and a ledger. Every hold leaves a reservation, its lines and a row of the ledger, as ours
-does. None of them knows a queue entry, an idempotency key, a cap or a deadline already passed, as ours does. Statements
-are prepared, parameters bound by the server, one connection to each caller.
+Every strategy has its own tables: the seats of the hall, a section's counter, sixteen buckets, a row per unit,
+reservations with their lines, and a ledger. Every hold inserts a reservation, its lines and a ledger row, as Fairgate's
+does. Unlike Fairgate's, none of them has queue entries, idempotency keys, purchase limits or a check of the deadline.
+Statements are prepared, the server binds the parameters, and each caller has its own connection.
 """
+# ruff: noqa: S608 - Statements are assembled from common parts, all of them written here.
 # ruff: noqa: S608 - Statements are put together from the pieces they share, all of them written here.
 
 import os
@@ -17,12 +18,12 @@ from typing import Any
 import psycopg
 from redis import Redis
 
-PLACES = 2
-"""General admission wanted by one hold; also the seats of a named one."""
+QUANTITY = 2
+"""The general admission quantity of one hold, and the number of seats of a named hold."""
 BIG, SMALL = 1, 2
 """Sections: one that does not sell out, and one that does."""
-SMALL_PLACES = 999
-SMALL_WISH = 3
+SMALL_CAPACITY = 999
+SMALL_QUANTITY = 3
 BUCKETS = 16
 
 TABLES = """
@@ -47,8 +48,8 @@ CREATE INDEX ON reservation (expires_at) WHERE status = 'pending_payment';
 CREATE INDEX ON line (reservation_id);
 CREATE INDEX ON line (seat_id) WHERE seat_id IS NOT NULL;
 """
-# Nothing begins with empty tables: a plan made for an empty parent would be kept for the whole session.
-PAST = """
+# No table starts empty: a plan made for an empty table would be kept for the whole session.
+INITIAL_ROWS = """
 INSERT INTO section VALUES (1, 100000000, 100000000), (2, %(small)s, %(small)s);
 INSERT INTO bucket SELECT 1, n, 100000000 / %(buckets)s FROM generate_series(0, %(buckets)s - 1) AS n;
 INSERT INTO bucket SELECT 2, n, %(small)s / %(buckets)s + (n < %(small)s %% %(buckets)s)::int
@@ -69,62 +70,62 @@ PAST_RESERVATIONS = 10_000
 
 _HEADER = """INSERT INTO reservation
     VALUES (%(id)s, %(buyer)s, 'pending_payment', now() + interval '10 min', 5000, 'USD', now())"""
-_HEADER_OF_TAKEN = """header AS (
+_HEADER_IF_TAKEN = """header AS (
     INSERT INTO reservation
     SELECT %(id)s, %(buyer)s, 'pending_payment', now() + interval '10 min', 5000, 'USD', now() FROM {taken}
     RETURNING id
 )"""
 _LEDGER = "INSERT INTO ledger (reservation_id, to_status, at) VALUES (%(id)s, 'pending_payment', now())"
-_PLACES_LINE = "INSERT INTO line (reservation_id, section_id, quantity) VALUES (%(id)s, %(section)s, %(places)s)"
-_REST_OF_PLACES = (
-    _HEADER_OF_TAKEN.format(taken="taken")
+_QUANTITY_LINE = "INSERT INTO line (reservation_id, section_id, quantity) VALUES (%(id)s, %(section)s, %(quantity)s)"
+_INSERT_IF_TAKEN = (
+    _HEADER_IF_TAKEN.format(taken="taken")
     + """, lines AS (
-    INSERT INTO line (reservation_id, section_id, quantity) SELECT id, %(section)s, %(places)s FROM header
+    INSERT INTO line (reservation_id, section_id, quantity) SELECT id, %(section)s, %(quantity)s FROM header
 )
 INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment', now() FROM header
 """
 )
 
 _LOCK_SECTION = "SELECT remaining FROM section WHERE id = %(section)s FOR NO KEY UPDATE"
-_TAKE = "UPDATE section SET remaining = remaining - %(places)s WHERE id = %(section)s"
-_TAKE_IF = _TAKE + " AND remaining >= %(places)s"
+_TAKE = "UPDATE section SET remaining = remaining - %(quantity)s WHERE id = %(section)s"
+_TAKE_IF = _TAKE + " AND remaining >= %(quantity)s"
 _READ_VERSION = "SELECT remaining, version FROM section WHERE id = %(section)s"
 _TAKE_VERSION = (
-    "UPDATE section SET remaining = remaining - %(places)s, version = version + 1"
+    "UPDATE section SET remaining = remaining - %(quantity)s, version = version + 1"
     " WHERE id = %(section)s AND version = %(version)s"
 )
-_SINGLE = "WITH taken AS (" + _TAKE_IF + " RETURNING id), " + _REST_OF_PLACES
-_NOTE = (
+_SINGLE = "WITH taken AS (" + _TAKE_IF + " RETURNING id), " + _INSERT_IF_TAKEN
+_RECORD = (
     "WITH header AS (" + _HEADER + " RETURNING id), lines AS (INSERT INTO line (reservation_id, section_id, quantity)"
-    " SELECT id, %(section)s, %(places)s FROM header)"
+    " SELECT id, %(section)s, %(quantity)s FROM header)"
     " INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment', now() FROM header"
 )
 _BUCKET = (
     """WITH picked AS (
-    SELECT number FROM bucket WHERE section_id = %(section)s AND remaining >= %(places)s
+    SELECT number FROM bucket WHERE section_id = %(section)s AND remaining >= %(quantity)s
     ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE{skip}
 ), taken AS (
-    UPDATE bucket SET remaining = remaining - %(places)s FROM picked
-    WHERE bucket.section_id = %(section)s AND bucket.number = picked.number AND remaining >= %(places)s RETURNING 1
+    UPDATE bucket SET remaining = remaining - %(quantity)s FROM picked
+    WHERE bucket.section_id = %(section)s AND bucket.number = picked.number AND remaining >= %(quantity)s RETURNING 1
 ), """
-    + _REST_OF_PLACES
+    + _INSERT_IF_TAKEN
 )
-_BUCKET_SKIPPING = _BUCKET.replace("{skip}", " SKIP LOCKED").replace("{order}", "(number + %(home)s) %% 16")
-# In one order for everybody: whoever waited for a bucket that then had too little left keeps its lock, and goes on to
-# the next one. Each beginning where it liked, they deadlocked as soon as the buckets ran out.
+_BUCKET_SKIPPING = _BUCKET.replace("{skip}", " SKIP LOCKED").replace("{order}", "(number + %(start)s) %% 16")
+# All callers use the same order: a caller that waited for a bucket which then had too little left keeps its lock and
+# continues with the next one. With different starting points they deadlocked as soon as the buckets ran out.
 _BUCKET_WAITING = _BUCKET.replace("{skip}", "").replace("{order}", "number")
 _UNITS = (
     """WITH picked AS (
     SELECT id FROM unit WHERE section_id = %(section)s AND reservation_id IS NULL
-    ORDER BY id LIMIT %(places)s FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY id LIMIT %(quantity)s FOR NO KEY UPDATE SKIP LOCKED
 ), enough AS (
-    SELECT 1 FROM (SELECT count(*) AS found FROM picked) AS counted WHERE found = %(places)s
+    SELECT 1 FROM (SELECT count(*) AS found FROM picked) AS counted WHERE found = %(quantity)s
 ), marked AS (
     UPDATE unit SET reservation_id = %(id)s, picked_at = now() FROM picked, enough WHERE unit.id = picked.id
 ), taken AS (
     SELECT 1 FROM enough
 ), """
-    + _REST_OF_PLACES
+    + _INSERT_IF_TAKEN
 )
 
 _LOCK_SEATS = "SELECT id FROM seat WHERE id = ANY(%(seats)s) AND status = 0 ORDER BY id FOR NO KEY UPDATE"
@@ -140,7 +141,7 @@ _SINGLE_SEATS = (
 ), taken AS (
     UPDATE seat SET status = 1, reservation_id = %(id)s FROM free, enough WHERE seat.id = free.id RETURNING seat.id
 ), """
-    + _HEADER_OF_TAKEN.format(taken="enough")
+    + _HEADER_IF_TAKEN.format(taken="enough")
     + """, lines AS (
     INSERT INTO line (reservation_id, seat_id, quantity) SELECT header.id, taken.id, 1 FROM header, taken
 )
@@ -148,7 +149,7 @@ INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment',
 """
 )
 
-# Whether the buyer holds already, whether there is enough, the count and the buyer's key with its end: one script.
+# One script checks for an earlier hold and for the count, and sets the count and the buyer's key with its expiry.
 _GATE = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local left = tonumber(redis.call('GET', KEYS[1]))
@@ -160,10 +161,10 @@ return 1
 
 
 @dataclass(frozen=True)
-class Wish:
+class HoldRequest:
     number: int
     section: int
-    places: int
+    quantity: int
     seats: list[int] = field(default_factory=list)
 
     def parameters(self) -> dict[str, Any]:
@@ -171,97 +172,99 @@ class Wish:
             "id": uuid.uuid4(),
             "buyer": f"visitor:visitor-{self.number}",
             "section": self.section,
-            "places": self.places,
+            "quantity": self.quantity,
             "seats": self.seats,
         }
 
 
-Hold = Callable[[psycopg.Connection[Any], Wish], bool]
+Hold = Callable[[psycopg.Connection[Any], HoldRequest], bool]
 
 
-def pessimistic(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """Lock, look, change, note, commit: seven round trips with the row locked for most of them."""
-    given = wish.parameters()
+def pessimistic(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Lock, check, change, insert and commit: seven round trips, most of them with the row locked."""
+    parameters = request.parameters()
     with on.cursor() as cursor, on.transaction():
-        row = cursor.execute(_LOCK_SECTION, given).fetchone()
+        row = cursor.execute(_LOCK_SECTION, parameters).fetchone()
         assert row is not None
-        if row[0] < wish.places:
+        if row[0] < request.quantity:
             return False
-        cursor.execute(_TAKE, given)
-        cursor.execute(_HEADER, given)
-        cursor.execute(_PLACES_LINE, given)
-        cursor.execute(_LEDGER, given)
+        cursor.execute(_TAKE, parameters)
+        cursor.execute(_HEADER, parameters)
+        cursor.execute(_QUANTITY_LINE, parameters)
+        cursor.execute(_LEDGER, parameters)
     return True
 
 
-def conditional(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """Nothing is read before: the UPDATE says whether there was enough. Then the rest, in the same transaction."""
-    given = wish.parameters()
+def conditional(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Update the count without a read, on condition that enough are left; then insert in the same transaction."""
+    parameters = request.parameters()
     with on.cursor() as cursor, on.transaction():
-        if cursor.execute(_TAKE_IF, given).rowcount == 0:
+        if cursor.execute(_TAKE_IF, parameters).rowcount == 0:
             return False
-        cursor.execute(_HEADER, given)
-        cursor.execute(_PLACES_LINE, given)
-        cursor.execute(_LEDGER, given)
+        cursor.execute(_HEADER, parameters)
+        cursor.execute(_QUANTITY_LINE, parameters)
+        cursor.execute(_LEDGER, parameters)
     return True
 
 
-def versioned(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """Read, decide, and change the row only if nobody has meanwhile; else all of it again."""
-    given = wish.parameters()
+def versioned(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Read, decide, and update the row only if its version is unchanged; otherwise repeat everything."""
+    parameters = request.parameters()
     while True:
         with on.cursor() as cursor:
-            row = cursor.execute(_READ_VERSION, given).fetchone()
+            row = cursor.execute(_READ_VERSION, parameters).fetchone()
             assert row is not None
-            if row[0] < wish.places:
+            if row[0] < request.quantity:
                 return False
             with on.transaction():
-                if cursor.execute(_TAKE_VERSION, given | {"version": row[1]}).rowcount == 0:
+                if cursor.execute(_TAKE_VERSION, parameters | {"version": row[1]}).rowcount == 0:
                     continue
-                cursor.execute(_HEADER, given)
-                cursor.execute(_PLACES_LINE, given)
-                cursor.execute(_LEDGER, given)
+                cursor.execute(_HEADER, parameters)
+                cursor.execute(_QUANTITY_LINE, parameters)
+                cursor.execute(_LEDGER, parameters)
                 return True
 
 
-def single(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """The same as one statement: one round trip, and the row is locked for as long as the statement and its commit."""
-    return on.execute(_SINGLE, wish.parameters()).rowcount == 1
+def single(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Do the same in one statement: one round trip, with the row locked for the statement and its commit."""
+    return on.execute(_SINGLE, request.parameters()).rowcount == 1
 
 
-def buckets(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """Any of sixteen rows that nobody has locked; where all that could serve are locked, wait for one."""
-    given = wish.parameters() | {"home": random.randrange(BUCKETS)}  # noqa: S311
-    return on.execute(_BUCKET_SKIPPING, given).rowcount == 1 or on.execute(_BUCKET_WAITING, given).rowcount == 1
+def buckets(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Take from any unlocked bucket; if all buckets with enough left are locked, wait for one."""
+    parameters = request.parameters() | {"start": random.randrange(BUCKETS)}  # noqa: S311
+    return (
+        on.execute(_BUCKET_SKIPPING, parameters).rowcount == 1 or on.execute(_BUCKET_WAITING, parameters).rowcount == 1
+    )
 
 
-def units(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """A row for each place: the first ones that nobody has locked."""
-    return on.execute(_UNITS, wish.parameters()).rowcount == 1
+def units(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Take the first unlocked rows of a table with a row for each place."""
+    return on.execute(_UNITS, request.parameters()).rowcount == 1
 
 
-def pessimistic_seats(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """Lock the seats, look, change them and their section's counter, note, commit: eight round trips."""
-    given = wish.parameters()
+def pessimistic_seats(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Lock the seats, check, change them and their section's counter, insert and commit: eight round trips."""
+    parameters = request.parameters()
     with on.cursor() as cursor, on.transaction():
-        if len(cursor.execute(_LOCK_SEATS, given).fetchall()) < len(wish.seats):
+        if len(cursor.execute(_LOCK_SEATS, parameters).fetchall()) < len(request.seats):
             return False
-        cursor.execute(_TAKE_SEATS, given)
-        for seat in wish.seats:
-            cursor.execute(_COUNT_DOWN, given | {"seat": seat})
-        cursor.execute(_HEADER, given)
-        cursor.execute(_SEATS_LINES, given)
-        cursor.execute(_LEDGER, given)
+        cursor.execute(_TAKE_SEATS, parameters)
+        for seat in request.seats:
+            cursor.execute(_COUNT_DOWN, parameters | {"seat": seat})
+        cursor.execute(_HEADER, parameters)
+        cursor.execute(_SEATS_LINES, parameters)
+        cursor.execute(_LEDGER, parameters)
     return True
 
 
-def single_seats(on: psycopg.Connection[Any], wish: Wish) -> bool:
-    """One statement, and no counter: the seats are counted when somebody asks."""
-    return on.execute(_SINGLE_SEATS, wish.parameters()).rowcount == 1
+def single_seats(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+    """Hold in one statement without a counter: free seats are counted on request."""
+    return on.execute(_SINGLE_SEATS, request.parameters()).rowcount == 1
 
 
 class Gate:
-    """The count in Redis, taken from before the ledger is asked. What it took and the ledger refused is given back."""
+    """The count in Redis, decremented before PostgreSQL. A quantity that PostgreSQL refuses is added back."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
@@ -271,24 +274,24 @@ class Gate:
     def key(self, section: int) -> str:
         return f"{self.schema}:{{{section}}}:left"
 
-    def fill(self, section: int, places: int) -> None:
-        self.redis.set(self.key(section), places)
+    def fill(self, section: int, quantity: int) -> None:
+        self.redis.set(self.key(section), quantity)
 
-    def before_the_ledger(self, on: psycopg.Connection[Any], wish: Wish) -> bool:
-        if not self._taken(wish):
+    def before_postgres(self, on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+        if not self._take(request):
             return False
-        if single(on, wish):
+        if single(on, request):
             return True
-        self.redis.incrby(self.key(wish.section), wish.places)
+        self.redis.incrby(self.key(request.section), request.quantity)
         return False
 
-    def instead_of_the_ledger(self, on: psycopg.Connection[Any], wish: Wish) -> bool:
-        """Redis grants, the ledger only writes down what was granted."""
-        return self._taken(wish) and on.execute(_NOTE, wish.parameters()).rowcount == 1
+    def instead_of_postgres(self, on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+        """Decide in Redis; PostgreSQL only records the result."""
+        return self._take(request) and on.execute(_RECORD, request.parameters()).rowcount == 1
 
-    def _taken(self, wish: Wish) -> bool:
-        held = f"{self.schema}:{{{wish.section}}}:hold:{wish.number}"
-        return self.script(keys=[self.key(wish.section), held], args=[wish.places]) == 1
+    def _take(self, request: HoldRequest) -> bool:
+        held = f"{self.schema}:{{{request.section}}}:hold:{request.number}"
+        return self.script(keys=[self.key(request.section), held], args=[request.quantity]) == 1
 
 
 def connect(schema: str) -> psycopg.Connection[Any]:
@@ -302,12 +305,12 @@ def make_tables(schema: str, event_ids: list[int], *, units: int) -> None:
         on.execute(f"CREATE SCHEMA {schema}")  # type: ignore[call-overload]
         on.execute(f"SET search_path = {schema}")  # type: ignore[call-overload]
         on.execute(TABLES)
-        given = {
-            "small": SMALL_PLACES,
+        parameters = {
+            "small": SMALL_CAPACITY,
             "buckets": BUCKETS,
             "units": units,
             "event_ids": event_ids,
             "past": PAST_RESERVATIONS,
         }
         with psycopg.ClientCursor(on) as cursor:
-            cursor.execute(PAST, given)
+            cursor.execute(INITIAL_ROWS, parameters)

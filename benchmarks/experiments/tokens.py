@@ -1,9 +1,9 @@
-"""What one token costs to verify: PyJWT, our own verifier, and an LRU of verified tokens before it, in one run.
+"""The cost of verifying one token: PyJWT, Fairgate's verifier, and an LRU cache of verified tokens, in one run.
 
     python -m benchmarks.experiments.tokens [--calls 20000] [--rounds 5]
 
-Needs no server: the keys are those of the settings. Processor time; the rounds alternate, the best of each. The LRU is
-measured twice: every token seen before, and a crowd larger than it, where it only costs.
+Needs no server: the keys come from the settings. The figures are CPU time, the best of the alternating rounds. The LRU
+cache is measured twice: with tokens seen before, and with more tokens than it holds, where it only adds cost.
 """
 
 import argparse
@@ -24,9 +24,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    os.environ.setdefault("SECRET_KEY", "known-to-every-benchmark-and-good-for-nothing-else")
-    # Nothing listens there, at once: the keys of the settings are all there are.
-    os.environ["DATABASE_URL"] = "postgres://nobody:none@127.0.0.1:1/none"
+    os.environ.setdefault("SECRET_KEY", "public-key-of-all-benchmarks-never-use-elsewhere")
+    # Connections to this port fail at once, so only the keys of the settings are used.
+    os.environ["DATABASE_URL"] = "postgres://none:none@127.0.0.1:1/none"
     os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
     import django
 
@@ -44,7 +44,7 @@ def measure(calls: int, rounds: int) -> None:
     keys.REFRESH_SECONDS = float("inf")
     kinds = frozenset({"queue"})
     key = keys.signing_key(clock.process_now())
-    crowd = [own_jwt.issue("queue", str(uuid.uuid4()), HOUR, "concert", num=number) for number in range(calls)]
+    tokens = [own_jwt.issue("queue", str(uuid.uuid4()), HOUR, "concert", num=number) for number in range(calls)]
     claims = {"typ": "queue", "sub": str(uuid.uuid4()), "aud": "concert", "iat": 1, "exp": 4_000_000_000, "num": 1}
 
     def library(token: str) -> Any:
@@ -59,23 +59,23 @@ def measure(calls: int, rounds: int) -> None:
     def verified(token: str) -> own_jwt.Claims:
         return own_jwt.verify(token, kinds, "concert")
 
-    def remembered(token: str) -> Any:
+    def cached(token: str) -> Any:
         found = verified(token)
         assert found.values["exp"] > clock.process_now().timestamp()
         return found
 
-    assert library(crowd[0]) == own(crowd[0]).values == remembered(crowd[0]).values
-    few = [crowd[number % (LRU_SIZE // 2)] for number in range(calls)]
+    assert library(tokens[0]) == own(tokens[0]).values == cached(tokens[0]).values
+    few = [tokens[number % (LRU_SIZE // 2)] for number in range(calls)]
     ways: dict[str, Callable[[], float]] = {
-        "verify: PyJWT": lambda: microseconds(library, crowd),
-        "verify: our own": lambda: microseconds(own, crowd),
-        "verify: LRU, all seen before": lambda: microseconds(remembered, few),
-        "verify: LRU, none seen before": lambda: (verified.cache_clear(), microseconds(remembered, crowd))[1],
+        "verify: PyJWT": lambda: microseconds(library, tokens),
+        "verify: Fairgate": lambda: microseconds(own, tokens),
+        "verify: LRU, all seen before": lambda: microseconds(cached, few),
+        "verify: LRU, none seen before": lambda: (verified.cache_clear(), microseconds(cached, tokens))[1],
         "issue: PyJWT": lambda: microseconds(
-            lambda _: jwt.encode(claims, key.secret, "HS256", {"kid": key.key_id}), crowd
+            lambda _: jwt.encode(claims, key.secret, "HS256", {"kid": key.key_id}), tokens
         ),
-        "issue: our own": lambda: microseconds(
-            lambda token: own_jwt.issue("queue", token[:36], HOUR, "concert", num=1), crowd
+        "issue: Fairgate": lambda: microseconds(
+            lambda token: own_jwt.issue("queue", token[:36], HOUR, "concert", num=1), tokens
         ),
     }
     best = dict.fromkeys(ways, float("inf"))

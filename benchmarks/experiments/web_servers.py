@@ -1,12 +1,12 @@
-"""Which server for the lane: the same small answers beside ten thousand idle streams, by each server, in one run.
+"""ASGI servers for the API: the same small responses during ten thousand idle streams, by each server, in one run.
 
     python -m benchmarks.experiments.web_servers [--workers 1] [--rounds 5] [--streams 10000] [--seconds 1]
         [--connections 64]
 
-Needs `wrk`. Every server runs the same application: a poll (a small JSON answer), a hold's request (a POST whose JSON
-body is read and parsed) and a stream of events that says hello and is silent. Rates are taken in turn, the order drawn
-anew in each round, first without streams and then with all of them open; medians. Memory is that of all processes of a
-server, so much more with the streams than before them, for each stream.
+Needs `wrk`. Every server runs the same application: a poll (a small JSON response), a hold (a POST whose JSON body is
+read and parsed) and an event stream that sends one event and then nothing. The servers are measured in a new random
+order in each round, first without streams and then with all of them open; the figures are medians. Memory is the growth
+of all processes of a server with the streams, per stream.
 """
 
 import argparse
@@ -36,13 +36,13 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-ANSWER = b'{"status":"waiting","position_in_queue":12345,"estimated_wait_time":600,"next_poll":5000}'
+BODY = b'{"status":"waiting","position_in_queue":12345,"estimated_wait_time":600,"next_poll":5000}'
 HEADERS = [
     (b"content-type", b"application/json"),
-    (b"content-length", str(len(ANSWER)).encode()),
+    (b"content-length", str(len(BODY)).encode()),
     (b"cache-control", b"no-store"),
 ]
-ASKED = {"seats": ["stalls-A-1", "stalls-A-2"]}
+PAYLOAD = {"seats": ["stalls-A-1", "stalls-A-2"]}
 CALLS = ("poll", "hold")
 
 
@@ -65,7 +65,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             body += message["body"]
         assert _hold.decode(body + message["body"]).seats
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-    await send({"type": "http.response.body", "body": ANSWER})
+    await send({"type": "http.response.body", "body": BODY})
 
 
 async def _stream(receive: Receive, send: Send) -> None:
@@ -83,11 +83,11 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def memory(self) -> int:
-        """Bytes that its processes have to themselves."""
+        """Return the bytes of memory that its processes do not share."""
         return sum(process.memory_full_info().uss for process in self._processes())
 
     def spent(self) -> float:
-        """Seconds of processor time of its processes."""
+        """Return the CPU seconds of its processes."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
@@ -98,26 +98,26 @@ class Server:
 def commands(port: int, workers: int, streams: int) -> dict[str, list[str]]:
     python = sys.executable
     uvicorn = ["--loop", "uvloop", "--http", "httptools", "--lifespan", "off", "--no-access-log", "--backlog", "4096"]
-    # Its default would stop at backlog ÷ workers connections, silently.
+    # The default would silently stop at backlog ÷ workers connections.
     most = ["--backlog", "4096", "--backpressure", str(streams + 1_000)]
     granian = ["--interface", "asginl", "--loop", "uvloop", "--no-ws", "--log-level", "error", *most]
     quiet = ["--log-level", "error"]
-    of = "benchmarks.experiments.web_servers:application"
+    target = "benchmarks.experiments.web_servers:application"
     return {
-        "uvicorn": [python, "-m", "uvicorn", of, "--port", str(port), "--workers", str(workers), *uvicorn, *quiet],
-        "uvicorn, our connections": [
+        "uvicorn": [python, "-m", "uvicorn", target, "--port", str(port), "--workers", str(workers), *uvicorn, *quiet],
+        "uvicorn, Fairgate's protocol": [
             python,
             "-m",
             "benchmarks.experiments.web_servers",
             "--serve",
             f"{port},{workers}",
         ],
-        "granian": [python, "-m", "granian", of, "--port", str(port), "--workers", str(workers), *granian],
+        "granian": [python, "-m", "granian", target, "--port", str(port), "--workers", str(workers), *granian],
     }
 
 
-def serve_ours(port: int, workers: int) -> None:
-    """As `ticketing.server.run` does it, for this application."""
+def serve_with_protocol(port: int, workers: int) -> None:
+    """Serve this application as `ticketing.server.run` does it."""
     import uvicorn
     from uvicorn.supervisors.multiprocess import Multiprocess
 
@@ -147,7 +147,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if options.serve:
-        serve_ours(*map(int, options.serve.split(",")))
+        serve_with_protocol(*map(int, options.serve.split(",")))
         return
     if shutil.which("wrk") is None:
         sys.exit("This needs wrk: apt-get install wrk")
@@ -172,10 +172,10 @@ def main() -> None:
                 holders.append(hold_streams(server.port, options.streams))
                 took[server.name] = time.monotonic() - begun
             after = {server.name: server.memory() for server in servers}
-            beside = rounds(servers, options, script)
-            for _, stays in holders:
-                stays.send("how many")
-                assert stays.recv() == options.streams, "a stream was closed"
+            with_streams = rounds(servers, options, script)
+            for _, pipe in holders:
+                pipe.send("count")
+                assert pipe.recv() == options.streams, "a stream was closed"
     finally:
         for holder, _ in holders:
             holder.kill()
@@ -184,8 +184,8 @@ def main() -> None:
         for server in servers:
             server.process.wait(20)
     print(f"{options.workers} worker(s), {options.connections} connections, {options.streams:,} streams\n")
-    print("| server | polls/s | a poll's processor time | holds/s | a hold's", end=" ")
-    print("| beside streams: polls/s | p99 | holds/s | p99 | connected in | a stream |")
+    print("| server | polls/s | CPU time of a poll | holds/s | of a hold", end=" ")
+    print("| with streams: polls/s | p99 | holds/s | p99 | connected in | a stream |")
     print("| --- |" + " ---: |" * 10)
     for server in servers:
         name = server.name
@@ -193,7 +193,7 @@ def main() -> None:
         for call in CALLS:
             cells += [f"{median(without, name, call, 0):,.0f}", f"{median(without, name, call, 2):.0f} µs"]
         for call in CALLS:
-            cells += [f"{median(beside, name, call, 0):,.0f}", f"{median(beside, name, call, 1):.1f} ms"]
+            cells += [f"{median(with_streams, name, call, 0):,.0f}", f"{median(with_streams, name, call, 1):.1f} ms"]
         kib = (after[name] - before[name]) / options.streams / 1024
         print(f"| {name} | {' | '.join(cells)} | {took[name]:.1f} s | {kib:.1f} KiB |")
 
@@ -216,34 +216,34 @@ def median(measured: Measured, name: str, call: str, index: int) -> float:
 def write_script(folder: Path) -> Path:
     script = folder / "hold.lua"
     script.write_text(
-        f"wrk.method = 'POST'\nwrk.body = '{json.dumps(ASKED)}'\nwrk.headers['Content-Type'] = 'application/json'\n"
+        f"wrk.method = 'POST'\nwrk.body = '{json.dumps(PAYLOAD)}'\nwrk.headers['Content-Type'] = 'application/json'\n"
     )
     return script
 
 
 def rate(server: Server, call: str, options: argparse.Namespace, script: Path) -> tuple[float, float, float]:
-    """Answers a second, the 99th percentile of how long one took in ms, and what one cost the server in µs."""
+    """Return the responses a second, the 99th percentile of the response time in ms, and the CPU time of one in µs."""
     more = ["-s", str(script)] if call == "hold" else []
-    address = f"http://127.0.0.1:{server.port}/api/events/midsummer-night/queue/status"
+    url = f"http://127.0.0.1:{server.port}/api/events/midsummer-night/queue/status"
     begun = server.spent()
-    said = subprocess.run(
-        ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s", "--latency", *more, address],
+    output = subprocess.run(
+        ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s", "--latency", *more, url],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    if "Non-2xx" in said or "Socket errors" in said:
-        sys.exit(f"{server.name}: not every answer was good:\n{said}")
-    spent = 1e6 * (server.spent() - begun) / int(said.split(" requests in")[0].split()[-1])
-    per_second = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    slow = re.search(r"99%\s+([\d.]+)(us|ms|s)", said)
-    assert per_second is not None, said
-    assert slow is not None, said
+    if "Non-2xx" in output or "Socket errors" in output:
+        sys.exit(f"{server.name}: some requests failed:\n{output}")
+    spent = 1e6 * (server.spent() - begun) / int(output.split(" requests in")[0].split()[-1])
+    per_second = re.search(r"Requests/sec:\s+([\d.]+)", output)
+    slow = re.search(r"99%\s+([\d.]+)(us|ms|s)", output)
+    assert per_second is not None, output
+    assert slow is not None, output
     return float(per_second[1]), float(slow[1]) * {"us": 0.001, "ms": 1, "s": 1000}[slow[2]], spent
 
 
 def hold_streams(port: int, count: int) -> tuple[Any, Any]:
-    """A process that keeps so many streams open; they are open when this returns."""
+    """Start a process that keeps `count` streams open; they are open when this returns."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     holder = context.Process(target=keep_open, args=(port, count, theirs), daemon=True)
@@ -259,12 +259,12 @@ def keep_open(port: int, count: int, pipe: Any) -> None:
 async def _keep_open(port: int, count: int, pipe: Any) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    few = asyncio.Semaphore(200)
+    connecting = asyncio.Semaphore(200)
 
     async def one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        async with few:
+        async with connecting:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2048)
-            writer.write(b"GET /stream HTTP/1.1\r\nHost: lane\r\n\r\n")
+            writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await reader.readuntil(b"hello")
             return reader, writer
 
@@ -287,8 +287,8 @@ def wait_for(server: Server) -> None:
     until = time.monotonic() + 20
     while True:
         try:
-            with urlopen(f"http://127.0.0.1:{server.port}/") as answer:
-                assert answer.read() == ANSWER, server.name
+            with urlopen(f"http://127.0.0.1:{server.port}/") as response:
+                assert response.read() == BODY, server.name
                 return
         except OSError:
             if time.monotonic() > until or server.process.poll() is not None:

@@ -223,10 +223,12 @@ class Buyer:
 
         It equals the result of `resolve`, without its reads, so that the buyers do not wait for database connections.
         """
+        entry = self.entry()
         return replace(
             self._template,
             reservation_id=uuid.uuid4(),
-            entry_id=self.entry().id,
+            entry_id=entry.id,
+            buyer=entry.buyer,
             idempotency_key=uuid.uuid4().hex,
             best=replace(self._template.best, quantity=quantity),
         )

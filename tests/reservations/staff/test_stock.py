@@ -307,12 +307,12 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         (("block", "--for", "house"), "give seats, or a section"),
         (("block", "hall-C-1"), "--for"),
         (("block", "hall-C-1", "--for", "fun"), "fun"),
-        (("block", "hall-C-1", "--quantity", "2", "--for", "house"), "--quantity is for one --section"),
+        (("block", "hall-C-1", "--quantity", "2", "--for", "house"), "--quantity needs one --section"),
         (("block", "--section", "hall", "--quantity", "2", "--for", "house"), "no general-admission section 'hall'"),
         (("block", "--section", "floor", "--quantity", "0", "--for", "house"), "must be between 1"),
         (("block", "--section", "floor", "--quantity", "x", "--for", "house"), "not a whole number"),
         (("unblock", "--section", "floor", "--quantity", "1"), "give with --for"),
-        (("unblock", "--section", "floor", "--quantity", "1", "--for", "house"), "Only 0 of Floor"),
+        (("unblock", "--section", "floor", "--quantity", "1", "--for", "house"), "Only 0 tickets of Floor"),
         (("resize", "floor", "1"), "cannot shrink below 2"),
         (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),
         (("reprice", "Gold", "1"), "there is no 'Gold'"),
@@ -331,7 +331,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
 def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: events.EventView) -> None:
     SeatInventory.objects.filter(seat__guid__in=["hall-C-1", "hall-C-2"]).delete()
     GeneralAdmissionInventory.objects.all().delete()
-    adds = "Nothing was changed; manage.py reconcile concert --repair adds what is missing."
+    adds = "Nothing was changed; manage.py reconcile concert --repair adds missing rows."
     row = ["--section", "hall", "--row", "C"]
     for words, what in [
         (["block", *row, "--for", "house"], "hall-C-1, hall-C-2"),
@@ -346,7 +346,7 @@ def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: event
     assert "hall" in run("show")
     assert Section.objects.get(slug="floor").capacity == 20
     reconciler.run(event.id, repair_by="ann")
-    assert run("resize", "floor", "30").startswith("concert: floor has 30 places")
+    assert run("resize", "floor", "30").startswith("concert: floor has capacity 30")
     assert run("block", *row, "--for", "house") == "concert: 10 now house seats"
 
 
