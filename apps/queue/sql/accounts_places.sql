@@ -1,4 +1,4 @@
--- The live places that these accounts have, each in its event's line.
+-- The live entries of these accounts, each in its event's queue.
 SELECT entry.event_id, entry.account_id, entry.id
 FROM unnest(%(event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
 JOIN queue_queueentry AS entry

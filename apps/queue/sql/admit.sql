@@ -1,10 +1,10 @@
--- Up to %(most)s who wait in a room are ready: first the marked ones, let through ahead of their turn, then, unless
--- %(only_marked)s, the lowest numbers, up to %(numbered_through)s where the draw has not numbered everybody yet. No
--- lower bound: who returned is below the head, and goes first. Who has no number yet is not in line.
--- Those in %(present)s are here and shop from now on; the others have a claim time in which to come.
--- The caller holds the room's lock, so numbers only leave; an entry that leaves meanwhile is waited for and dropped.
--- (Limits are plain and ids are looked up as arrays: a planner that has to guess how many there will be guesses a tenth
--- of the line, and reads the whole table in every tick.)
+-- Admits up to %(most)s waiting entries of a room: first the priority entries, then, unless %(only_marked)s, the lowest
+-- numbers, up to %(numbered_through)s while the draw is numbering. There is no lower bound: entries that returned are
+-- below the head and go first. Entries without a number are not in the queue.
+-- The entries in %(present)s have arrived and start shopping at once; the others have a claim time.
+-- The caller holds the room's lock, so waiting entries can only leave; one that leaves meanwhile is waited for and
+-- dropped. (Limits are plain and ids are looked up as arrays: a planner that must guess the number of rows guesses a
+-- tenth of the queue, and reads the whole table in every tick.)
 WITH ahead AS MATERIALIZED (
     SELECT id, number
     FROM queue_queueentry

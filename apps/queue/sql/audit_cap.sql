@@ -1,5 +1,5 @@
--- The room, if more are active than it may have and somebody was admitted since it last became so: a cap that an
--- operator lowered, or a room switched on, is reached by admitting nobody until there is room.
+-- The room, if more shoppers are active than its cap and one was admitted since: a lowered cap, or a room switched on,
+-- is reached by admitting no visitor until the number is below it.
 SELECT active.count, room.active_max
 FROM queue_waitingroom AS room
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- Entries in line whose admission was claimed before: a tick would give them a second one.
+-- Waiting entries whose admission was claimed before: a tick would give them a second one.
 SELECT number, status
 FROM queue_queueentry
 WHERE event_id = %(event_id)s AND status IN ('waiting', 'away') AND admission_expires_at IS NOT NULL

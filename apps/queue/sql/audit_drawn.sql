@@ -1,4 +1,4 @@
--- Places of a draw whose entry has another number, or none although the draw says that all have.
+-- Drawn numbers whose entry has another number, or none although the draw is finished.
 SELECT place.number, entry.number
 FROM queue_drawnplace AS place
 JOIN queue_draw AS draw ON draw.event_id = place.event_id

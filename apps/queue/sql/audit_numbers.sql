@@ -1,6 +1,5 @@
--- Entries whose number does not fit the room: never handed out, the draw's without having been in the lobby or the
--- other way round, passed over by the head, or let in ahead of it or without one. Who was let through by an operator
--- or a link is marked so, and left out of the order.
+-- Entries whose number does not fit the room: never assigned, a number of the draw without having been in the lobby or
+-- the reverse, passed by the head, or admitted ahead of it or without a number. Priority entries are excluded.
 SELECT entry.number, entry.status, room.head, room.next_number
 FROM queue_queueentry AS entry
 JOIN queue_waitingroom AS room ON room.event_id = entry.event_id

@@ -1,5 +1,5 @@
--- What the rooms of these events show to everybody, of one moment, with that moment. The admissions of the last
--- %(window_seconds)s seconds say how fast it goes. (The bound is a subquery, so that the index has it.)
+-- The public state of these events' rooms in one snapshot, with its time. The admissions of the last %(window_seconds)s
+-- seconds give the measured rate. (The bound is a subquery, so that the index is used.)
 SELECT room.event_id,
        clock_timestamp(),
        room.state,

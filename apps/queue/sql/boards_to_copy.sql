@@ -1,5 +1,5 @@
--- The rooms in which somebody may be asking how it goes, and whether each is a lobby: those, and those in whose line
--- somebody waits or is being given a number by the draw. (The lowest and not EXISTS, as in lowest_waiting.sql.)
+-- The rooms that visitors may be polling, and whether each is a lobby: lobbies, and rooms with waiting entries or
+-- entries that the draw is numbering. (The lowest number and not EXISTS, as in lowest_waiting.sql.)
 SELECT event_id, state = 'lobby'
 FROM queue_waitingroom AS room
 WHERE state = 'lobby'

@@ -1,4 +1,4 @@
--- The entry's admission has served its purpose and its slot is free. The caller holds the entry's lock.
+-- Completes the entry, which frees its slot. The caller holds the entry's lock.
 UPDATE queue_queueentry
 SET status = 'completed', ended_at = clock_timestamp(), busy_until = NULL
 WHERE id = %(entry_id)s AND status IN ('waiting', 'ready', 'away')

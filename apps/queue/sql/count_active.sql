@@ -1,4 +1,4 @@
--- How many slots of a room are not free: everybody ready, come or not yet; and how many of those have no live
+-- The number of occupied slots of a room: all admitted entries, claimed or not; and how many of them have no live
 -- reservation. Exact under the room's lock.
 SELECT count(*), count(*) FILTER (WHERE busy_until IS NULL)
 FROM queue_queueentry

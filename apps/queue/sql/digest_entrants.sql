@@ -1,4 +1,4 @@
--- SHA-256 over the sorted leaves of everybody who was in the lobby, whatever became of them since, and how many.
+-- SHA-256 of the sorted leaves of all entries that were in the lobby, whatever their status is now, and their number.
 SELECT sha256(coalesce(string_agg(leaf, ''::bytea ORDER BY leaf), ''::bytea)), count(*)
 FROM (
     SELECT sha256(uuid_send(id) || nonce) AS leaf

@@ -1,5 +1,5 @@
--- Every entrant has a number, in the one order that the seed gives. An insert into a table of its own: an UPDATE that
--- permutes numbers in place meets its own unique index, and would lock a million entries for as long as it runs.
+-- Assigns a number to every entrant, in the order given by the seed. Inserts into a separate table: an UPDATE that
+-- permutes numbers in place would violate its unique index, and would lock a million entries while it runs.
 INSERT INTO queue_drawnplace (event_id, number, entry_id)
 SELECT event_id, row_number() OVER (ORDER BY sha256(%(seed)s::bytea || leaf), leaf), id
 FROM (

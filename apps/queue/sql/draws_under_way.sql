@@ -1,4 +1,4 @@
--- Draws that began and have not ended, oldest first, each with its room and the time.
+-- Draws that have begun and not ended, oldest first, each with its room and the time.
 SELECT draw.event_id, draw.statement, draw.secret, draw.reveal_by, draw.digest, draw.digest_at, draw.beacon_value,
        draw.revealed_at, draw.seed, draw.drawn_at, room.lobby_count, room.numbered_through, clock_timestamp()
 FROM queue_draw AS draw

@@ -1,6 +1,6 @@
--- Ends up to %(limit)s admissions, of one event or of all, whose time to start a reservation is over and which no live
--- reservation keeps busy, nor did %(grace_seconds)s seconds ago. Who is overdue is read from the front of the index of
--- deadlines, however many are in; then those are locked in id order, and judged once more under the lock.
+-- Ends up to %(limit)s admissions, of one event or of all, whose time is over and whose slot no live reservation has
+-- occupied for %(grace_seconds)s seconds. Overdue ones are read from the front of the index of deadlines, however many
+-- are admitted; then they are locked in id order and checked again under the lock.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry

@@ -1,4 +1,4 @@
--- Ends up to %(limit)s entries that stayed away for %(return_seconds)s seconds after their claim time.
+-- Ends up to %(limit)s entries whose visitors did not return within %(return_seconds)s seconds of their claim time.
 WITH gone AS (
     SELECT id
     FROM queue_queueentry

@@ -1,4 +1,4 @@
--- The live places that these browsers have as guests, each in its event's line.
+-- The live entries of these browsers as guests, each in its event's queue.
 SELECT entry.event_id, entry.visitor_id, entry.id
 FROM unnest(%(event_ids)s::bigint[], %(visitor_ids)s::text[]) AS asked (event_id, visitor_id)
 JOIN queue_queueentry AS entry

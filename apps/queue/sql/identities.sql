@@ -1,4 +1,4 @@
--- Whose these entries are, and of which event.
+-- The owners and events of these entries.
 SELECT id, event_id, account_id, visitor_id
 FROM queue_queueentry
 WHERE id = ANY(%(entry_ids)s::uuid[])

@@ -1,4 +1,4 @@
--- New entries, all waiting. The caller has the numbers from the rooms' rows, under their locks.
+-- Inserts new waiting entries. The caller has taken their numbers from the rooms' rows, under their locks.
 INSERT INTO queue_queueentry
     (id, event_id, number, in_lobby, nonce, marked, account_id, visitor_id, status, joined_at)
 SELECT id, event_id, number, in_lobby, nonce, '', account_id, visitor_id, 'waiting', %(joined_at)s::timestamptz

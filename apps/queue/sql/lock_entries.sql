@@ -1,4 +1,4 @@
--- Locks these entries in id order and gives their state as it is under the lock.
+-- Locks these entries in id order and returns their state under the lock.
 SELECT id, status, admission_expires_at, busy_until, account_id, visitor_id, event_id
 FROM queue_queueentry
 WHERE id = ANY(%(entry_ids)s::uuid[])

@@ -1,4 +1,4 @@
--- The same for those of these entries that nobody else has locked.
+-- Locks these entries in id order, skipping locked ones, and returns their state under the lock.
 SELECT id, status, admission_expires_at, busy_until, account_id, visitor_id, event_id
 FROM queue_queueentry
 WHERE id = ANY(%(entry_ids)s::uuid[])

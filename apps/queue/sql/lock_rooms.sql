@@ -1,4 +1,4 @@
--- Locks the rooms of these events in id order and gives them as they are under the lock.
+-- Locks the rooms of these events in id order and returns their state under the lock.
 SELECT event_id, state, rate_per_second, rate_floor, rate_now, active_max, claim_seconds, admission_seconds,
        next_number, head, epoch, ticked_at, budget, supply_available, supply_held, supply_at, message, message_at,
        chain_head, lobby_opens_at, lobby_count, numbered_through

@@ -1,5 +1,5 @@
--- The lowest number that waits in this room, if any. It is at the front of its index: for EXISTS the planner reads
--- entries until it meets one, and in a lobby that is being drawn there is none.
+-- The lowest waiting number of this room, if any. It is at the front of its index: with EXISTS the planner reads
+-- entries until one matches, and in a lobby that is being drawn none does.
 SELECT min(number)
 FROM queue_queueentry
 WHERE event_id = %(event_id)s AND status = 'waiting'

@@ -1,4 +1,4 @@
--- The places of an event that were let through ahead of their turn, with the numbers they have or drew.
+-- The priority entries of an event, with the numbers that they have or drew.
 SELECT entry.id, coalesce(entry.number, drawn.number)
 FROM queue_queueentry AS entry
 LEFT JOIN queue_drawnplace AS drawn ON drawn.entry_id = entry.id AND entry.number IS NULL

@@ -1,4 +1,4 @@
--- Every entrant's number stands in the draw. The caller holds the draw's lock.
+-- Records that all numbers are drawn. The caller holds the draw's lock.
 UPDATE queue_draw
 SET drawn_at = clock_timestamp()
 WHERE event_id = %(event_id)s AND drawn_at IS NULL

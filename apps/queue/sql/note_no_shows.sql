@@ -1,6 +1,6 @@
--- Takes the slot from up to %(limit)s entries, of one event or of all, that did not come in their claim time. They keep
--- their numbers. Who has not come yet is read from an index of those alone, however many are in; then those are locked in
--- id order, and judged once more under the lock.
+-- Frees the slots of up to %(limit)s entries, of one event or of all, that did not arrive within their claim time. They
+-- keep their numbers. Unclaimed entries are read from an index of those alone, however many are admitted; then they are
+-- locked in id order and checked again under the lock.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry

@@ -1,4 +1,4 @@
--- The draw has ended: every entrant's entry has its number.
+-- Records the end of the draw: all entries have their numbers.
 UPDATE queue_draw
 SET numbered_at = clock_timestamp()
 WHERE event_id = %(event_id)s AND numbered_at IS NULL

@@ -1,5 +1,5 @@
--- The entries that drew the numbers above %(above)s and up to %(through)s have them. Locked in id order first; those
--- numbered by an earlier attempt are left alone.
+-- Copies the drawn numbers above %(above)s up to %(through)s to their entries, which are first locked in id order;
+-- entries numbered by an earlier attempt are skipped.
 WITH drawn AS (
     SELECT entry_id, number
     FROM queue_drawnplace

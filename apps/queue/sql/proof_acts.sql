@@ -1,4 +1,4 @@
--- What was done to a room, in order: neither by whom, nor what they noted about it.
+-- The operations on a room, in order, without operators and reasons.
 SELECT id, at, what, detail, who = %(system)s
 FROM queue_roomact
 WHERE event_id = %(event_id)s AND id > %(after)s

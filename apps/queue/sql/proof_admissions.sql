@@ -1,4 +1,4 @@
--- A room's admissions in the order in which they happened.
+-- A room's admissions in order.
 SELECT id, at, reason, from_number, to_number, count
 FROM queue_admissionbatch
 WHERE event_id = %(event_id)s AND id > %(after)s

@@ -1,4 +1,4 @@
--- The leaves of a room's lobby entries whose id lies in this range, sorted: ids are random, so ranges are even.
+-- The sorted leaves of a room's lobby entries whose ids are in this range; ids are random, so ranges have equal sizes.
 SELECT sha256(uuid_send(id) || nonce) AS leaf
 FROM queue_queueentry
 WHERE event_id = %(event_id)s

@@ -1,5 +1,5 @@
--- What the proof of an event's line begins with, as of one moment: its room, its draw, and how much there is of the
--- rest. One statement, so one snapshot. The secret stays here until it is revealed.
+-- The header of an event's proof in one snapshot: its room, its draw, and the counts of the other parts. The secret
+-- stays here until it is revealed.
 SELECT clock_timestamp(),
        room.state,
        room.next_number,

@@ -1,4 +1,4 @@
--- The last that was done to a room, latest first: neither by whom, nor what they noted about it.
+-- The latest operations on a room, latest first, without operators and reasons.
 SELECT at, what, detail, who = %(system)s
 FROM queue_roomact
 WHERE event_id = %(event_id)s

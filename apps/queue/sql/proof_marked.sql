@@ -1,4 +1,4 @@
--- The numbers that were let through ahead of their turn, and by what.
+-- The numbers of priority entries, and the reason of each.
 SELECT number, marked
 FROM queue_queueentry
 WHERE event_id = %(event_id)s AND marked <> '' AND number > %(after)s

@@ -1,5 +1,5 @@
--- The leaves of the numbers from %(first)s to %(last)s, in their order; a number without an entry has none.
--- Until the drawn numbers stand in the entries themselves, up to %(drawn_through)s they are read from the draw.
+-- The leaves of the numbers from %(first)s to %(last)s, in order; a number without an entry has none. Until the drawn
+-- numbers are copied to the entries, those up to %(drawn_through)s are read from the draw.
 SELECT number, sha256(uuid_send(id) || nonce)
 FROM queue_queueentry
 WHERE event_id = %(event_id)s AND number BETWEEN greatest(%(first)s, %(drawn_through)s + 1) AND %(last)s

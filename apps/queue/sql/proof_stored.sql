@@ -1,5 +1,5 @@
--- What the proof of a line cannot show, because only numbers below the next one are published: how the entries and
--- the draw fit the room's own row. One statement, so one snapshot.
+-- What the published proof cannot show, because it contains only numbers below the next one: how the entries and the
+-- draw fit the room's row. One statement, so one snapshot.
 SELECT room.next_number,
        room.lobby_count,
        draw.drawn_at,

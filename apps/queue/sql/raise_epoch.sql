@@ -1,4 +1,4 @@
--- A new leader has a new epoch, above every one before. It holds the leadership's advisory lock.
+-- Gives a new leader a new epoch, above all earlier ones. It holds the leadership's advisory lock.
 INSERT INTO queue_leadership (name, epoch, leader, elected_at)
 VALUES (%(name)s, 1, %(leader)s, clock_timestamp())
 ON CONFLICT (name) DO UPDATE

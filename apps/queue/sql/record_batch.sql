@@ -1,4 +1,4 @@
--- Puts an admission on record: how many, which numbers, and the cap they were counted against.
+-- Records an admission: the count, the numbers, and the cap at that time.
 INSERT INTO queue_admissionbatch
     (event_id, at, reason, from_number, to_number, count, active_count, active_max, epoch)
 VALUES

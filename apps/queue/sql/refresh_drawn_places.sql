@@ -1,2 +1,2 @@
--- The planner knows the places just drawn: with figures from before it would read all of them for every chunk.
+-- Updates the planner's statistics of drawn numbers: with old ones it would read all of them for every chunk.
 ANALYZE queue_drawnplace

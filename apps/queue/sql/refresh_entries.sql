@@ -1,2 +1,2 @@
--- The planner knows that entries have numbers now.
+-- Updates the planner's statistics of entries, which now have numbers.
 ANALYZE queue_queueentry (event_id, number, status)

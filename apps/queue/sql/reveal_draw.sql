@@ -1,4 +1,4 @@
--- The secret is shown to everyone, and the seed that follows from it. The caller holds the draw's lock.
+-- Stores the seed and reveals the secret. The caller holds the draw's lock.
 UPDATE queue_draw
 SET seed = %(seed)s, is_operator_proof = %(is_operator_proof)s, revealed_at = clock_timestamp()
 WHERE event_id = %(event_id)s AND revealed_at IS NULL

@@ -1,4 +1,4 @@
--- The events in whose line this browser has a guest's live place. Room by room, because the index of places begins with
+-- The events in which this browser has a live entry as a guest. Room by room, because the index of entries begins with
 -- the event.
 SELECT room.event_id
 FROM queue_waitingroom AS room

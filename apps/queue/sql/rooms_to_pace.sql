@@ -1,4 +1,4 @@
--- The open rooms whose rate may have a step to make: it is lowered, somebody waits, or somebody came in during the last
+-- The open rooms whose rate may need a step: it is reduced, entries wait, or visitors joined in the last
 -- %(busy_seconds)s seconds.
 SELECT event_id
 FROM queue_waitingroom AS room

@@ -1,4 +1,4 @@
--- Writes a room back, whole. The caller holds its lock and has read it under that.
+-- Saves all fields of a room. The caller holds its lock and has read it under that lock.
 UPDATE queue_waitingroom
 SET state = %(state)s,
     rate_per_second = %(rate_per_second)s,

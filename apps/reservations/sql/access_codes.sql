@@ -1,5 +1,5 @@
--- These access codes as they are now, and the standing reservations that name each: how many count, and which have
--- lapsed unswept. Counted is only where there is a limit.
+-- The current state of these access codes, with their live and confirmed reservations: how many count as uses, and
+-- which are overdue but not swept. Uses are counted only where there is a limit.
 SELECT code.id, code.event_id, code.code, code.is_active,
        coalesce(code.valid_from > clock_timestamp(), false),
        coalesce(code.valid_until <= clock_timestamp(), false),

@@ -1,5 +1,5 @@
--- The standing reservations by which each of these buyers uses an access code: how many count, and which have lapsed
--- unswept.
+-- The live and confirmed reservations with an access code of each of these buyers: how many count as uses, and which
+-- are overdue but not swept.
 SELECT code.id, asked.buyer,
        count(*) FILTER (WHERE NOT lapsed.yes),
        array_remove(array_agg(CASE WHEN lapsed.yes THEN reservation.id END), NULL)

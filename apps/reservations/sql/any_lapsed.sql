@@ -1,5 +1,5 @@
--- Which of these events have a reservation past its deadline that no sweep has ended yet. The clock is asked once, in a
--- subquery, and the front of each index is looked at: asked by the row, every live reservation would be read.
+-- Which of these events have an overdue reservation that no sweep has ended. The clock is read once, in a subquery, so
+-- that the front of each index suffices: compared row by row, every live reservation would be read.
 SELECT asked.event_id
 FROM unnest(%(event_ids)s::bigint[]) AS asked (event_id)
 WHERE (

@@ -1,5 +1,5 @@
--- I5: standing reservations of this piece that hold in a section which wants an access code and name none, made after it
--- wanted one; and those that name a code which is none of their event's.
+-- I5: live and confirmed reservations of this batch in a restricted section without an access code, made after it was
+-- restricted; and those with a code of another event.
 SELECT reservation.event_id, reservation.id, reservation.status, section.slug, NULL
 FROM reservations_reservation AS reservation
 CROSS JOIN LATERAL (
@@ -15,7 +15,7 @@ WHERE reservation.id > %(after)s
   AND (%(event_id)s::bigint IS NULL OR reservation.event_id = %(event_id)s)
   AND reservation.access_code_id IS NULL
   AND reservation.status IN ('pending_payment', 'paying', 'confirmed')
-  -- Of most events no line is looked up.
+  -- Skips the lookup of lines for most events.
   AND reservation.event_id IN (SELECT event_id FROM events_section WHERE needs_access_since IS NOT NULL)
   AND section.slug IS NOT NULL
 UNION ALL

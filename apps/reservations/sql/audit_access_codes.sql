@@ -1,4 +1,4 @@
--- I5: access codes of this piece by which more reservations stand than may.
+-- I5: access codes of this batch with more reservations than their limit.
 SELECT code.event_id, code.code, '', code.uses_max, counted.use_count
 FROM reservations_accesscode AS code
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- The last access code of the next piece of at most %(limit)s codes after this one, in id order; no row: none is left.
+-- The last access code of the next batch of at most %(limit)s codes after this one, in id order; no row at the end.
 SELECT piece.id
 FROM (
     SELECT id

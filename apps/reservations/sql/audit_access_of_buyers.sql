@@ -1,4 +1,4 @@
--- I5: access codes of this piece that one buyer uses more often than may.
+-- I5: access codes of this batch that one buyer uses more often than their limit per buyer.
 SELECT code.event_id, code.code, ' of ' || used.buyer, code.uses_per_buyer_max, count(*)
 FROM reservations_accesscode AS code
 JOIN reservations_reservation AS used

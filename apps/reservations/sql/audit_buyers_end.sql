@@ -1,4 +1,5 @@
--- The last buyer of the next piece: after this one, at most %(limit)s standing reservations; no row: none is left.
+-- The last buyer of the next batch of at most %(limit)s live and confirmed reservations after this one; no row at the
+-- end.
 SELECT piece.buyer
 FROM (
     SELECT buyer

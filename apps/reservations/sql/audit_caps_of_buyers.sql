@@ -1,4 +1,4 @@
--- I5: buyers of this piece with more than the event's cap. All that one has lies in one piece.
+-- I5: buyers of this batch above the event's cap. All reservations of a buyer are in one batch.
 SELECT buyer, sum(seat_count)
 FROM reservations_reservation
 WHERE event_id = %(event_id)s

@@ -1,4 +1,4 @@
--- The last e-mail address of the next piece: after this one, at most %(limit)s standing reservations; no row: none.
+-- The last e-mail address of the next batch of at most %(limit)s live and confirmed reservations; no row at the end.
 SELECT piece.email
 FROM (
     SELECT email

@@ -1,6 +1,5 @@
--- I8: reservations of this piece whose ledger does not end in the state they are in, has a gap, or a step that no
--- reservation may take: what was confirmed was pending, paying or expired before (or was confirmed and gave some places
--- back), and what was canceled stays so.
+-- I8: reservations of this batch whose ledger does not end in their status, has a gap, or has an invalid transition:
+-- confirmed comes only after pending, paying, expired or confirmed (a partial return), and canceled is final.
 WITH step AS (
     SELECT reservation_id,
            from_status,

@@ -1,7 +1,7 @@
--- I1 and I10: reservations of this piece whose lines still hold though it has ended, hold nothing though it stands, are
--- not as many places, or do not cost as much, as it says; or one of which is no line at all: a seat twice, less than
--- one place, a price below zero, places where its event has none. Lines that were given back are left out: they count
--- for nothing. Lines are looked up one reservation after the other: a join would read all there are for each piece.
+-- I1 and I10: reservations of this batch whose lines are live although it has ended, or are not live although it has
+-- not, or do not add up to its number of tickets or its price; or with an invalid line: a seat twice, a quantity below
+-- one, a negative price, a section without general admission. Returned lines do not count. Lines are looked up
+-- reservation by reservation: a join would read all lines for each batch.
 SELECT reservation.event_id, reservation.id, reservation.status, lines.live, lines.count, reservation.seat_count,
        lines.quantity, reservation.total_minor, lines.cost, lines.wrong
 FROM reservations_reservation AS reservation

@@ -1,4 +1,4 @@
--- The last line of the next piece of at most %(limit)s reservation lines after this one; no row: none is left.
+-- The last line of the next batch of at most %(limit)s reservation lines after this one; no row at the end.
 SELECT piece.id
 FROM (
     SELECT id

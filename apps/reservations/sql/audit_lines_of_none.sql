@@ -1,4 +1,4 @@
--- I10: live lines of this piece whose reservation does not exist. Each is looked up by itself, since a piece is few.
+-- I10: live lines of this batch whose reservation does not exist. Each is looked up separately, since a batch is small.
 SELECT section.event_id, line.reservation_id, line.quantity
 FROM reservations_reservationline AS line
 LEFT JOIN events_section AS section ON section.id = line.section_id

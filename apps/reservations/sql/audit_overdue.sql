@@ -1,4 +1,4 @@
--- I10: reservations that still hold although the deadline in force passed before this moment.
+-- I10: live reservations whose current deadline passed before this time.
 SELECT event_id, id, status, CASE status WHEN 'paying' THEN pay_deadline ELSE expires_at END
 FROM reservations_reservation
 WHERE ((status = 'pending_payment' AND expires_at <= %(before)s)

@@ -1,6 +1,6 @@
--- I1, I3 and I10 for one general-admission section, at one moment: the capacity is what the public is told; taken is
--- what the live lines say, never negative, with what is blocked never above the capacity; what the house keeps is among
--- what is blocked. No row: all is well.
+-- I1, I3 and I10 for one general-admission section in one statement: the capacity equals the published one; `taken`
+-- equals the sum of the live lines and is not negative; taken and blocked do not exceed the capacity; house tickets are
+-- among the blocked. No row: no error.
 SELECT section.event_id, section.slug, section.capacity, row.capacity, row.blocked, row.house, row.taken,
        coalesce(lines.quantity, 0), row.event_id
 FROM events_section AS section

@@ -1,4 +1,4 @@
--- I1: general-admission rows that belong to no section with general admission, or of which their section has several.
+-- I1: general-admission rows without a general-admission section, or several rows of one section.
 SELECT row.event_id, row.section_id, row.capacity, row.taken, row.count
 FROM (SELECT *, count(*) OVER (PARTITION BY section_id) AS count
       FROM reservations_generaladmissioninventory) AS row

@@ -1,5 +1,5 @@
--- I1, I3, I5 and I8: reservations of this piece whose header contradicts itself: paying, confirmed or ended without the
--- time that says so, empty, with a sum below zero, or of an entry that is not in the line of its event.
+-- I1, I3, I5 and I8: reservations of this batch with an inconsistent header: paying, confirmed or ended without the
+-- time of it, empty, with a negative total, or with an entry of another event.
 SELECT event_id, id, status, pay_deadline, confirmed_at, ended_at, seat_count, total_minor, entry_id,
        EXISTS (SELECT FROM queue_queueentry AS entry
                WHERE entry.id = reservation.entry_id AND entry.event_id = reservation.event_id) AS has_entry

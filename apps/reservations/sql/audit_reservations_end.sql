@@ -1,4 +1,4 @@
--- The last reservation of the next piece of at most %(limit)s reservations after this one; no row: none is left.
+-- The last reservation of the next batch of at most %(limit)s reservations after this one; no row at the end.
 SELECT piece.id
 FROM (
     SELECT id

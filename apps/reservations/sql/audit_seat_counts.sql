@@ -1,5 +1,5 @@
--- I1 for the seats of this piece: by section, how many there are, and how many the inventory and the live lines hold
--- and have sold.
+-- I1 for the seats of this batch: for each section the number of seats, and how many are held and sold by the inventory
+-- and by the live lines.
 SELECT section_id, sum(seats), sum(held), sum(sold), sum(line_held), sum(line_sold)
 FROM (
     SELECT section_id,

@@ -1,5 +1,5 @@
--- I2 and I10: seats of this piece whose inventory row and live line name different reservations, or a reservation in
--- the wrong state.
+-- I2 and I10: seats of this batch whose inventory row and live line name different reservations, or a reservation in
+-- the wrong status.
 SELECT coalesce(seat.seat_id, line.seat_id), coalesce(seat.event_id, line.event_id), seat.status, seat.reservation_id,
        line.reservation_id, reservation.status
 FROM (SELECT seat_id, event_id, status, reservation_id

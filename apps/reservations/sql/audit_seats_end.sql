@@ -1,4 +1,4 @@
--- The last seat of the next piece of at most %(limit)s seats after this one; no row: none is left.
+-- The last seat of the next batch of at most %(limit)s seats after this one; no row at the end.
 SELECT piece.seat_id
 FROM (
     SELECT seat_id

@@ -1,4 +1,4 @@
--- I2: seats of this piece on more than one live line.
+-- I2: seats of this batch on several live lines.
 SELECT line.seat_id, min(reservation.event_id), count(*)
 FROM reservations_reservationline AS line
 JOIN reservations_reservation AS reservation ON reservation.id = line.reservation_id

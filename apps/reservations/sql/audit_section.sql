@@ -1,5 +1,5 @@
--- I1 for one section with reserved seats, all at one moment: every seat has one inventory row, and what is held and
--- sold is what the lines of live and confirmed reservations say. No row: all is well.
+-- I1 for one section with reserved seats in one statement: every seat has one inventory row, and held and sold seats
+-- equal the lines of live and confirmed reservations. No row: no error.
 SELECT section.event_id, section.slug, section.capacity, seats.total, seats.available, seats.blocked,
        seats.held, seats.sold, lines.held, lines.sold
 FROM events_section AS section

@@ -1,4 +1,4 @@
--- What staff, repairs and compensations did to this seat, in order.
+-- The changes of this seat by staff, repairs and compensations, in order.
 SELECT kind, detail, who, why, at
 FROM reservations_inventorychange
 WHERE seat_id = %(seat_id)s

@@ -1,5 +1,5 @@
--- What these reservations' claims on their seats are worth, unlocked: does it stand, and has its deadline passed while
--- no sweep has ended it. One that is neither has ended, and its seats are free or somebody else's by now.
+-- The claims of these reservations on their seats, read without locks: whether the reservation is valid, and whether it
+-- is overdue but not swept. One that is neither has ended, and its seats are free or taken by another by now.
 SELECT id,
        status IN ('pending_payment', 'paying', 'confirmed') AS claims,
        CASE status

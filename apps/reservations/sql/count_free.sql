@@ -1,4 +1,4 @@
--- What each section has free, reserved seating and general admission alike: the cheap count for display.
+-- The free seats or tickets of each section: the cheap count for display.
 SELECT section_id, count(*)
 FROM reservations_seatinventory
 WHERE section_id = ANY(%(section_ids)s::bigint[]) AND status = 0

@@ -1,5 +1,5 @@
--- What each buyer has of each event: seats that count, the reservations whose deadline has passed unswept, and the
--- seats of both together.
+-- Each buyer's seats of each event: those that count, the overdue reservations that are not swept, and the seats of
+-- both together.
 SELECT reservation.event_id,
        reservation.buyer,
        coalesce(sum(reservation.seat_count) FILTER (WHERE NOT lapsed.yes), 0),

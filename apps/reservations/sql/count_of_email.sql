@@ -1,5 +1,5 @@
--- How many seats of the event this e-mail address has, apart from one reservation: those that stand, and those of
--- reservations whose deadline has passed unswept, which a payment made in time may still confirm.
+-- The event's seats of this e-mail address, without one reservation: those that count, and those of overdue
+-- reservations that are not swept, which a payment in time may still confirm.
 SELECT coalesce(sum(seat_count) FILTER (WHERE NOT lapsed.yes), 0),
        coalesce(sum(seat_count) FILTER (WHERE lapsed.yes), 0)
 FROM reservations_reservation

@@ -1,6 +1,6 @@
--- Makes sure that these cap rows exist. Runs before the hold's transaction, in one of its own: inserted inside, a
--- new row would make rivals wait for the whole hold. This commit does not wait for the disk: the row holds no number, and
--- whatever is held under it is committed later, durably, and with that everything before it.
+-- Creates missing cap rows, in a transaction before the hold's: inserted within the hold, a new row would make
+-- concurrent holds wait for all of it. This commit does not wait for the disk: the row contains no count, and a hold
+-- under it is committed later, durably, and with it everything before.
 INSERT INTO reservations_purchasecap (event_id, buyer)
 SELECT DISTINCT event_id, buyer
 FROM unnest(%(event_ids)s::bigint[], %(buyers)s::text[]) AS asked (event_id, buyer)

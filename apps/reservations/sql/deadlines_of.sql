@@ -1,4 +1,4 @@
--- Which of these reservations are live, by what deadline, and whether that has passed.
+-- Which of these reservations are live, with their current deadline and whether it has passed.
 SELECT id, deadline, deadline <= moment
 FROM (
     SELECT id, CASE status WHEN 'paying' THEN pay_deadline ELSE expires_at END AS deadline

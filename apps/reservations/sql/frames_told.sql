@@ -1,4 +1,4 @@
--- The last frames of these events that the relay has written lately.
+-- The last frames of these events that the relay has written recently.
 SELECT event_id, epoch, sequence, frame
 FROM reservations_availabilityframe
 WHERE event_id = ANY(%(event_ids)s::bigint[])

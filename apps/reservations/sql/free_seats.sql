@@ -1,4 +1,5 @@
--- The best free seats of a section, of one category or of all, unlocked: the choice is made from these, then locked.
+-- The best free seats of a section, of one category or all, read without locks; a choice among them is locked
+-- afterwards.
 SELECT seat_id, section_id, row_index, place_index, rank, category_id, accessible, companion
 FROM reservations_seatinventory
 WHERE section_id = %(section_id)s AND status = 0

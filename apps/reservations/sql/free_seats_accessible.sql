@@ -1,4 +1,5 @@
--- The free accessible places of a section, and what else is free in the rows of the best of them and in those beside.
+-- The free accessible seats of a section, and the other free seats in the rows of the best of them and in neighboring
+-- rows.
 WITH best AS (
     SELECT row_index
     FROM reservations_seatinventory

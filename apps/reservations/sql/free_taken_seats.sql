@@ -1,4 +1,4 @@
--- Frees these locked seats, each only if it is still its reservation's.
+-- Frees these locked seats, each only if it still belongs to its reservation.
 UPDATE reservations_seatinventory AS seat
 SET status = 0, reservation_id = NULL
 FROM unnest(%(seat_ids)s::bigint[], %(reservation_ids)s::uuid[]) AS given (seat_id, reservation_id)

@@ -1,6 +1,6 @@
--- What lapses in each section of these events until a moment: milliseconds from now, rounded down to tenths of a second,
--- and how many places; what has lapsed unswept counts as lapsing now. Also how many reservations of the event were
--- looked at, %(most)s at most.
+-- The reservations of these events that expire until a given time: for each section, milliseconds from now, rounded
+-- down to tenths of a second, and the number of tickets; overdue ones count as expiring now. Also the number of
+-- reservations read per event, %(most)s at most.
 WITH lapsing AS MATERIALIZED (
     SELECT asked.event_id, live.id, live.deadline
     FROM unnest(%(event_ids)s::bigint[]) AS asked (event_id)

@@ -1,6 +1,6 @@
--- The entries whose holds of these events (their ids as text) were remembered after a moment, oldest first, a page with
--- all that share its last moment; and the event of each. Keys are the buyer's, marks the entry's: the answer says which
--- reservation it was, and that by which entry.
+-- The entries whose responses to holds of these events (event ids as text) were stored after a given time, oldest
+-- first, one page including all with its last time; and the event of each. Keys contain the buyer, marks the entry: the
+-- response names the reservation, and that its entry.
 SELECT answer.created_at, split_part(answer.scope, ':', 2), reservation.entry_id
 FROM kernel_idempotentanswer AS answer
 JOIN reservations_reservation AS reservation ON reservation.id = (answer.answer::jsonb ->> 'reservation_id')::uuid

@@ -1,5 +1,5 @@
--- How each section of the event stands by its inventory, and by the lines of standing reservations, of one moment.
--- General admission knows only what is taken: it stands where reserved seating has what is held.
+-- The counts of each section of the event by its inventory, and by the lines of live and confirmed reservations, in one
+-- statement. General admission only has `taken`, which is returned in the place of held seats.
 SELECT section.id,
        section.slug,
        section.kind = 'general_admission',

@@ -1,4 +1,4 @@
--- Gives places back, once per row.
+-- Releases general-admission tickets, once per row.
 UPDATE reservations_generaladmissioninventory AS row
 SET taken = row.taken - given.quantity
 FROM unnest(%(section_ids)s::bigint[], %(quantities)s::int[]) AS given (section_id, quantity)

@@ -1,4 +1,4 @@
--- What the house keeps of these sections, seat by seat.
+-- The house seats of these sections.
 SELECT seat.seat_id, plan.guid, seat.section_id, seat.category_id, seat.row_index, seat.place_index, seat.rank,
        seat.accessible, seat.companion
 FROM reservations_seatinventory AS seat

@@ -1,4 +1,4 @@
--- Writes what the sweep gave back, one row per section.
+-- Records the stock released by a sweep, one row per section.
 INSERT INTO reservations_cleanuplog
     (section_id, general_admission_released, seats_released, reservations_affected, duration_ms, swept_by, swept_at)
 SELECT section_id, places, seats, reservations, %(duration_ms)s, %(swept_by)s, %(now)s

@@ -1,4 +1,4 @@
--- Appends what was done to the inventory: one row per seat, or per section where it is about no seat.
+-- Appends changes of the inventory: one row per seat, or per section.
 INSERT INTO reservations_inventorychange (event_id, section_id, seat_id, kind, quantity, detail, who, why, at)
 SELECT %(event_id)s, section_id, seat_id, %(kind)s, quantity, detail::jsonb, %(who)s, %(why)s, %(now)s
 FROM unnest(%(section_ids)s::bigint[], %(seat_ids)s::bigint[], %(quantities)s::int[], %(details)s::text[])

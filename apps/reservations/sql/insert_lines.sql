@@ -1,4 +1,4 @@
--- Writes the winners' lines.
+-- Inserts the lines of successful holds.
 INSERT INTO reservations_reservationline
     (reservation_id, section_id, category_id, seat_id, quantity, price_minor, live)
 SELECT reservation_id, section_id, category_id, seat_id, quantity, price_minor, true

@@ -1,4 +1,4 @@
--- Writes the headers of the winners, sorted by id, after everything is decided.
+-- Inserts the headers of successful holds, sorted by id, after all decisions.
 INSERT INTO reservations_reservation
     (id, event_id, entry_id, account_id, buyer, email, status, expires_at, seat_count, total_minor, currency, created_at)
 SELECT id, event_id, entry_id, account_id, buyer, '', 'pending_payment', expires_at, seat_count, total_minor, currency,

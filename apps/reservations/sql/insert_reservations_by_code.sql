@@ -1,4 +1,4 @@
--- Writes the headers of those winners whom an access code let in, sorted by id, after everything is decided.
+-- Inserts the headers of successful holds with an access code, sorted by id, after all decisions.
 INSERT INTO reservations_reservation
     (id, event_id, entry_id, account_id, buyer, email, status, expires_at, seat_count, total_minor, currency, created_at,
      access_code_id)

@@ -1,4 +1,4 @@
--- So many free places of each of these locked sections are kept by the house, once per row.
+-- Blocks free tickets of each of these locked sections as house tickets, once per row.
 UPDATE reservations_generaladmissioninventory AS row
 SET blocked = row.blocked + given.quantity, house = row.house + given.quantity
 FROM unnest(%(section_ids)s::bigint[], %(quantities)s::int[]) AS given (section_id, quantity)

@@ -1,5 +1,5 @@
--- The reservations that ever had this seat, and when they gave it back if they stood on without it, by the section's
--- index (ended lines have none of their own by seat); and those that are known to have left it for another.
+-- The reservations that ever had this seat, with the time of its return if they stayed confirmed, by the section's
+-- index (ended lines have no index by seat); and those known to have moved from it to another.
 SELECT reservation.id, reservation.buyer, line.returned_at
 FROM reservations_reservationline AS line
 JOIN reservations_reservation AS reservation ON reservation.id = line.reservation_id

@@ -1,4 +1,4 @@
--- Locks those of these access codes whose uses are counted, in id order.
+-- Locks those of these access codes that have limits, in id order.
 SELECT code.id
 FROM reservations_accesscode AS code
 WHERE (code.event_id, code.code) IN (

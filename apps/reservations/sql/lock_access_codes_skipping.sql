@@ -1,4 +1,4 @@
--- The same, passing over those that somebody else has locked.
+-- Locks those of these access codes that have limits, in id order, skipping locked ones.
 SELECT code.id
 FROM reservations_accesscode AS code
 WHERE (code.event_id, code.code) IN (

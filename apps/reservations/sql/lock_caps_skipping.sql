@@ -1,4 +1,4 @@
--- Locks those of these buyers' cap rows that nobody else has locked, in id order.
+-- Locks these buyers' cap rows in id order, skipping locked ones.
 SELECT cap.id, cap.event_id, cap.buyer
 FROM reservations_purchasecap AS cap
 WHERE (cap.event_id, cap.buyer) IN (

@@ -1,4 +1,4 @@
--- Locks these general-admission rows in id order, last of all locks, and gives what is left under the lock.
+-- Locks these general-admission rows in id order, last of all locks, and returns what is left under the lock.
 SELECT section_id, capacity - blocked - taken
 FROM reservations_generaladmissioninventory
 WHERE section_id = ANY(%(section_ids)s::bigint[])

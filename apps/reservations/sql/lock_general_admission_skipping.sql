@@ -1,4 +1,4 @@
--- The same for those of these rows that nobody else has locked: for a hold beside somebody who keeps one.
+-- Locks these general-admission rows in id order, skipping locked ones, so that a hold is not delayed by another.
 SELECT section_id, capacity - blocked - taken
 FROM reservations_generaladmissioninventory
 WHERE section_id = ANY(%(section_ids)s::bigint[])

@@ -1,7 +1,6 @@
--- Locks up to %(limit)s reservations that lapsed so many seconds ago, the longest overdue first, passing over what
--- somebody else is deciding. Each half is read from the front of its own index, however many lapsed and however many
--- rows there are: the clock is asked once, in a subquery, because an index cannot look for what may change by the row.
--- Nothing is waited for, so the order of the locks matters to nobody.
+-- Locks up to %(limit)s reservations overdue for the given seconds, the longest overdue first, skipping locked ones.
+-- Each half reads the front of its index, however many rows there are: the clock is read once, in a subquery, because
+-- an index cannot be searched with a volatile function. No lock is waited for, so the order of locks is irrelevant.
 WITH pending AS (
     SELECT id
     FROM reservations_reservation

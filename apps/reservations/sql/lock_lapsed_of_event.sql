@@ -1,4 +1,5 @@
--- The same of one event, from the front of indexes that begin with the event: what lapsed elsewhere is not read past.
+-- Locks up to %(limit)s overdue reservations of one event, skipping locked ones, from indexes that begin with the
+-- event.
 WITH pending AS (
     SELECT id
     FROM reservations_reservation

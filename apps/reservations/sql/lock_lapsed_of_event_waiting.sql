@@ -1,5 +1,5 @@
--- The same, waiting in id order for those somebody else is deciding: what a hold asks for that is still short. Which
--- ones is read first and without a lock: a lock that is waited for must not be taken in the order of deadlines.
+-- Locks overdue reservations of one event in id order, waiting for locked ones, for a hold that still finds too little.
+-- They are selected first without locks: locks that are waited for must not be taken in the order of deadlines.
 SELECT id
 FROM reservations_reservation
 WHERE id = ANY(ARRAY(

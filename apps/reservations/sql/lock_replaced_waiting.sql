@@ -1,4 +1,4 @@
--- Locks the reservations that are to be replaced, in id order, waiting for whoever is deciding them.
+-- Locks the reservations that are to be replaced, in id order, waiting for locked ones.
 SELECT held.id, held.entry_id, held.buyer, held.event_id, held.status, held.expires_at, held.seat_count, code.code
 FROM reservations_reservation AS held
 LEFT JOIN reservations_accesscode AS code ON code.id = held.access_code_id

@@ -1,4 +1,4 @@
--- Locks these reservations in id order, passing over those somebody else is deciding.
+-- Locks these reservations in id order, skipping locked ones.
 SELECT id
 FROM reservations_reservation
 WHERE id = ANY(%(reservation_ids)s::uuid[])

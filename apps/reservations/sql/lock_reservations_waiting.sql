@@ -1,4 +1,4 @@
--- Locks these reservations in id order, waiting for whoever is deciding them.
+-- Locks these reservations in id order, waiting for locked ones.
 SELECT id
 FROM reservations_reservation
 WHERE id = ANY(%(reservation_ids)s::uuid[])

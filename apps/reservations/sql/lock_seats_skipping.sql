@@ -1,4 +1,4 @@
--- Locks those of these seats that nobody else has locked, in id order, and gives their state under the lock.
+-- Locks these seats in id order, skipping locked ones, and returns their state under the lock.
 SELECT seat_id, section_id, category_id, status, reservation_id
 FROM reservations_seatinventory
 WHERE seat_id = ANY(%(seat_ids)s::bigint[])

@@ -1,4 +1,4 @@
--- Locks these seats in id order, waiting for whoever has them, and gives their state under the lock.
+-- Locks these seats in id order, waiting for locked ones, and returns their state under the lock.
 SELECT seat_id, section_id, category_id, status, reservation_id
 FROM reservations_seatinventory
 WHERE seat_id = ANY(%(seat_ids)s::bigint[])

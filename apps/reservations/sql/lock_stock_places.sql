@@ -1,4 +1,4 @@
--- Locks one general-admission row, last of all locks, and gives its figures.
+-- Locks one general-admission row, last of all locks, and returns its counts.
 SELECT capacity, blocked, house, taken
 FROM reservations_generaladmissioninventory
 WHERE section_id = %(section_id)s

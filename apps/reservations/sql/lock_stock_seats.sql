@@ -1,4 +1,4 @@
--- Locks these seats in id order, waiting for whoever has them, and gives what stands in the way of a change.
+-- Locks these seats in id order, waiting for locked ones, and returns what may prevent a change.
 SELECT seat_id, section_id, category_id, status, blocked_for
 FROM reservations_seatinventory
 WHERE seat_id = ANY(%(seat_ids)s::bigint[])

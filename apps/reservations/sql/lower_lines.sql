@@ -1,4 +1,4 @@
--- These lines of a locked reservation hold so many places less, and at least one still.
+-- Lowers the quantities of these lines of a locked reservation; each keeps at least one.
 UPDATE reservations_reservationline AS line
 SET quantity = line.quantity - given.quantity
 FROM unnest(%(line_ids)s::bigint[], %(quantities)s::int[]) AS given (line_id, quantity)

@@ -1,4 +1,4 @@
--- Gives every general-admission section of the event its inventory row; those that have one keep it.
+-- Creates missing inventory rows of the event's general-admission sections.
 INSERT INTO reservations_generaladmissioninventory (section_id, event_id, capacity, blocked, taken)
 SELECT id, event_id, capacity, 0, 0
 FROM events_section

@@ -1,4 +1,4 @@
--- Gives every seat of the event its inventory row, free; those that have one keep it.
+-- Creates missing inventory rows of the event's seats, as free.
 INSERT INTO reservations_seatinventory
     (seat_id, event_id, section_id, category_id, row_index, place_index, rank, accessible, companion, status)
 SELECT id, event_id, section_id, category_id, row_index, place_index, rank, accessible, companion, 0

@@ -1,4 +1,4 @@
--- A reservation's live line on one seat is on another.
+-- Moves a reservation's live line from one seat to another.
 UPDATE reservations_reservationline
 SET seat_id = %(to_seat_id)s
 WHERE reservation_id = %(reservation_id)s AND seat_id = %(seat_id)s AND live

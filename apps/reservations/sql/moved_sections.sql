@@ -1,7 +1,7 @@
--- The sections in which anything was held, given back or changed since these ends of the ledger and of the record of the
--- inventory (none, where these are NULL), from at most so many reservations; these with their sections; how many entries
--- of the ledger that was; where both end now, and which transactions this statement could not see: its own number, which
--- is younger than theirs, and the least of those under way.
+-- The sections with holds, releases or changes since the given ends of the ledger and of the inventory changes (none if
+-- these are NULL), with at most so many reservations and their sections; the number of ledger entries; the present ends
+-- of both; and the transactions that this statement could not see: its own number, which is above theirs, and the
+-- lowest of those in progress.
 WITH news AS MATERIALIZED (
     SELECT reservation_id
     FROM reservations_reservationtransition
@@ -23,7 +23,7 @@ SELECT ARRAY(SELECT section_id FROM moved),
        ARRAY(SELECT section_id FROM held ORDER BY reservation_id, section_id),
        ARRAY(SELECT reservation_id FROM held ORDER BY reservation_id, section_id),
        (SELECT count(*) FROM news),
-       -- A sequence that was never asked says 1 as well.
+       -- A sequence that was never used returns 1 as well.
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM reservations_reservationtransition_id_seq),
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM reservations_inventorychange_id_seq),
        pg_current_xact_id()::text::bigint,

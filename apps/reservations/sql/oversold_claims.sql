@@ -1,5 +1,5 @@
--- Who has places in a general-admission section, in the order in which they would have to give them up: what is past its
--- deadline, then who has not paid, then who has, and of each the newest first.
+-- The reservations with tickets of a general-admission section, in the order in which they would be canceled: overdue,
+-- then unpaid, then paid, the newest of each first.
 SELECT reservation.id, sum(line.quantity)
 FROM reservations_reservationline AS line
 JOIN reservations_reservation AS reservation ON reservation.id = line.reservation_id

@@ -1,4 +1,4 @@
--- Which of these entries have bought something: their admission has served its purpose.
+-- Which of these entries have a confirmed reservation, so that their admission has been used.
 SELECT DISTINCT entry_id
 FROM reservations_reservation
 WHERE entry_id = ANY(%(entry_ids)s::uuid[]) AND status = 'confirmed'

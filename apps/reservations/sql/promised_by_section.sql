@@ -1,4 +1,4 @@
--- How many places each section of the event has promised, and how many of them to these reservations.
+-- The tickets held or sold of each section of the event, and how many of them by these reservations.
 SELECT line.section_id, sum(line.quantity),
        coalesce(sum(line.quantity) FILTER (WHERE line.reservation_id = ANY(%(reservation_ids)s::uuid[])), 0)
 FROM reservations_reservationline AS line

@@ -1,4 +1,4 @@
--- Keeps these events' last frames, in the order of their ids, so that two relays never wait for one another in a circle.
+-- Stores these events' last frames in id order, so that two relays cannot deadlock.
 INSERT INTO reservations_availabilityframe (event_id, epoch, sequence, frame, published_at)
 SELECT event_id, %(epoch)s, sequence, frame, %(now)s
 FROM unnest(%(event_ids)s::bigint[], %(sequences)s::bigint[], %(frames)s::text[]) AS given (event_id, sequence, frame)

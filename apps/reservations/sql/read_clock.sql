@@ -1,2 +1,2 @@
--- The moment as it is now, after the locks: now() would still say when the transaction began.
+-- The current time, also after waiting for locks: now() would return the start of the transaction.
 SELECT clock_timestamp()

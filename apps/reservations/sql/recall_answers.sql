@@ -1,4 +1,4 @@
--- The remembered answers to these keys in these scopes; the caller picks the pairs that belong together.
+-- The stored responses to these keys in these scopes; the caller selects the pairs that belong together.
 SELECT scope, key, fingerprint, status, answer
 FROM kernel_idempotentanswer
 WHERE scope = ANY(%(scopes)s::text[])

@@ -1,5 +1,5 @@
--- Sections of the event whose inventory is not what the plan and the capacity say: seats of the plan, seats without an
--- inventory row, and how many the inventory has. A general-admission section has one row, and its places in it.
+-- Sections of the event whose inventory differs from the plan or the capacity: seats of the plan, seats without an
+-- inventory row, and inventory rows. A general-admission section has one row, with its capacity.
 SELECT section.slug, section.kind, section.capacity, plan.seats, plan.without, rows.seats, places.capacity
 FROM events_section AS section
 CROSS JOIN LATERAL (

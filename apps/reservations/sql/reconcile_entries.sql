@@ -1,5 +1,5 @@
--- Reservations of the event that are live, and not past their deadline, without an entry that may have one. Who left the
--- line keeps what is held.
+-- Live reservations of the event, not overdue, without a valid entry. A visitor who left the queue keeps the
+-- reservation.
 SELECT reservation.id, reservation.status, reservation.seat_count, reservation.entry_id, entry.status
 FROM reservations_reservation AS reservation
 LEFT JOIN queue_queueentry AS entry ON entry.id = reservation.entry_id

@@ -1,4 +1,4 @@
--- Reservations of the event that still hold this long after their deadline.
+-- Reservations of the event that are live this long after their deadline.
 SELECT id, status, seat_count,
        extract(epoch FROM clock_timestamp() - CASE status WHEN 'paying' THEN pay_deadline ELSE expires_at END)::int
 FROM reservations_reservation

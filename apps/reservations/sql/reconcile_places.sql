@@ -1,5 +1,5 @@
--- General-admission rows of these sections with what the live lines of standing reservations come to; one statement, so
--- one moment.
+-- General-admission rows of these sections with the sum of their live lines in live and confirmed reservations, in one
+-- statement and therefore one snapshot.
 SELECT row.section_id, section.slug, row.event_id, row.capacity, row.blocked, row.house, row.taken,
        coalesce(lines.quantity, 0)
 FROM reservations_generaladmissioninventory AS row

@@ -1,6 +1,6 @@
--- How one seat stands, for whoever has it and its reservations locked: its row, the reservation this names (with how many
--- places its lines have, whether a line of its own is for this seat, and how many its header says), and the standing
--- reservations with a live line on it.
+-- The state of one locked seat: its row; the reservation that it names, with the number of tickets in its lines,
+-- whether one of its lines is for this seat, and the number in its header; and the live and confirmed reservations with
+-- a live line on the seat.
 SELECT seat.event_id, seat.section_id, seat.status, seat.reservation_id, owner.status, owner.seat_count,
        (SELECT coalesce(sum(quantity), 0) FROM reservations_reservationline WHERE reservation_id = owner.id
           AND returned_at IS NULL),

@@ -1,6 +1,7 @@
--- Seats of this piece that stand otherwise than the live lines on them: one statement, so one moment, and a hold, release
--- or payment under way is seen whole or not at all. A seat of two buyers is an oversell and not told here. What a line's
--- reservation is, is looked up line by line (OFFSET 0): a join would read all reservations there are for each piece.
+-- Seats of this batch whose state differs from the live lines on them. One statement is one snapshot, so that holds,
+-- releases and payments in progress are seen completely or not at all. Seats with two buyers are oversold and not
+-- listed here. The reservation of each line is looked up separately (OFFSET 0): a join would read all reservations for
+-- each batch.
 SELECT coalesce(seat.event_id, line.event_id),
        (SELECT slug FROM events_section WHERE id = coalesce(seat.section_id, line.section_id)),
        coalesce(seat.seat_id, line.seat_id),

@@ -1,2 +1,2 @@
--- What the planner knows of the inventory is true of an event that has just come: else it would sort all that is free.
+-- Updates the planner's statistics for a new event's inventory: otherwise it would sort all free seats.
 ANALYZE reservations_seatinventory (section_id, event_id, status, rank, reservation_id)

@@ -1,5 +1,5 @@
--- Remembers what each winner was answered, sorted by scope and key; last write of the transaction. The answers come as
--- lines of one text: every quotation mark of an array's element would have to be escaped, and JSON is full of them.
+-- Stores the responses of successful holds, sorted by scope and key; the transaction's last write. The responses are
+-- lines of one text: as array elements, every quotation mark would have to be escaped, and JSON has many.
 INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)
 SELECT scope, key, fingerprint, 201, answer, %(now)s
 FROM unnest(

@@ -1,4 +1,4 @@
--- Reads status and deadline again under the lock: the list was made before it.
+-- Reads status and deadline again under the lock, since the rows were selected before it.
 SELECT id, status, entry_id, event_id
 FROM reservations_reservation
 WHERE id = ANY(%(reservation_ids)s::uuid[])

@@ -1,10 +1,10 @@
--- What may stand in the way of these entries' holding anew: their own reservations, and what each of these buyers (named
--- with its event) holds by another place in line, left with something in hand. What belongs to whom the caller can tell.
--- Not locked: only a hold makes new ones, under the lock of its entry, and a buyer has one entry at a time that may.
+-- The reservations that may prevent new holds of these entries: their own, and those that each of these buyers (given
+-- with the event) has by another entry that was left with a reservation. The caller decides whose they are. Not locked:
+-- only a hold creates reservations, under its entry's lock, and a buyer has one valid entry at a time.
 --
--- Each buyer is one look into the index of buyers, by its very condition, and what is paid goes afterwards: given lists,
--- or asked for live ones alone, the planner believes that there are hardly any and reads all that are live, comparing
--- each with every buyer. In the middle of a sale that was most of what a batch cost.
+-- Each buyer is one lookup in the index of buyers, by the index's condition, and confirmed ones are filtered
+-- afterwards: given lists, or only live ones, the planner expects few rows and reads all live ones, comparing each with
+-- every buyer. In the middle of a sale that was most of a batch's cost.
 SELECT id, entry_id, event_id, buyer, status,
        CASE status
            WHEN 'pending_payment' THEN expires_at <= clock_timestamp()

@@ -1,4 +1,4 @@
--- These lines of a locked reservation were given back whole and hold nothing any more.
+-- Ends these lines of a locked reservation as returned.
 UPDATE reservations_reservationline
 SET live = false, returned_at = %(now)s
 WHERE id = ANY(%(line_ids)s::bigint[]) AND live

@@ -1,4 +1,4 @@
--- Where these seats are and what they are.
+-- The locations and properties of these seats.
 SELECT seat.seat_id, plan.guid, seat.section_id, seat.category_id, seat.row_index, seat.place_index, seat.rank,
        seat.accessible, seat.companion
 FROM reservations_seatinventory AS seat

@@ -1,5 +1,5 @@
--- Keeps those of these access codes as they are whose uses nobody counts, in id order: no hold waits for another one,
--- and who is about to limit them waits for all.
+-- Locks those of these access codes without limits FOR SHARE, in id order: holds do not wait for each other, and a
+-- change that sets a limit waits for all of them.
 SELECT code.id
 FROM reservations_accesscode AS code
 WHERE (code.event_id, code.code) IN (

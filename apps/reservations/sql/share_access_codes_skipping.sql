@@ -1,4 +1,4 @@
--- The same, passing over those that somebody is changing.
+-- Locks those of these access codes without limits FOR SHARE, skipping those that are being changed.
 SELECT code.id
 FROM reservations_accesscode AS code
 WHERE (code.event_id, code.code) IN (

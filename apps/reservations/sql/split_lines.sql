@@ -1,5 +1,5 @@
--- So many places of each of these lines of a locked reservation were given back: a line of their own says so, beside
--- the one that keeps the others.
+-- Records returned quantities of these lines of a locked reservation as separate lines, beside the lines that keep the
+-- rest.
 INSERT INTO reservations_reservationline
     (reservation_id, section_id, category_id, quantity, price_minor, live, returned_at)
 SELECT line.reservation_id, line.section_id, line.category_id, given.quantity, line.price_minor, false, %(now)s

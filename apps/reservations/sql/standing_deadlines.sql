@@ -1,4 +1,4 @@
--- The live reservations' deadlines in force, the next to lapse first, from where the last page ended.
+-- The current deadlines of live reservations, the earliest first, from the end of the last page.
 SELECT id, event_id, deadline
 FROM (
     (

@@ -1,5 +1,5 @@
--- A standing reservation of this event whose lines do not account for all it has: one of this general-admission section
--- does not hold, or one is missing. What its places are counted as is not to be taken away.
+-- A live or confirmed reservation of this event whose lines have fewer tickets than its header: one of this
+-- general-admission section is not live, or one is missing. Its tickets must stay counted.
 SELECT reservation.id
 FROM reservations_reservation AS reservation
 WHERE reservation.event_id = %(event_id)s

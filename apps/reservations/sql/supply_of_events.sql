@@ -1,4 +1,4 @@
--- What each of these events has available and what it has held, seats and places together, of one moment.
+-- The available and held seats and tickets of each of these events, in one snapshot.
 SELECT asked.event_id,
        coalesce(seats.available, 0) + coalesce(places.available, 0),
        coalesce(seats.held, 0) + coalesce(places.held, 0)

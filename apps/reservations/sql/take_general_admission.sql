@@ -1,4 +1,4 @@
--- Takes from each row once, whatever the number of requests: the change is added up before it comes here.
+-- Takes tickets from each row once: the caller has added up the requests.
 UPDATE reservations_generaladmissioninventory AS row
 SET taken = row.taken + given.quantity
 FROM unnest(%(section_ids)s::bigint[], %(quantities)s::int[]) AS given (section_id, quantity)

@@ -1,4 +1,4 @@
--- Notes what caches are being told of an event's page; no row where somebody else noted something meanwhile.
+-- Records the page state that caches are being purged for; no row if another process recorded one meanwhile.
 INSERT INTO reservations_toldpage AS told (event_id, status, version, stock, told_at)
 VALUES (%(event_id)s, %(status)s, %(version)s, %(stock)s, clock_timestamp())
 ON CONFLICT (event_id) DO UPDATE

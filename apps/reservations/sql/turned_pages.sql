@@ -1,5 +1,5 @@
--- Public events whose page says something else than caches were last told: what it is now, and what they were told.
--- Counts are no part of it, only whether anything is left while it is on sale. Whose caches were told a moment ago rests.
+-- Public events whose page has changed since caches were last purged: its present state, and the one of the last purge.
+-- Of counts, only whether anything is left during the sale is part of it. Events purged a moment ago are skipped.
 SELECT page.event_id, page.slug, page.status, page.version, page.stock, told.status, told.version, told.stock
 FROM (
     SELECT event.id AS event_id, event.slug, event.status,
@@ -15,7 +15,7 @@ FROM (
                                   ORDER BY section.position, section.id)
                 FROM events_section AS section WHERE section.event_id = event.id),
                (SELECT feed.latest FROM events_announcementfeed AS feed WHERE feed.event_id = event.id),
-               -- Moving seats writes these links anew.
+               -- Moving seats rewrites these links.
                (SELECT max(link.id)
                 FROM events_section AS section
                 JOIN events_section_categories AS link ON link.section_id = section.id
@@ -25,8 +25,8 @@ FROM (
                WHEN event.status <> 'published' OR on_sale.opens_at > moment.now OR on_sale.closes_at <= moment.now
                     OR event.starts_at <= moment.now
                    THEN ''
-               -- The least status is 0, which is free: one step into an index. Asked whether one exists, the planner
-               -- expects to meet it soon, and reads the whole table where all are sold.
+               -- The lowest status is 0, free: one index lookup. With EXISTS the planner expects
+               -- an early match, and reads the whole table if all are sold.
                WHEN (SELECT min(seat.status) FROM reservations_seatinventory AS seat WHERE seat.event_id = event.id) = 0
                     OR EXISTS (SELECT FROM reservations_generaladmissioninventory AS place
                                WHERE place.event_id = event.id AND place.capacity > place.blocked + place.taken)
