@@ -139,7 +139,7 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
 
     act("pause", why="the till is down")
     assert WaitingRoom.objects.get().state == "paused"
-    assert "say how many" in act("admit_now")
+    assert "enter how many" in act("admit_now")
     assert "0 let in" in act("admit_now", count="5")
     changed = staff.post(
         f"{here}{room.id}/change/",
