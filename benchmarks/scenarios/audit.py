@@ -130,16 +130,36 @@ FROM person
 WHERE status IN ('paying', 'confirmed')
 """,
     """
+INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)
+SELECT 'checkout:' || entry_id, order_id::text, '', 202,
+       json_build_object('order_id', order_id, 'status', 'placed', 'total_minor', 10000, 'currency', 'USD')::text,
+       clock_timestamp()
+FROM person
+WHERE status IN ('paying', 'confirmed')
+""",
+    """
 INSERT INTO orders_payment (id, order_id, attempt, provider, method, reference, status, amount_minor, captured_minor,
-                            refunded_minor, currency, counts_until, created_at, started_at, occurred_at, settled_at)
+                            refunded_minor, faults_count, currency, counts_until, created_at, started_at, occurred_at,
+                            settled_at)
 SELECT person.payment_id, order_id, 1, 'sandbox', 'card', person.payment_id::text,
        CASE person.status WHEN 'paying' THEN 'pending' ELSE 'succeeded' END, 10000,
-       CASE person.status WHEN 'paying' THEN 0 ELSE 10000 END, 0, 'USD', reservation.pay_deadline + interval '1 minute',
+       CASE person.status WHEN 'paying' THEN 0 ELSE 10000 END, 0, 0, 'USD',
+       reservation.pay_deadline + interval '1 minute',
        clock_timestamp(), clock_timestamp(), CASE person.status WHEN 'confirmed' THEN clock_timestamp() END,
        CASE person.status WHEN 'confirmed' THEN clock_timestamp() END
 FROM person
 JOIN reservations_reservation AS reservation ON reservation.id = person.reservation_id
 WHERE person.status IN ('paying', 'confirmed')
+""",
+    """
+INSERT INTO orders_providermessage (provider, message_id, kind, payment_id, reference, amount_minor, currency,
+                                    occurred_at, refund_key, refund_reference, failure, dispute_reference, raw,
+                                    received_at, processed_at, outcome)
+SELECT payment.provider, payment.reference, 'payment.succeeded', payment.id, payment.reference, payment.captured_minor,
+       payment.currency, payment.occurred_at, '', '', '', '', '', payment.occurred_at, payment.occurred_at, 'captured'
+FROM orders_payment AS payment
+JOIN person ON person.payment_id = payment.id
+WHERE person.status = 'confirmed'
 """,
     """
 INSERT INTO orders_orderline (order_id, kind, reservation_line_id, place, description, category, price_minor,
@@ -152,9 +172,9 @@ WHERE person.status IN ('paying', 'confirmed')
 """,
     """
 INSERT INTO orders_ticket (code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number,
-                           category, price_minor, holder, issued_at)
+                           category, price_minor, holder, issued_at, replaced_by)
 SELECT replace(gen_random_uuid()::text, '-', ''), person.order_id, sold.id, line.id, sold.place, line.seat_id,
-       'A place', 'A section', '', '', 'Standard', 5000, 'A Buyer', clock_timestamp()
+       'A place', 'A section', '', '', 'Standard', 5000, 'A Buyer', clock_timestamp(), ''
 FROM person
 JOIN reservations_reservationline AS line ON line.reservation_id = person.reservation_id
 JOIN orders_orderline AS sold ON sold.reservation_line_id = line.id
