@@ -1,4 +1,4 @@
-"""What is free, and claims on it: sections, seats, reservations."""
+"""API of availability and holds: sections, seats, reservations."""
 
 import uuid
 from functools import partial
@@ -32,42 +32,42 @@ class SectionsView(APIView):
     @extend_schema(
         operation_id="list_sections",
         tags=["availability"],
-        summary="How many places are free in each section",
+        summary="List the sections with the number of available tickets",
         auth=[],
         responses={200: serializers.Sections, 304: OpenApiResponse(description="Unchanged since that ETag")},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         frame = count_frame(event)
-        answer = HttpResponse(frame.body, content_type="application/json", headers={"ETag": frame.etag})
-        patch_cache_control(answer, public=True, max_age=settings.CACHE_COUNTS_SECONDS)
-        return get_conditional_response(request._request, etag=frame.etag, response=answer) or answer
+        response = HttpResponse(frame.body, content_type="application/json", headers={"ETag": frame.etag})
+        patch_cache_control(response, public=True, max_age=settings.CACHE_COUNTS_SECONDS)
+        return get_conditional_response(request._request, etag=frame.etag, response=response) or response
 
 
 class UpdatesView(APIView):
-    """`live.endpoints` answers this in `web`, before the site is asked. Who reaches the site past it is told to ask for
-    the counts instead, as whoever comes when as many listen as may."""
+    """Documentation of the endpoint that `live.endpoints` serves in `web` before Django is reached. A request that
+    still reaches this view gets 503, as if all connections were in use, and the client polls the counts instead."""
 
     @extend_schema(
         operation_id="listen_to_updates",
         tags=["availability"],
-        summary="What changes: as server-sent events, over a socket, or as the frames of this moment",
+        summary="Receive live updates: as server-sent events, over a WebSocket, or by polling",
         auth=[],
         parameters=[
-            OpenApiParameter("section", str, description="Also how this section's seats stand; for who may choose."),
-            OpenApiParameter("reservation", uuid.UUID, description="Also how this reservation stands; for its owner."),
-            OpenApiParameter("order", uuid.UUID, description="Also how this order stands; for its owner."),
-            OpenApiParameter("since", str, description="The id of the last frame one has read; as Last-Event-ID."),
+            OpenApiParameter("section", str, description="Include this section's seats; requires an admission."),
+            OpenApiParameter("reservation", uuid.UUID, description="Include this reservation; for its owner."),
+            OpenApiParameter("order", uuid.UUID, description="Include this order; for its owner."),
+            OpenApiParameter("since", str, description="The id of the last received frame, like Last-Event-ID."),
         ],
         responses={
             (200, "application/json"): serializers.Updates,
-            (200, "text/event-stream"): OpenApiResponse(str, description="The same frames as events, as they come"),
+            (200, "text/event-stream"): OpenApiResponse(str, description="The same frames as a stream of events"),
             304: OpenApiResponse(description="Unchanged since that ETag"),
             401: NO_IDENTITY,
             403: NOT_YOURS,
             404: OpenApiResponse(description="`not-found`"),
             422: OpenApiResponse(description="`invalid`"),
             429: _NOT_READY,
-            503: OpenApiResponse(description="`busy`: as many listen as may"),
+            503: OpenApiResponse(description="`busy`: all connections are in use"),
         },
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
@@ -79,7 +79,7 @@ class SeatsView(APIView):
     @extend_schema(
         operation_id="list_seats",
         tags=["availability"],
-        summary="A section's seats, row by row, front first",
+        summary="List a section's seats by row, front row first",
         parameters=[
             OpenApiParameter("page", int, default=1),
             OpenApiParameter("page_size", int, default=PAGE_SIZE_DEFAULT, description=f"At most {PAGE_SIZE_MAX}."),
@@ -94,13 +94,13 @@ class SeatsView(APIView):
         page_size = _parse_count(request, "page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, wrong)
         if wrong:
             raise problems.Invalid(wrong)
-        place = next((one for one in events.list_sections(found.id) if one.slug == section), None)
-        if place is None:
+        view = next((one for one in events.list_sections(found.id) if one.slug == section), None)
+        if view is None:
             raise problems.NotFound("There is no such section.")
-        total = 0 if place.is_general_admission else place.capacity
-        seats = events.section_seats(place.id, (page - 1) * page_size, page_size) if total else []
-        taken = facade.section_statuses(place.id) if total else {}
-        answer = {
+        total = 0 if view.is_general_admission else view.capacity
+        seats = events.section_seats(view.id, (page - 1) * page_size, page_size) if total else []
+        taken = facade.section_statuses(view.id) if total else {}
+        payload = {
             "seats": [
                 {
                     "seat_id": seat.guid,
@@ -116,14 +116,14 @@ class SeatsView(APIView):
             "page_size": page_size,
             "total": total,
         }
-        return Response(answer, headers=NO_STORE_HEADERS)
+        return Response(payload, headers=NO_STORE_HEADERS)
 
 
 class ReservationsView(APIView):
     @extend_schema(
         operation_id="hold",
         tags=["reservations"],
-        summary="Hold seats, general admission, or the best available, all or nothing; or replace what is held",
+        summary="Hold seats, general-admission tickets or the best available seats, all or nothing; or replace a hold",
         parameters=[IDEMPOTENCY_KEY],
         request=serializers.HoldBody,
         responses={
@@ -131,17 +131,17 @@ class ReservationsView(APIView):
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
             401: NO_IDENTITY,
             403: OpenApiResponse(
-                description="`access-code-required`, `access-code-wrong`; `not-owner` of what is to be replaced, "
+                description="`access-code-required`, `access-code-wrong`; `not-owner` of the reservation to replace, "
                 "`token-wrong-event`"
             ),
-            404: OpenApiResponse(description="No such event, or nothing of that id to replace"),
+            404: OpenApiResponse(description="No such event, or no reservation with that id to replace"),
             409: OpenApiResponse(
                 description="`seats-unavailable`, `sold-out`, `not-enough-left`, `reservation-exists`, `purchase-cap`, "
                 "`access-code-used-up`, `access-code-buyer-limit`, `access-code-not-valid`, `not-on-sale`, "
                 "`idempotency-in-progress`, `payment-in-progress`"
             ),
             410: OpenApiResponse(
-                description="`admission-expired`: join again; `reservation-expired`: nothing to replace"
+                description="`admission-expired`: join again; `reservation-expired`: the reservation to replace"
             ),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
             429: OpenApiResponse(description="`not-admitted`, `rate-limited`, with Retry-After"),
@@ -153,13 +153,13 @@ class ReservationsView(APIView):
         entry = _entry_of(request, found)
         key = idempotency.key_of(request._request)
         body = get_json_object(request)
-        # Whether the entry may still shop is decided under its lock, after its key: who asks again for an answer that
-        # was lost gets that answer, also when the time to choose has run out meanwhile.
+        # The admission is checked under the entry's lock, after the key: a retry of a lost response gets the stored
+        # response even if the admission has expired meanwhile.
         if entry is None:
             raise queue.NotAdmitted
-        answer = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
+        result = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
         return HttpResponse(
-            answer.body, status=answer.status, content_type="application/json", headers=NO_STORE_HEADERS
+            result.body, status=result.status, content_type="application/json", headers=NO_STORE_HEADERS
         )
 
 
@@ -167,7 +167,7 @@ class ReservationView(APIView):
     @extend_schema(
         operation_id="get_reservation",
         tags=["reservations"],
-        summary="A reservation as it stands",
+        summary="Get a reservation",
         responses={200: serializers.ReservationDetail, 401: NO_IDENTITY, 403: NOT_YOURS},
     )
     def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
@@ -176,7 +176,7 @@ class ReservationView(APIView):
     @extend_schema(
         operation_id="release_reservation",
         tags=["reservations"],
-        summary="Give the places back; once more changes nothing",
+        summary="Release a reservation; idempotent",
         responses={
             200: serializers.ReservationDetail,
             401: NO_IDENTITY,
@@ -190,8 +190,8 @@ class ReservationView(APIView):
 
 
 def _check_gate(request: Request, event_slug: str) -> bool:
-    """Whether the gate was asked; raises what it refuses. Who calls wrongly is told so later, in the usual order; only
-    a body is read once, so that it cannot be read is told here."""
+    """Return whether the gate was asked; raise its refusal. Other errors of the request are reported later, in the
+    usual order, except an unreadable body, since a body can be read only once."""
     try:
         caller = queue.authenticate(request, event_slug)
         key = idempotency.key_of(request._request)
@@ -204,7 +204,7 @@ def _check_gate(request: Request, event_slug: str) -> bool:
 
 
 def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | None:
-    """The caller's place in this event's line, if any. Raises TokenMissing for nobody."""
+    """Return the caller's entry in this event's queue, if any. Raises TokenMissing for an anonymous caller."""
     caller = queue.authenticate(request, event.slug)
     if not caller.is_known:
         raise problems.TokenMissing

@@ -1,4 +1,4 @@
-"""Choosing places, what one holds, and giving it back."""
+"""Pages: seat and ticket selection, the reservation, and its release."""
 
 import hashlib
 import json
@@ -35,15 +35,15 @@ VIEWS = ("map", "list", "best", "quantity")
 
 @dataclass
 class _Form:
-    """What the page shows of a choice: chosen so far, and what became of the last attempt."""
+    """The form's state on the selection page: the selection and the result of the last attempt."""
 
     selected: Sequence[str] = ()
     general_admission: Mapping[str, str] = field(default_factory=dict)
     best: Mapping[str, Any] = field(default_factory=dict)
     access_code: str | None = None
-    """As it was typed just now; None: what the browser has with it."""
+    """As just submitted; None: use the browser's cookie."""
     opened: Sequence[str] = ()
-    """The names of the sections that the code opens, after it was asked."""
+    """The names of the sections that the checked code opens."""
     errors: Sequence[str] = ()
     taken: Sequence[Mapping[str, str]] = ()
     idempotency_key: str = ""
@@ -54,11 +54,11 @@ class _Form:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: HttpRequest, slug: str) -> HttpResponse:
-    """The visitor sees what is free, or holds what was chosen and is on the way to the reservation."""
+    """Show the available tickets, or hold the selected ones and redirect to the reservation."""
     event = events.get_event(slug)
     code = cookie.code_in_query(request) if request.method != "POST" else None
     if code is not None:
-        # Out of the address at once, wherever the visitor stands: before the sale opens, too.
+        # Remove the code from the URL at once, also for visitors without admission or before the on-sale.
         response: HttpResponse = redirect(cookie.url_without_code(request))
         cookie.save_code(request, response, event.slug, code)
         return response
@@ -85,7 +85,7 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _wants_change(request: HttpRequest) -> bool:
-    """Whether the visitor means to change what is held, not to hold something for the first time."""
+    """Whether the visitor wants to change an existing hold."""
     return bool(request.GET.get("change"))
 
 
@@ -107,16 +107,17 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
     try:
         count_attempt(caller, choice.payload, partial(client_address.address_from_environ, request.META))
         try:
-            answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
+            result = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
         except problems.IdempotencyMismatch:
-            # Back in the browser, chosen anew, and sent with the old page's key: a new wish, so a new key.
-            answer = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
+            # The visitor went back in the browser and submitted another selection with the old page's key: a new
+            # request, so a new key.
+            result = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
     except (facade.ReservationExpired, facade.ReservationNotFound):
         messages.info(request, "Your hold has expired and the tickets are back on sale. Choose again.")
         return _see_other("reservations:choose", event.slug)
     except facade.PaymentInProgress as problem:
         messages.warning(request, problem.detail)
-        # As it is written in addresses, however it was sent.
+        # Normalized: the submitted id may be in any form that UUID accepts.
         return _see_other("reservations:reservation", uuid.UUID(choice.payload["replace"]))
     except facade.ReservationExists as problem:
         messages.info(request, "You already hold these tickets. Pay for them or change them.")
@@ -144,7 +145,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         return response
     if "replace" in choice.payload:
         messages.success(request, "Your tickets have been changed. The time to pay is the same as before.")
-    response = _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
+    response = _see_other("reservations:reservation", json.loads(result.body)["reservation_id"])
     if choice.access_code:
         cookie.save_code(request, response, event.slug, code_of(choice.access_code) or "")
     return response
@@ -158,7 +159,7 @@ def _check_code(
     form: _Form,
     held: facade.ReservationView | None,
 ) -> HttpResponse:
-    """The same page, which says what the typed code opens; the choice stays, and nothing is held."""
+    """Render the same page with the sections that the submitted code opens. Keeps the selection, holds nothing."""
     form.errors, form.status = (), 200
     code = code_of(form.access_code)
     headers: Mapping[str, str] = {}
@@ -188,8 +189,9 @@ def _page(
     form: _Form,
     held: facade.ReservationView | None = None,
 ) -> HttpResponse:
-    """The page of choices. `held`: what they would replace, which is free for this visitor."""
-    # With what cannot be avoided, here as on the bill.
+    """Render the selection page. `held`: the reservation to be replaced, whose tickets count as available to this
+    visitor."""
+    # Prices include unavoidable fees and taxes, as on the order.
     sections = [section.at_full_prices(event.price_policy) for section in events.list_sections(event.id)]
     free = facade.free_counts(section.id for section in sections)
     own = held.by_section if held is not None else {}
@@ -199,9 +201,9 @@ def _page(
         return render(request, "reservations/sold_out.html", {"event": event})
     has_seats = any(not section.is_general_admission for section in sections)
     has_general_admission = any(section.is_general_admission for section in sections)
-    asked = (request.POST if request.method == "POST" else request.GET).get("view", "")
+    requested = (request.POST if request.method == "POST" else request.GET).get("view", "")
     offered = [view for view in VIEWS if (has_general_admission if view == "quantity" else has_seats)]
-    view = asked if asked in offered else offered[0]
+    view = requested if requested in offered else offered[0]
     context: dict[str, Any] = {
         "event": event,
         "view": view,
@@ -231,7 +233,7 @@ def _page(
         "fee_on_free": not event.price_policy.waives_fees_when_free,
         "currency": event.currency,
         "limit": event.policy.seats_per_reservation_max,
-        # With its version: browsers keep the plan for minutes, and prices may change meanwhile.
+        # With its version: browsers cache the plan for minutes, and prices may change meanwhile.
         "plan_url": f"{reverse('events:plan', args=[event.slug])}?v={events.plan_version(event.id)}",
         "status_url": reverse("reservations:status", args=[event.slug]) + ("?change=1" if held is not None else ""),
         "admission_expires_at": entry.admission_expires_at if held is None else held.reserved_until,
@@ -243,7 +245,7 @@ def _page(
         "selected": list(form.selected),
         "form_errors": form.errors,
         "taken_seats": form.taken,
-        "places": form.general_admission,
+        "general_admission": form.general_admission,
         "best": form.best,
     }
     if view == "list":
@@ -258,14 +260,14 @@ def _seat_list_context(
     form: _Form,
     held: facade.ReservationView | None,
 ) -> dict[str, Any]:
-    """One section's seats, row by row."""
+    """Return the seats of one section by row."""
     reserved = [section for section in sections if not section.is_general_admission]
-    asked = request.GET.get("section", "")
-    if not asked and form.selected:
-        # After a hold that failed, the section where the choice is.
+    requested = request.GET.get("section", "")
+    if not requested and form.selected:
+        # After a failed hold, show the section of the first selected seat.
         chosen = events.seats_by_guid(event.id, form.selected)
-        asked = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
-    section = next((one for one in reserved if one.slug == asked), reserved[0])
+        requested = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
+    section = next((one for one in reserved if one.slug == requested), reserved[0])
     taken = _without_own(facade.section_statuses(section.id), held)
     rows: dict[str, list[dict[str, Any]]] = {}
     for seat in events.section_seats(section.id):
@@ -290,13 +292,13 @@ def _seat_list_context(
 
 
 def _without_own(taken: Mapping[int, str], held: facade.ReservationView | None) -> Mapping[int, str]:
-    """What is taken, for who may have what is held instead."""
+    """Return the taken seats without those of the reservation to be replaced."""
     own = {seat.seat_pk for seat in held.seats} if held is not None else set()
     return {seat_id: status for seat_id, status in taken.items() if seat_id not in own}
 
 
 def _categories(sections: Sequence[events.SectionView], view: str) -> list[dict[str, Any]]:
-    """The prices in sight, dearest first; best available offers those of numbered seats only."""
+    """Return the shown price categories, most expensive first; the best-available view has those of seats only."""
     found = {
         price.category: {
             "key": price.category,
@@ -314,7 +316,7 @@ def _categories(sections: Sequence[events.SectionView], view: str) -> list[dict[
 @never_cache
 @require_safe
 def status(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """What is taken now, for the map: indexes into the seats of the event's plan."""
+    """Return the taken seats for the map, as indexes into the seats of the event's plan."""
     event = events.get_event(slug)
     caller = queue.authenticate(request, event.slug)
     if not caller.is_known:
@@ -325,29 +327,29 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
         return problems.respond(problem)
     held = facade.live_reservation_of(entry.id) if _wants_change(request) else None
     taken = _without_own(facade.seat_statuses(event.id), held)
-    places = [section for section in events.list_sections(event.id) if section.is_general_admission]
-    free = facade.free_counts(section.id for section in places)
+    general_admission = [section for section in events.list_sections(event.id) if section.is_general_admission]
+    free = facade.free_counts(section.id for section in general_admission)
     as_of = clock.iso(clock.now())
     state = {
         "taken": [index for index, seat_id in enumerate(events.seat_ids_in_plan_order(event.id)) if seat_id in taken]
         if taken
         else [],
-        "general_admission": {section.slug: free[section.id] for section in places},
+        "general_admission": {section.slug: free[section.id] for section in general_admission},
     }
     etag = f'"{hashlib.sha256(json.dumps(state).encode()).hexdigest()[:24]}"'
     body = json.dumps({**state, "as_of": as_of}, separators=(",", ":"))
-    answer = HttpResponse(body, content_type="application/json", headers={"ETag": etag})
-    return get_conditional_response(request, etag=etag, response=answer) or answer
+    response = HttpResponse(body, content_type="application/json", headers={"ETag": etag})
+    return get_conditional_response(request, etag=etag, response=response) or response
 
 
 @never_cache
 @require_safe
 def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
-    """What the visitor holds, and for how long."""
+    """Show the visitor's reservation and its deadline."""
     held = owned_reservation(request, reservation_id)
     context = {
         "reservation": held.shown(),
-        # Checkout knows the order, if there is one, and leads on to it.
+        # Checkout redirects to the order if there is one.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }
     return render(request, "reservations/reservation.html", context)
@@ -357,7 +359,7 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
-    """The places are given back."""
+    """Release the reservation."""
     if request.method == "POST":
         held = owned_reservation(request, reservation_id)
         try:
@@ -370,7 +372,7 @@ def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
 def _not_admitted_response(
     request: HttpRequest, event: events.EventView, entry: queue.EntryView | None, problem: problems.Problem
 ) -> HttpResponse:
-    """The way back in, for who has no admission (any more); who waits, waits on the line's own page."""
+    """Return the response without a valid admission: a redirect to the waiting room, or the page to join (again)."""
     if entry is not None and isinstance(problem, queue.NotAdmitted):
         return _see_other("queue:wait", event.slug)
     context = {"event": event, "expired": isinstance(problem, queue.AdmissionExpired)}
@@ -381,14 +383,14 @@ def _not_admitted_response(
 
 
 def _selected(guids: Sequence[Any]) -> list[str]:
-    """Seat ids as a page sent them, each once, within bounds."""
+    """Return the submitted seat ids without duplicates, limited in number and length."""
     texts = [guid for guid in guids if isinstance(guid, str) and 0 < len(guid) <= SEAT_ID_LENGTH_MAX]
     return list(dict.fromkeys(texts))[:SELECTED_MAX]
 
 
 def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, problems.Invalid):
-        return [f"{_LABELS.get(name, name)}: {_flat(what)}." for name, what in problem.extra["errors"].items()]
+        return [f"{_LABELS.get(name, name)}: {_flat(error)}." for name, error in problem.extra["errors"].items()]
     if isinstance(problem, facade.AccessCodeRequired):
         return [f"{problem.detail} Enter yours below."]
     if isinstance(problem, facade.AccessCodeWrong):
@@ -396,7 +398,7 @@ def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, facade.NotEnoughLeft):
         return [f"Only {problem.extra['available']} left in this section. Choose fewer tickets or another section."]
     if isinstance(problem, facade.SoldOut) and best:
-        # Something may be free there and not for this party: the page must not seem to contradict itself.
+        # The section may have free seats that this party cannot use: do not contradict the counts on the page.
         if best.get("wheelchairs", "").strip("0 "):
             return ["No wheelchair space is left in this section. Choose another section."]
         return [
@@ -417,10 +419,10 @@ _LABELS = {
 }
 
 
-def _flat(what: Any) -> str:
-    if isinstance(what, Mapping):
-        return "; ".join(_flat(inner) for inner in what.values())
-    return "; ".join(_flat(inner) for inner in what) if isinstance(what, list | tuple) else str(what)
+def _flat(error: Any) -> str:
+    if isinstance(error, Mapping):
+        return "; ".join(_flat(inner) for inner in error.values())
+    return "; ".join(_flat(inner) for inner in error) if isinstance(error, list | tuple) else str(error)
 
 
 def _see_other(name: str, argument: Any) -> HttpResponse:

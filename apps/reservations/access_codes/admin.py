@@ -1,4 +1,4 @@
-"""Access codes for staff: made and limited here, and how often each is used."""
+"""Access codes in the admin: creation, limits and usage."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,11 +21,11 @@ class SectionsField(PartsField):
 
 class AccessCodeForm(CodeForm):
     PARTS = "sections"
-    WHY_PUBLISH_FIRST = "it has not got all its sections"
+    WHY_PUBLISH_FIRST = "its sections may still change"
     sections = SectionsField(
         AccessCode.sections,
-        "What it opens; none chosen: every section of the event. Which sections need a code, the event's stock desk "
-        "says.",
+        "The sections that the code opens; if none is selected, every section of the event. The event's stock page "
+        "shows which sections need a code.",
     )
 
     class Meta:
@@ -34,8 +34,8 @@ class AccessCodeForm(CodeForm):
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         (locked,) = generation.lock_codes([self.instance.pk])
-        yield "uses_max", lambda: generation.used_count(locked), "It is used"
-        yield "uses_per_buyer_max", lambda: generation.most_of_one_buyer(locked), "Somebody uses it"
+        yield "uses_max", lambda: generation.used_count(locked), "It has been used"
+        yield "uses_per_buyer_max", lambda: generation.most_of_one_buyer(locked), "One buyer has used it"
 
 
 @admin.register(AccessCode)
@@ -48,9 +48,9 @@ class AccessCodeAdmin(CodeAdmin):
     list_display = ["code", "event", "opens", "used", "left", "valid_from", "valid_until", "is_active", "note"]
     fieldsets = [
         (None, {"fields": [*FIXED, "is_active", "note"]}),
-        ("What it opens", {"fields": ["sections"]}),
+        ("Sections", {"fields": ["sections"]}),
         CodeAdmin.limits_shown,
-        ("So far", {"fields": told}),
+        ("Usage", {"fields": told}),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AccessCode]:
@@ -65,4 +65,4 @@ class AccessCodeAdmin(CodeAdmin):
 
     @admin.display(description="link")
     def link(self, code: AccessCode) -> str:
-        return generation.link_of(code.event.slug, code.code) if code.pk else "once it is saved"
+        return generation.link_of(code.event.slug, code.code) if code.pk else "shown after saving"

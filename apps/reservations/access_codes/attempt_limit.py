@@ -1,4 +1,4 @@
-"""How often one may try access codes: they are not to be guessed."""
+"""Rate limit of access-code attempts, so that codes cannot be guessed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +9,8 @@ from apps.queue import facade as queue
 
 
 def count_attempt(caller: queue.Caller, payload: dict[str, Any], address: Callable[[], str]) -> None:
-    """A hold was asked for with an access code, if the payload has one, by this caller from this address. Raises
-    RateLimited, as for promo codes."""
+    """Count an attempt by this caller and address if the payload has an access code. Raises RateLimited. The limit is
+    shared with promo codes."""
     if not payload.get("access_code"):
         return
     wait = rate_limits.check_request("code", address(), str(caller.entry_id or caller.account_id or caller.visitor_id))

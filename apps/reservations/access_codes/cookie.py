@@ -1,7 +1,7 @@
-"""The access code that a browser has with it: brought by a link, or typed a moment ago.
+"""The access code that a browser keeps, from a link or typed in.
 
-In a cookie of the choosing page alone, so that it stands in no address for longer than the one request that brings it.
-It opens nothing by itself: the page fills its field with it, and what is sent is judged like any other.
+The cookie is sent to the selection page only; the code leaves the URL after one redirect. The cookie grants nothing:
+the page fills its form field with it, and the submitted code is checked like any other.
 """
 
 from urllib.parse import quote, unquote
@@ -14,16 +14,16 @@ from apps.reservations.holds.requests import code_of
 COOKIE = "access"
 COOKIE_DAYS = 30
 QUERY_PARAMETERS = ("access", "access_code")
-"""In addresses: a link's, and what a form without script sends along when another section is looked at."""
+"""Query parameters: of a link, and of a form without JavaScript that switches to another section."""
 
 
 def saved_code(request: HttpRequest) -> str:
-    """As codes are written; empty for none."""
+    """Return the saved code in normal form; empty if there is none."""
     return code_of(unquote(request.COOKIES.get(COOKIE, ""))) or ""
 
 
 def save_code(request: HttpRequest, response: HttpResponse, event_slug: str, code: str) -> None:
-    """The browser has this code with it from now on; with an empty one it has none."""
+    """Save the code in the browser's cookie; an empty one deletes the cookie."""
     path = reverse("reservations:choose", args=[event_slug])
     if not code:
         response.delete_cookie(COOKIE, path=path, samesite="Lax")
@@ -40,13 +40,13 @@ def save_code(request: HttpRequest, response: HttpResponse, event_slug: str, cod
 
 
 def code_in_query(request: HttpRequest) -> str | None:
-    """The code in the request's address, empty where it is none; None where the address has no such thing."""
+    """Return the code in the URL, empty if it is malformed; None if the URL has no such parameter."""
     found = [request.GET[name] for name in QUERY_PARAMETERS if name in request.GET]
     return (code_of(found[0]) or "") if found else None
 
 
 def url_without_code(request: HttpRequest) -> str:
-    """The same address without the code."""
+    """Return the request's URL without the code."""
     query = request.GET.copy()
     for name in QUERY_PARAMETERS:
         query.pop(name, None)

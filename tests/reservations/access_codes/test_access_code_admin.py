@@ -69,7 +69,7 @@ def test_a_code_that_is_used_keeps_its_word_and_no_limit_below_its_uses(concert,
         hold(concert, seats=[f"hall-A-{number}"], access_code="FANCLUB")
     address = f"{CODES}{code.pk}/change/"
     refused = desk.post(address, form(concert, uses_max=1))
-    assert "It is used 2 times already" in refused.content.decode()
+    assert "It has been used 2 times already" in refused.content.decode()
     assert desk.post(address, form(concert, code="OTHER", uses_max=2, uses_per_buyer_max=1)).status_code == 302
     code.refresh_from_db()
     assert (code.code, code.uses_max, code.uses_per_buyer_max) == ("FANCLUB", 2, 1)

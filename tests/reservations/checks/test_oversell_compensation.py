@@ -236,12 +236,12 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     shrink(17)
     assert oversell_plan.plan(event).approval_reasons == ["floor: 2 of 19 sold and held tickets (10.5 %)"]
     out = StringIO()
-    with pytest.raises(CommandError, match=r"more than 5 %.* so nothing was taken from anybody"):
+    with pytest.raises(CommandError, match=r"more than 5 %.* so nothing was canceled or released"):
         call_command("compensate", "concert", "--apply", stdout=out)
     assert "done:" not in out.getvalue()
     assert Reservation.objects.filter(status="canceled").count() == 1
     call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=out)
-    assert "  approved by Ada: floor: 2 of 19 places" in out.getvalue()
+    assert "  approved by Ada: floor: 2 of 19 sold and held tickets" in out.getvalue()
     assert Reservation.objects.filter(status="canceled").count() == 3
     assert_audit_clean()
 
@@ -258,11 +258,11 @@ def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
     SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, reservation_id=None)
     shrink(10)
     out = StringIO()
-    with pytest.raises(CommandError, match="so nothing was taken from anybody"):
+    with pytest.raises(CommandError, match="so nothing was canceled or released"):
         call_command("compensate", "concert", "--apply", stdout=out)
     assert out.getvalue().splitlines()[:2] == [
-        "  done: 1 reservation past the deadline ended",
-        "  done: 1 difference repaired, as by reconcile --repair",
+        "  done: 1 overdue reservation expired",
+        "  done: 1 difference repaired",
     ]
 
 
@@ -277,7 +277,7 @@ def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert
     assert "concert/floor: 2 tickets are sold or held, 1 more than are for sale" in out.getvalue()
     assert f"would cancel reservation {orders[1].reservation_id}" in out.getvalue()
     assert "needs approval: floor: 1 of 2 sold and held tickets (50.0 %)" in out.getvalue()
-    assert "concert: nothing was done; --apply --approved-by NAME sweeps and repairs first" in out.getvalue()
+    assert "concert: nothing was changed; --apply --approved-by NAME expires and repairs first" in out.getvalue()
     assert statuses(orders[1].reservation_id) == ["confirmed"]
 
 

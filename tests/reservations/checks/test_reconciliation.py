@@ -397,7 +397,7 @@ def test_the_command_says_which_check_could_not_be_made(sale: None, monkeypatch:
     with pytest.raises(SystemExit):
         call_command("reconcile", stdout=out)
     assert "places     FAILED" in out.getvalue()
-    assert "could not be checked: out of order" in out.getvalue()
+    assert "the check failed: out of order" in out.getvalue()
     assert "reconcile: 1 check FAILED, no difference found by the others" in out.getvalue()
 
 

@@ -48,12 +48,12 @@ def test_every_section_is_compared_and_the_gate_filled() -> None:
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
     SeatInventory.objects.filter(seat__guid="hall-A-4").update(status=3, blocked_for="house")
     assert preload("concert") == [
-        "hall: 4 = 2 free + 1 held + 0 sold + 1 blocked; the gate said nothing, now 2",
-        "floor: 10 = 7 free + 3 held + 0 sold + 0 blocked; the gate said nothing, now 7",
+        "hall: 4 = 2 free + 1 held + 0 sold + 1 blocked; gate before: nothing, now: 2",
+        "floor: 10 = 7 free + 3 held + 0 sold + 0 blocked; gate before: nothing, now: 7",
         "concert: the gate is filled",
     ]
     write_gate_fields(event, left_floor=99)
-    assert preload("concert")[1].endswith("the gate said 99, now 7")
+    assert preload("concert")[1].endswith("gate before: 99, now: 7")
 
 
 def plant_taken() -> str:
@@ -86,7 +86,7 @@ def test_a_difference_that_nothing_explains_keeps_the_gate_shut(plant: Any, capl
         lines, error = preload_refused("concert")
         preload_refused("concert")
     assert said in lines
-    assert error.startswith("the ledger differs from itself")
+    assert error.startswith("the ledger is inconsistent")
     said_of_it = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said_of_it == [f"the gate of event {event.id} stays shut: {said}"]
     assert rebuild.states() == {"open": 0, "shut": 0, "refused": 1}
@@ -137,10 +137,10 @@ def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> Non
 
 def test_the_command_says_in_one_line_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=0, general_admission=5)
-    assert preload_refused("concert\x00")[1].startswith("no event")
-    assert preload_refused("nothing")[1] == "no event 'nothing' has been published"
+    assert "there is no published event" in preload_refused("concert\x00")[1]
+    assert preload_refused("nothing")[1] == "'nothing': there is no published event with this slug"
     with monkeypatch.context() as away:
         away.setattr(redis, "attempt", lambda act: None)
-        assert preload_refused("concert")[1].startswith("Redis is away")
+        assert preload_refused("concert")[1].startswith("Redis is unavailable")
     Event.objects.filter(pk=event.id).update(status="canceled")
-    assert preload_refused("concert")[1] == "concert is over: nothing is sold any more"
+    assert preload_refused("concert")[1] == "concert is over: sales have ended"

@@ -1,4 +1,4 @@
-"""manage.py compensate: what would be done about an oversell, and with --apply, doing it."""
+"""manage.py compensate: prints the compensation for an oversell, and performs it with --apply."""
 
 import sys
 from typing import Any
@@ -14,37 +14,37 @@ from apps.reservations.checks import oversell_compensation, oversell_plan
 from apps.reservations.lifecycle import release
 
 NAME_MAX = 100
-_BUSY = "others keep locked what this needs. What is listed as done stays done; run it again."
+_BUSY = "the rows are locked by other transactions. Steps listed as done are committed; run it again."
 
 
 class Command(BaseCommand):
     help = (
-        "Says what would make up for an oversell of the event, in the way its on-sale chose: the newest give up what "
-        "they have, or the house gives out what it kept. Changes nothing without --apply. Exit 1 while something is "
-        "oversold, exit 0 when nothing is."
+        "Prints how to compensate for an oversell of the event by the strategy of its on-sale: cancel the newest "
+        "reservations, or release house seats. Changes nothing without --apply. Exits with 1 while something is "
+        "oversold, otherwise with 0."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("event", metavar="EVENT", help="the event's slug")
         parser.add_argument(
             "--apply",
             action="store_true",
-            help="end what is past its deadline, repair what takes nothing from anybody, then do what is still needed",
+            help="expire overdue reservations, make the repairs that take nothing from a buyer, then do what is needed",
         )
         parser.add_argument(
             "--approved-by",
             default="",
             metavar="NAME",
-            help=f"who answers for it; needed when it touches more than {oversell_plan.APPROVAL_PERCENT} %% of what a "
-            "section has promised, and kept with what was done",
+            help="the name of the person who approves it, which is recorded; required if it affects more than "
+            f"{oversell_plan.APPROVAL_PERCENT} %% of a section's held and sold tickets",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             event = events.get_event(options["event"])
         except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
         approved_by = " ".join(options["approved_by"].split())
         if len(approved_by) > NAME_MAX or not approved_by.isprintable():
             raise CommandError(f"--approved-by: a name of at most {NAME_MAX} printable characters")
@@ -58,19 +58,19 @@ class Command(BaseCommand):
         for one in plan.oversold:
             self.stdout.write(f"{event.slug}/{one.words}")
         for words in plan.uncovered:
-            self.stdout.write(f"  not made up for by {plan.strategy}: {words}")
+            self.stdout.write(f"  not covered by {plan.strategy}: {words}")
         for share in plan.approval_reasons:
             self.stdout.write(f"  approved by {approved_by}: {share}" if approved_by else f"  needs approval: {share}")
         if not options["apply"]:
             for step in plan.steps:
                 self.stdout.write(f"  would {step.line}")
-            self.stdout.write(f"{event.slug}: nothing was done; {_how_to_apply(plan, approved_by)}")
+            self.stdout.write(f"{event.slug}: nothing was changed; {_how_to_apply(plan, approved_by)}")
             sys.exit(1)
         self._apply(event, plan, by, approved_by)
 
     def _sweep_and_repair(self, event: events.EventView, by: str) -> None:
-        """Who is past the deadline claims nothing, and a miscount is no oversell: often that is all it takes. It asks
-        for nobody's approval, since it takes nothing from anybody; it is told, whatever follows."""
+        """Expire overdue reservations and repair counters: often that ends the oversell. It needs no approval, since
+        it takes nothing from a buyer. Prints what was done, also if a later step fails."""
         ended, repaired = 0, 0
         try:
             while count := release.sweep(event_id=event.id, by="compensate").reservations:
@@ -82,23 +82,23 @@ class Command(BaseCommand):
             raise CommandError(f"{event.slug}: {_BUSY}") from error
         finally:
             if ended:
-                self.stdout.write(f"  done: {_counted(ended, 'reservation')} past the deadline ended")
+                self.stdout.write(f"  done: {_counted(ended, 'overdue reservation')} expired")
             if repaired:
-                self.stdout.write(f"  done: {_counted(repaired, 'difference')} repaired, as by reconcile --repair")
+                self.stdout.write(f"  done: {_counted(repaired, 'difference')} repaired")
 
     def _apply(self, event: events.EventView, plan: oversell_plan.Plan, by: str, approved_by: str) -> None:
         try:
             for done in oversell_compensation.apply(plan, by=by, approved_by=approved_by):
-                word = "done" if done.was_applied else "not done, since it is not needed or not possible any more"
+                word = "done" if done.was_applied else "skipped, no longer needed or possible"
                 self.stdout.write(f"  {word}: {done.step.line}")
         except oversell_compensation.ApprovalRequired as error:
             raise CommandError(
-                f"{event.slug}: this would touch more than {oversell_plan.APPROVAL_PERCENT} % ({error}), so nothing "
-                "was taken from anybody. Whoever answers for it is named with --approved-by."
+                f"{event.slug}: this would affect more than {oversell_plan.APPROVAL_PERCENT} % ({error}), so nothing "
+                "was canceled or released. Name the person who approves it with --approved-by."
             ) from error
         except release.Stranded as error:
             raise CommandError(
-                f"{event.slug}: {error}; that step was not done. Run reconcile --repair, then this again."
+                f"{event.slug}: {error}; that step was not done. Run reconcile --repair, then this command again."
             ) from error
         except DatabaseError as error:
             if not transactions.is_transient(error):
@@ -107,16 +107,16 @@ class Command(BaseCommand):
         left = list(oversell_plan.find(event.id))
         for one in left:
             self.stdout.write(f"{event.slug}/{one.words}")
-        self.stdout.write(f"{event.slug}: {'still oversold' if left else 'nothing is oversold any more'}")
+        self.stdout.write(f"{event.slug}: {'still oversold' if left else 'no longer oversold'}")
         if left:
             sys.exit(1)
 
 
 def _how_to_apply(plan: oversell_plan.Plan, approved_by: str) -> str:
     if not plan.steps:
-        return "this way has nothing to give. The other is chosen in the event's on-sale"
+        return "this strategy has no step left. Choose the other one in the event's on-sale"
     approval = " --approved-by NAME" if plan.approval_reasons and not approved_by else ""
-    return f"--apply{approval} sweeps and repairs first, then does what is still needed"
+    return f"--apply{approval} expires and repairs first, then does what is still needed"
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""`manage.py create_access_codes EVENT …`: many access codes, each another, as CSV on standard output."""
+"""manage.py create_access_codes EVENT …: creates many random access codes and prints them as CSV."""
 
 from typing import Any
 
@@ -13,24 +13,28 @@ from apps.reservations.models import AccessCode
 
 class Command(BaseCommand):
     help = (
-        "Creates access codes of an event, each another and none to be guessed, and writes them to standard output as "
-        "CSV, each with a link that brings it along. All or none. One code with a word of your own is made in the "
-        "admin; which sections need a code, `manage.py stock EVENT guard` says."
+        "Creates random access codes for an event, all or none, and prints them as CSV with a link each. Use the "
+        "admin for a single code of your own wording, and `manage.py stock EVENT guard` to require a code for a "
+        "section."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         generation.add_code_arguments(
-            parser, uses="reservations by each code", of_one_buyer="reservations of one buyer by each code"
+            parser, uses="reservations with each code", of_one_buyer="reservations of one buyer with each code"
         )
         parser.add_argument(
-            "--section", action="append", default=[], metavar="ID", help="opens this one; may be repeated; default: all"
+            "--section",
+            action="append",
+            default=[],
+            metavar="ID",
+            help="the section it opens; repeatable; default: all",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             event = events.get_event(options["event"])
         except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
         ids = {section.slug: section.id for section in events.list_sections(event.id)}
         opened = generation.resolve_ids("--section", options["section"], ids)
         made = generation.make_from_options(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)

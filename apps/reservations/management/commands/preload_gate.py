@@ -1,4 +1,4 @@
-"""manage.py preload_gate: an event's gate compared with the ledger and filled from it, before the on-sale."""
+"""manage.py preload_gate: fills an event's gate from the ledger before the on-sale, and compares both."""
 
 from typing import Any
 
@@ -11,34 +11,35 @@ from apps.reservations.gate.ledger_check import SectionCheck
 from apps.reservations.gate.preload import PreloadResult, preload
 
 _OUTCOME_MESSAGES = {
-    "away": "Redis is away: the gate is open to all, and the ledger decides",
-    "out_of_memory": "Redis is out of memory: the gate is open to all, and the ledger decides",
-    "refused": "the ledger differs from itself (see manage.py reconcile); the gate stays open to all",
-    "differs": "Redis does not give back what was written; the gate stays open to all, and the ledger decides",
-    "lapsing": "so much is past its deadline that nobody is refused yet; it is being ended, try again in a moment",
+    "away": "Redis is unavailable: the gate refuses nothing, and the ledger decides",
+    "out_of_memory": "Redis is out of memory: the gate refuses nothing, and the ledger decides",
+    "refused": "the ledger is inconsistent (see manage.py reconcile); the gate refuses nothing",
+    "differs": "Redis does not return what was written; the gate refuses nothing, and the ledger decides",
+    "lapsing": "too many reservations are overdue, so the gate refuses nothing; they are being expired, try again soon",
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Compares the ledger with itself, section by section, and fills the event's gate in Redis from it. The gate "
-        "refuses what is sold out without asking PostgreSQL. Exit 1, and nobody is refused, where something differs "
-        "that reservations do not explain. It happens by itself ten minutes before the on-sale, too."
+        "Checks the ledger for consistency, section by section, and fills the event's gate in Redis from it. The gate "
+        "refuses requests for sold-out sections without asking PostgreSQL. If counts differ without an explanation by "
+        "reservations, the command exits with 1 and the gate refuses nothing. The same happens automatically ten "
+        "minutes before the on-sale."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("event", metavar="EVENT", help="the event's slug")
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
         try:
             event = events.get_event(slug)
         except events.EventNotFound:
-            raise CommandError(f"no event {slug[:80]!r} has been published") from None
+            raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from None
         now = clock.now()
         if event.is_over(now):
-            raise CommandError(f"{slug} is over: nothing is sold any more")
+            raise CommandError(f"{slug} is over: sales have ended")
         done = preload(event.id)
         for section in done.sections:
             self.stdout.write(_line(section, done))
@@ -57,9 +58,9 @@ class Command(BaseCommand):
 def _line(section: SectionCheck, done: PreloadResult) -> str:
     before = "nothing" if done.before is None else f"{done.before.get(section.section_id, 0):,}"
     after = "nothing" if done.after is None else f"{done.after.get(section.section_id, 0):,}"
-    said = f"the gate said {before}, now {after}"
+    counts = f"gate before: {before}, now: {after}"
     parts = (
         f"{section.slug}: {section.capacity:,} = {section.free:,} free + {section.held:,} held + "
-        f"{section.sold:,} sold + {section.blocked:,} blocked; {said}"
+        f"{section.sold:,} sold + {section.blocked:,} blocked; {counts}"
     )
     return parts if not section.differences else f"{section.slug}: {'; '.join(section.differences)}"

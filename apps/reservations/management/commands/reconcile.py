@@ -1,4 +1,4 @@
-"""manage.py reconcile: counters and copies against the rows they stand for; exit 1 on a difference."""
+"""manage.py reconcile: compares counters and copies with the rows they are derived from."""
 
 import json
 import sys
@@ -13,16 +13,16 @@ from apps.kernel.cli import get_os_username, report_errors_in_one_line
 
 class Command(BaseCommand):
     help = (
-        "Compares what is counted with what it counts, one line per difference. With --repair, what can be put right "
-        "without taking anything from anybody is, under its locks. Exit 1 if there was a difference, repaired or not, "
-        "or a check that could not be made; exit 0 says that there was nothing to find."
+        "Compares counters and copies with the rows they are derived from, and prints one line per difference. "
+        "--repair corrects, under locks, the differences whose repair takes nothing from a buyer. Exits with 1 if "
+        "there was a difference, repaired or not, or if a check failed; otherwise with 0."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
-        parser.add_argument("event", nargs="?", metavar="EVENT", help="only this event, by its id in addresses")
+        parser.add_argument("event", nargs="?", metavar="EVENT", help="only the event with this slug")
         parser.add_argument(
-            "--repair", action="store_true", help="report, then put right what takes nothing from anybody"
+            "--repair", action="store_true", help="report, then make the repairs that take nothing from a buyer"
         )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             try:
                 part = events.get_event(options["event"]).id
             except events.EventNotFound as error:
-                raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+                raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
         result = reconciler.run_and_record(part, repair_by=f"operator:{get_os_username()}" if options["repair"] else "")
         found = result.difference_count or result.failure_count
         if options["json"]:
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             word = "FAILED" if check["failure"] else "ok" if not count else f"x{count}"
             self.stdout.write(f"{check['check']:<10} {word:<6} {check['promise']}")
             if check["failure"]:
-                self.stdout.write(f"       could not be checked: {check['failure']}")
+                self.stdout.write(f"       the check failed: {check['failure']}")
             for difference in check["differences"]:
                 self.stdout.write(f"       {difference['line']}")
             if count > len(check["differences"]):
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         if result.repair_by and result.difference_count:
             verdict += f", {result.repaired_count} repaired, {result.left_count} left"
             if result.gone_count:
-                verdict += f", {result.gone_count} gone by then"
+                verdict += f", {result.gone_count} gone before the repair"
         self.stdout.write(f"reconcile: {verdict} ({len(result.report)} checks, {result.duration_ms} ms)")
 
 

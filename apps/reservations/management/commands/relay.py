@@ -1,4 +1,4 @@
-"""manage.py relay: counts the events on sale, publishes what is free, and releases what is due in Redis."""
+"""manage.py relay: counts free tickets of the events on sale, publishes them, and expires overdue reservations."""
 
 import signal
 import threading
@@ -15,19 +15,19 @@ from apps.reservations.lifecycle import redis_deadlines
 
 class Command(BaseCommand):
     help = (
-        "Counts what has moved in the events on sale, several times a second; frames of what is free go to Redis, and "
-        "each second to PostgreSQL. Releases reservations as their deadlines, kept in Redis, pass."
+        "Recounts the changed sections of the events on sale several times a second, and writes the free counts to "
+        "Redis and, once a second, to PostgreSQL. Expires reservations whose deadline in Redis has passed."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         secret_key.require_key()
-        connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
+        connection.ensure_connection()  # Fail at start without a database; later the loop survives its loss.
         metrics.begin("relay")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        self.stdout.write("relay: counting what moves")
-        # A recount that takes long must not keep what has lapsed from being sold.
+        self.stdout.write("relay: counting")
+        # A long recount must not delay the expiry of reservations.
         watcher = threading.Thread(target=redis_deadlines.loop, args=(stopping,), name="deadlines", daemon=True)
         watcher.start()
         relay.loop(stopping)

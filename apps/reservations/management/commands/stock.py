@@ -90,8 +90,8 @@ class Command(BaseCommand):
                 return self._unblock(event, options, by)
             case "resize":
                 capacity = whole_number(options["capacity"], "the capacity")
-                places = stock.resize(event, options["section"], capacity, **by)
-                return f"{event.slug}: {options['section']} has capacity {places.capacity:,}, {places.free:,} free"
+                counts = stock.resize(event, options["section"], capacity, **by)
+                return f"{event.slug}: {options['section']} has capacity {counts.capacity:,}, {counts.free:,} free"
             case "reprice":
                 price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 return f"{event.slug}: {_price_text(event, tiers.reprice(event, options['category'], price, **by))}"
@@ -117,8 +117,8 @@ class Command(BaseCommand):
             blocked = stock.block_seats(event, _selection(options), reason, only_free=only_free, **by)
             return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: all were blocked already"
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
-        places = stock.block_places(event, section, quantity, reason, **by)
-        return f"{event.slug}: {quantity:,} more {words}; {section} has {places.free:,} free"
+        counts = stock.block_places(event, section, quantity, reason, **by)
+        return f"{event.slug}: {quantity:,} more {words}; {section} has {counts.free:,} free"
 
     def _unblock(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
         reason = REASONS[options["reason"]] if options["reason"] else ""
@@ -128,8 +128,8 @@ class Command(BaseCommand):
         if not reason:
             raise CommandError("give with --for the reason for which they are blocked")
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
-        places = stock.unblock_places(event, section, quantity, reason, **by)
-        return f"{event.slug}: {quantity:,} unblocked; {section} has {places.free:,} free"
+        counts = stock.unblock_places(event, section, quantity, reason, **by)
+        return f"{event.slug}: {quantity:,} unblocked; {section} has {counts.free:,} free"
 
 
 def _selection(options: dict[str, Any]) -> Selection:

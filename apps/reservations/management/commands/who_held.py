@@ -1,4 +1,4 @@
-"""manage.py who_held SEAT --at ISO: who had a seat at a moment, from the ledger."""
+"""manage.py who_held SEAT --at ISO: prints who held or owned a seat at a time, from the ledger."""
 
 import json
 from datetime import UTC, datetime
@@ -15,8 +15,8 @@ from apps.reservations.checks import seat_history
 
 class Command(BaseCommand):
     help = (
-        "Tells who had a seat at a moment: held, paying, sold, blocked or free, since when and until when, as the "
-        "append-only ledger has it. What begins at the moment counts, what ends at it does not."
+        "Prints the state of a seat at a time, from the append-only ledger: held, paying, sold, blocked or free, by "
+        "whom, since when and until when. Periods include their start and exclude their end."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,10 +26,12 @@ class Command(BaseCommand):
             "--at",
             default="",
             metavar="ISO",
-            help="such as 2026-11-21T19:30, the venue's time, or with an offset (…+01:00, …Z); default: now",
+            help="such as 2026-11-21T19:30 in the venue's time zone, or with an offset (…+01:00, …Z); default: now",
         )
-        parser.add_argument("--event", default="", metavar="EVENT", help="needed where several events have such a seat")
-        parser.add_argument("--json", action="store_true", help="print JSON, times in UTC")
+        parser.add_argument(
+            "--event", default="", metavar="EVENT", help="the event's slug; required if several events have this seat"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON, with times in UTC")
 
     def handle(self, *args: Any, **options: Any) -> None:
         event, seat = _find(options["seat"], options["event"])
@@ -38,9 +40,9 @@ class Command(BaseCommand):
             moment = seat_history.parse_moment(options["at"], event.timezone, now) if options["at"] else now
         except seat_history.BadMoment as bad:
             raise CommandError(str(bad)) from bad
-        story = seat_history.timeline(event, seat)
+        timeline = seat_history.timeline(event, seat)
         write = _json if options["json"] else _text
-        self.stdout.write(write(story, moment))
+        self.stdout.write(write(timeline, moment))
 
 
 def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
@@ -49,7 +51,7 @@ def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
         try:
             event = events.get_event(slug)
         except events.EventNotFound as error:
-            raise CommandError(f"{slug[:80]}: no published event of this name") from error
+            raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from error
         if event.id not in found:
             raise CommandError(f"{slug}: no seat {guid[:120]!r}")
         return event, found[event.id]
@@ -62,42 +64,42 @@ def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
     return events.get_event_by_id(event_id), seat
 
 
-def _text(story: seat_history.Timeline, moment: datetime) -> str:
-    zone = ZoneInfo(story.timezone)
+def _text(timeline: seat_history.Timeline, moment: datetime) -> str:
+    zone = ZoneInfo(timeline.timezone)
 
-    def clock_there(at: datetime) -> str:
+    def local_time(at: datetime) -> str:
         return at.astimezone(zone).isoformat(sep=" ", timespec="microseconds")
 
-    lines = [f"{story.event}: seat {story.guid} at {clock_there(moment)} ({story.timezone})"]
-    holders = story.at(moment)
-    for span in holders:
-        whose = f"by {span.buyer}, reservation {span.reservation_id}" if span.reservation_id else f"by {span.who}"
+    lines = [f"{timeline.event}: seat {timeline.guid} at {local_time(moment)} ({timeline.timezone})"]
+    spans = timeline.at(moment)
+    for span in spans:
+        holder = f"by {span.buyer}, reservation {span.reservation_id}" if span.reservation_id else f"by {span.who}"
         order = f", order {span.order}" if span.order else ""
-        end = f"until {clock_there(span.until)}, then {span.ended_as}" if span.until else "to this day"
-        why = f" ({span.why})" if span.why else ""
-        lines.append(f"{span.state} {whose}{order}, since {clock_there(span.since)}{why}, {end}")
-    if not holders:
-        since = story.free_since(moment)
-        lines.append(f"free since {clock_there(since)}" if since else "free; nobody had had it before")
-    if len(holders) > 1:
-        lines.append("More than one had it: this must never happen. Run manage.py audit.")
+        end = f"until {local_time(span.until)}, then {span.ended_as}" if span.until else "still so"
+        reason = f" ({span.why})" if span.why else ""
+        lines.append(f"{span.state} {holder}{order}, since {local_time(span.since)}{reason}, {end}")
+    if not spans:
+        since = timeline.free_since(moment)
+        lines.append(f"free since {local_time(since)}" if since else "free, and never held before")
+    if len(spans) > 1:
+        lines.append("The seat had more than one holder, which must never happen. Run manage.py audit.")
     return "\n".join(lines)
 
 
 def _exact(at: datetime | None) -> str | None:
-    """To the microsecond: what it prints can be asked for again."""
+    """Return the time to the microsecond, so that it can be passed to --at."""
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 
-def _json(story: seat_history.Timeline, moment: datetime) -> str:
-    free_since = story.free_since(moment)
+def _json(timeline: seat_history.Timeline, moment: datetime) -> str:
+    free_since = timeline.free_since(moment)
     return json.dumps(
         {
-            "event": story.event,
-            "seat": story.guid,
+            "event": timeline.event,
+            "seat": timeline.guid,
             "at": _exact(moment),
-            "free": not story.at(moment),
-            "free_since": _exact(free_since) if not story.at(moment) else None,
+            "free": not timeline.at(moment),
+            "free_since": _exact(free_since) if not timeline.at(moment) else None,
             "held_by": [
                 {
                     "state": span.state,
@@ -110,7 +112,7 @@ def _json(story: seat_history.Timeline, moment: datetime) -> str:
                     "who": span.who,
                     "why": span.why,
                 }
-                for span in story.at(moment)
+                for span in timeline.at(moment)
             ],
         }
     )
