@@ -14,7 +14,6 @@ import os
 from functools import partial
 from typing import Any
 
-import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -22,14 +21,16 @@ from uvicorn.server import ServerState
 from apps.kernel.fastpath.server_extensions import (
     CLIENT,
     DEFERRED,
+    HEADERS_BY_NAME,
     RESPOND_SYNC,
     SEND_RESPONSE,
     START_STREAM,
     Client,
     RawResponse,
 )
+from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
-from ticketing.server.response_writer import encode_response, send_response, write_response
+from ticketing.server.response_writer import BufferedRequestCycle, encode_response, send_response, write_response
 
 # From the connection, or the first byte of a later request, to the end of its headers.
 HEADER_SECONDS_MAX = 10.0
@@ -97,6 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_a_socket = False
         self._answering: Any = None
         self._respond_sync = getattr(self.app, RESPOND_SYNC, None)
+        self._can_fast_parse = not config.root_path and config.limit_concurrency is None
         self._idle_since = 0.0
         self._client = Client()
         # The request that has come with the bytes that are just being read; it is begun when all of them are.
@@ -120,9 +122,16 @@ class HttpProtocol(HttpToolsProtocol):
         if self._listener is not None:
             self.transport.abort()  # It was told that the answer goes on.
             return
+        if (
+            self._can_fast_parse
+            and self._is_between_requests()
+            and (piece := fast_parser.parse_request(data)) is not None
+        ):
+            self._handle_parsed(piece)
+            return
         self._is_reading = True
         try:
-            self._parse(data)
+            super().data_received(data)
         finally:
             self._is_reading = False
         if self._received_request is not None:
@@ -137,16 +146,6 @@ class HttpProtocol(HttpToolsProtocol):
                 self._start_keep_alive_timer()
         elif not self._is_a_socket and not self.transport.is_closing():
             self._track_incomplete(len(data))
-
-    def _parse(self, data: bytes) -> None:
-        """Parse as uvicorn does, but leave the keep-alive timer running: starting it anew for each request is dear."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._cut(MALFORMED)
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.has_disconnected = True
@@ -247,8 +246,10 @@ class HttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self._is_a_socket = True
         self._stop_clock()
-        self._unset_keepalive_if_required()
         super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        self._cut(MALFORMED)
 
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
@@ -314,12 +315,61 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers = []
         return listener
 
+    # --- a request in one piece --------------------------------------------------------------------------------------
+
+    def _is_between_requests(self) -> bool:
+        """Whether what comes now begins a request, all before it are answered, and httptools is in the middle of
+        none."""
+        cycle: Any = self.cycle
+        if cycle is None:
+            is_between = self.scope is None
+        else:
+            is_between = cycle.response_complete and not cycle.more_body and cycle.scope is self.scope
+        return is_between and not self._is_a_socket and not self.pipeline and not _is_shutting_down(self.server_state)
+
+    def _handle_parsed(self, piece: fast_parser.ParsedRequest) -> None:
+        """As httptools and uvicorn would have it, without them as far as it can be told at sight."""
+        if self._clock is not None:
+            self._stop_clock()
+        path = piece.path
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": piece.headers,
+            "state": self.app_state.copy(),
+            "method": piece.method,
+            "path": path.decode("ascii"),
+            "raw_path": path,
+            "query_string": piece.query,
+            HEADERS_BY_NAME: piece.by_name,
+            CLIENT: self._client,
+        }
+        answer: RawResponse | None = None
+        # As in `_begin`.
+        if self._respond_sync is not None and not self.flow.write_paused:
+            answer = self._respond_sync(scope, piece.body, self._on_deferred_response)
+        if answer is None or answer is DEFERRED:
+            self.headers, self.expect_100_continue = piece.headers, False
+            self.scope = scope  # type: ignore[assignment]
+            self.cycle = self._answering = cycle = BufferedRequestCycle(self, scope, piece.body)
+            if answer is None:
+                self._begin_task(cycle, self.app)
+            return
+        self.transport.write(encode_response(self.server_state.default_headers, *answer, b""))
+        self.server_state.total_requests += 1
+        self._start_keep_alive_timer()
+        if self._has_unsent():
+            self._start_unread_clock()
+
     # --- what is missing ---------------------------------------------------------------------------------------------
 
     def _track_incomplete(self, size: int) -> None:
-        """Something came, and the request is not whole: the clock for it runs, instead of the one for idle
-        connections."""
-        self._unset_keepalive_if_required()
+        """Something came, and the request is not whole: the clock for it runs."""
         cycle: Any = self.cycle
         if cycle is None or cycle.scope is not self.scope:
             if self._clock is None or (self._awaited is not None and self._awaited is not self.scope):

@@ -1,9 +1,10 @@
 """An answer that is whole, on its way to the client: one write instead of one for the headers and one for the body."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 
 async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
@@ -23,7 +24,9 @@ def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     farewell = b"" if cycle.keep_alive else b"connection: close\r\n"
     cycle.transport.write(encode_response(cycle.default_headers, status, head, body, farewell))
     cycle.response_complete = True
-    cycle.message_event.set()
+    event = cycle.event if type(cycle) is BufferedRequestCycle else cycle.message_event
+    if event is not None:
+        event.set()
     if not cycle.keep_alive:
         cycle.transport.close()
     cycle.on_response()
@@ -50,3 +53,31 @@ class _Defaults:
 
 
 _defaults = _Defaults()
+
+
+class BufferedRequestCycle(RequestResponseCycle):
+    """uvicorn's, of a request that is here whole: made for a third of the price."""
+
+    disconnected = waiting_for_100_continue = more_body = response_started = response_complete = False
+    keep_alive = True
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+    event: asyncio.Event | None = None
+
+    def __init__(self, wire: HttpToolsProtocol, scope: dict[str, Any], body: bytes) -> None:
+        self.scope = scope  # type: ignore[assignment]
+        self.transport = wire.transport
+        self.flow = wire.flow
+        self.logger = wire.logger
+        self.access_logger, self.access_log = wire.access_logger, wire.access_log
+        self.default_headers = wire.server_state.default_headers
+        self.on_response = wire.on_response_complete
+        self.body = bytearray(body)
+
+    @property
+    def message_event(self) -> asyncio.Event:  # type: ignore[override]
+        # Nearly nobody waits for it: all of the body is here.
+        if self.event is None:
+            self.event = asyncio.Event()
+            self.event.set()
+        return self.event

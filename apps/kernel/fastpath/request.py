@@ -13,7 +13,7 @@ from django.http import QueryDict
 from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
-from apps.kernel.fastpath.server_extensions import CLIENT, Client
+from apps.kernel.fastpath.server_extensions import CLIENT, HEADERS_BY_NAME, Client
 from apps.kernel.http import client_address, json_body, problems
 
 Scope = MutableMapping[str, Any]
@@ -46,7 +46,11 @@ class Headers:
 
     __slots__ = ("_values",)
 
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, pairs: list[tuple[bytes, bytes]], by_name: dict[bytes, bytes] | None = None) -> None:
+        """`by_name`: the same, where each name was given once and that is known."""
+        if by_name is not None:
+            self._values = by_name
+            return
         values = dict(pairs)
         if len(values) != len(pairs):
             # Given twice is one list, as WSGI has it; cookies have their own separator.
@@ -75,7 +79,7 @@ class Request:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers = Headers(scope["headers"])
+        self.headers = Headers(scope["headers"], scope.get(HEADERS_BY_NAME))
         self.id = ""
         """What logs and the answer call it."""
         self.receive = receive

@@ -13,6 +13,9 @@ is left to listen. The request's task may end after it."""
 SHUTDOWN_NOTICE = "fairgate.ending"
 """Where it puts, for a socket, who is to be told before it ends it: an object with the attribute `tell`."""
 
+HEADERS_BY_NAME = "fairgate.headers"
+"""Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
+
 CLIENT = "fairgate.client"
 """Where it puts what it knows of the client, a Client."""
 

@@ -1,0 +1,89 @@
+"""Parses a request that arrived whole and in its usual form, without uvicorn's objects and timers for each request.
+
+Everything else is left to httptools, which also decides what is wrong with it: methods other than GET and POST, chunked
+bodies, pipelined and partial requests, repeated headers, paths with unusual characters. Tests compare both parsers.
+
+It stays because row 1 shows what it gains (2 cores, 2026-11-23; the same tree with it and without, in turn, medians of
+six slices): a status poll takes 58 instead of 72 us of processor time, and 23,400 instead of 17,800 a second are
+answered. The gain is uvicorn's bookkeeping, not the parsing: the pattern below takes 3.1 us, httptools 0.8 us with the
+same callbacks. So a leaner use of httptools could replace this module.
+"""
+
+import re
+from typing import NamedTuple
+
+BYTES_MAX = 16 * 1024
+LINES_MAX = 60
+
+_REQUEST = re.compile(rb"(GET|POST) (/[-A-Za-z0-9_./~]*+)(?:\?([-A-Za-z0-9_./~=&+%,:]*+))? HTTP/1\.1")
+_NAME = re.compile(rb"[-A-Za-z0-9_]+")
+_DIGITS = re.compile(rb"[0-9]{1,9}")
+_PRINTABLE = bytes(range(0x20, 0x7F))
+_ENDS = [b"\r\n" * count for count in range(LINES_MAX)]
+# With one of these a connection goes on otherwise, or an answer is expected in between.
+_UNSUPPORTED_HEADERS = frozenset((b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"))
+
+
+class ParsedRequest(NamedTuple):
+    """One whole request."""
+
+    method: str
+    path: bytes
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    """Names in lower case, each once."""
+    by_name: dict[bytes, bytes]
+    body: bytes
+
+
+def parse_request(data: bytes) -> ParsedRequest | None:
+    """The request that these bytes are, all of them and nothing more. None: it is for httptools to read."""
+    end = data.find(b"\r\n\r\n", 0, BYTES_MAX)
+    if end < 0:
+        return None
+    head = data[:end]
+    lines = head.split(b"\r\n")
+    # No line's end but those between the lines, no control character, nothing beyond ASCII.
+    if len(lines) > LINES_MAX or head.translate(None, _PRINTABLE) != _ENDS[len(lines) - 1]:
+        return None
+    found = _REQUEST.fullmatch(lines.pop(0))
+    if found is None:
+        return None
+    by_name: dict[bytes, bytes] = {}
+    for line in lines:
+        name, _, value = line.partition(b": ")
+        lower = _lower.get(name) or _in_lower_case(name)
+        if not lower or not value or value[0] == 32 or value[-1] == 32 or lower in by_name:
+            return None
+        by_name[lower] = value
+    if not _UNSUPPORTED_HEADERS.isdisjoint(by_name):
+        return None
+    connection = by_name.get(b"connection")
+    if connection is not None and connection.lower() != b"keep-alive":
+        return None
+    end += 4
+    length = by_name.get(b"content-length")
+    if length is None:
+        if len(data) != end:
+            return None
+    elif not _DIGITS.fullmatch(length) or end + int(length) != len(data):
+        return None
+    method, path, query = found.groups()
+    return ParsedRequest(
+        "GET" if method == b"GET" else "POST", path, query or b"", list(by_name.items()), by_name, data[end:]
+    )
+
+
+_lower: dict[bytes, bytes] = {}
+_NAMES_MAX = 500
+
+
+def _in_lower_case(name: bytes) -> bytes | None:
+    """None where it is no plain name."""
+    # Remembered, since a crowd's headers have few names; bounded, since what they are is the clients' to make up.
+    if not _NAME.fullmatch(name):
+        return None
+    lower = name.lower()
+    if len(_lower) < _NAMES_MAX and len(name) <= 60:
+        _lower[name] = lower
+    return lower
