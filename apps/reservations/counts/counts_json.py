@@ -1,4 +1,4 @@
-"""How many places are free in each section, as one text for everybody."""
+"""The public JSON document with the available tickets of each section."""
 
 import gzip
 import hashlib
@@ -17,13 +17,13 @@ _COMPRESSION = 6
 class CountFrame:
     body: bytes
     compressed: bytes | None
-    """The same in gzip, where that is worth it."""
+    """`body` in gzip; None for a short one."""
     etag: str
-    """Quoted. Of the counts, whichever form they travel in."""
+    """Quoted; the same for both encodings."""
 
 
 def count_frame(slug: str) -> CountFrame:
-    """The event's sections with what is free now. Raises EventNotFound."""
+    """Return the event's sections with the current free counts. Raises EventNotFound."""
     event = events.get_event(slug)
     sections = events.list_sections(event.id)
     free = latest_free_counts(event.id, {section.id: section.slug for section in sections})

@@ -1,11 +1,10 @@
-"""What is free, counted again only in the sections in which something has happened since: in a huge house a count takes
-long, and most of it stands still.
+"""Free counts, recounted only in sections with changes: a full count of a large venue takes long, and most sections
+do not change between two counts.
 
-That something has happened is read from the ledger and from the record of the inventory, which are written in the very
-transactions that change what is free. Their numbers do not come in the order of the commits: a transaction may commit
-a lower number later. So the reading begins where everything lower was committed when it was read last, which is known
-by the transactions' own numbers (`_Checkpoint`). What is on no record (a row put right by hand) is seen with the next
-count of everything.
+Changes are read from the ledger and the inventory log, which are written in the transactions that change the stock.
+Their ids are not in commit order: a transaction may commit a lower id later. So each read starts at the last position
+below which everything is known to be committed, by transaction ids (`_Checkpoint`). A change without a log row (a
+manual correction) is seen by the next full count.
 """
 
 import time
@@ -20,50 +19,50 @@ from apps.kernel.db import sql
 from apps.reservations.inventory.availability import free_counts
 
 FULL_COUNT_SECONDS = 10.0
-"""So often everything is counted."""
+"""The interval between full counts."""
 CHANGES_MAX = 5_000
-"""Reservations whose sections are looked up; where there is more news, everything is counted."""
+"""If more rows than this are new, all sections are counted instead of looking up the changed ones."""
 _CHECKPOINTS_MAX = 1_000
 
 _moved_sections = sql.load("apps.reservations", "moved_sections")
 
 
 class _LogPositions(NamedTuple):
-    """The last numbers that were given out, whoever has committed by now."""
+    """The last ids that were assigned, whether or not they are committed."""
 
     ledger: int
     record: int
 
 
 class _Checkpoint(NamedTuple):
-    """Ends, and a transaction that began to write after they were read. Whoever got a number up to these ends is older,
-    since a row is locked before anything is put on record: once all older ones have ended, nothing up to there is
-    missing."""
+    """End positions, and a transaction id assigned after they were read. Every transaction with a row up to these
+    positions is older, since it locks a row before it writes to the log: once all older ones have ended, no row up to
+    there is missing."""
 
     transaction: int
     ends: _LogPositions
 
 
 class Recount:
-    """One process's counts, and how far it has read."""
+    """The counts of one process, and its read position."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """The next count is of everything."""
+        """Make the next count a full one."""
         self._counts: dict[int, int] = {}
         self._full_count_at = float("-inf")
         self._last: _LogPositions | None = None
         self._start_positions: _LogPositions | None = None
         self._marks: deque[_Checkpoint] = deque(maxlen=_CHECKPOINTS_MAX)
         self.changed_sections: set[int] | None = None
-        """The sections in which something may have happened, as the last count found; None: in any of them."""
+        """The sections that may have changed before the last count; None: any of them."""
         self.changed_reservations: list[tuple[int, UUID]] = []
-        """Sections and the reservations of which something was heard there; of some, where there was too much news."""
+        """Pairs of section and changed reservation; incomplete if there were more than CHANGES_MAX rows."""
 
     def free(self, section_ids: Iterable[int]) -> dict[int, int]:
-        """What is free in each of these sections, as `availability.free_counts`."""
+        """Return the free count of each of these sections, like `availability.free_counts`."""
         moment = time.monotonic()
         wanted = list(section_ids)
         try:
@@ -72,18 +71,18 @@ class Recount:
                 known, self._full_count_at = {}, moment
             else:
                 known = {one: self._counts[one] for one in wanted if one in self._counts and one not in moved}
-            # Nothing else is remembered: of what nobody asks about now, what moves is not counted either.
+            # Drop all other sections: their changes would not be counted from now on.
             self._counts = known | free_counts(one for one in wanted if one not in known)
         except BaseException:
-            self.forget()  # What has moved was read, and is not counted.
+            self.forget()  # The changes were read but not counted.
             raise
         return {section_id: self._counts[section_id] for section_id in wanted}
 
     def _find_changed_sections(self) -> set[int] | None:
-        """The sections in which something may have happened since this was asked last; None: nobody can tell."""
+        """Return the sections that may have changed since the last call; None if unknown."""
         begin = self._start_positions
         with connection.cursor() as cursor:
-            ((moved, places, reservations, news, ledger, record, transaction, oldest),) = _moved_sections.rows(
+            ((moved, sections, reservations, news, ledger, record, transaction, oldest),) = _moved_sections.rows(
                 cursor,
                 ledger_end=begin.ledger if begin else None,
                 record_end=begin.record if begin else None,
@@ -94,6 +93,6 @@ class Recount:
         self._last = _LogPositions(ledger, record)
         while self._marks and self._marks[0].transaction <= oldest:
             self._start_positions = self._marks.popleft().ends
-        self.changed_reservations = list(zip(places, reservations, strict=True)) if begin is not None else []
+        self.changed_reservations = list(zip(sections, reservations, strict=True)) if begin is not None else []
         self.changed_sections = None if begin is None or news >= CHANGES_MAX else set(moved)
         return self.changed_sections

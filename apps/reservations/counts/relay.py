@@ -1,13 +1,12 @@
-"""The relay: what is free, as one ready-encoded frame per event: in Redis within a fifth of a second of a commit, where
-every process shows it instead of counting for itself, and every second in PostgreSQL, for when Redis is away.
+"""The relay: publishes the free counts of each event on sale as one encoded frame. It is in Redis within 0.2 s of a
+commit, so that web processes need not count, and in PostgreSQL every second, for when Redis is unavailable.
 
-Counted is what has moved (`recount`), all of it in one statement, and what has changed is written in another: an
-event in which nothing happens costs next to nothing. In Redis a frame does not outlive the relay: what is there was
-true a moment ago.
+One statement counts all changed sections (`recount`) and another writes the changed frames, so an event without
+changes costs almost nothing. Frames in Redis expire shortly after the relay stops.
 
-Those who listen are told over the channel layer, an event at most every quarter of a second, and less often where
-counting takes long: the newest counts, which sections moved and which reservations; at least twice a second that there
-is nothing new (`live.event_updates`). Of any number of relays one leads, the others stand by.
+Listeners are notified over the channel layer, at most every 0.25 s per event and less often if counting is slow: the
+latest counts, the changed sections and reservations; at least twice a second, also without changes
+(`live.event_updates`). Of several relays one leads, and the others stand by.
 """
 
 import logging
@@ -37,19 +36,19 @@ from apps.reservations.inventory.availability import frame_key
 logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 1.0
-"""So often it looks which events are on sale, and writes to PostgreSQL."""
+"""The interval of reading which events are on sale and of writing to PostgreSQL."""
 REDIS_SECONDS = 0.15
-"""So often it looks what has moved in them, and writes to Redis."""
+"""The interval of reading changes and writing to Redis."""
 REWRITE_SECONDS = 10.0
-"""What has not changed is written again so often: a frame's time says that the relay lives."""
+"""Unchanged frames are rewritten at this interval: their timestamp shows that the relay is alive."""
 FRESH_SECONDS_MIN, FRESH_SECONDS_MAX = 1.0, 5.0
-"""So long a frame stays in Redis without a relay that says it again."""
+"""The expiry of a frame in Redis, which the relay extends."""
 PUBLISH_SECONDS_MIN, PUBLISH_SECONDS_MAX = 0.25, 0.5
-"""Listeners are told of an event no more often than the first, and at least as often as the second."""
+"""The shortest and the longest time between two notifications of an event."""
 PUBLISH_ROUNDS = 3
-"""Where a round takes long there are so many rounds' time between two frames."""
+"""If a round is slow, notifications are at least this many round durations apart."""
 FRESH_ROUNDS = 4
-"""A relay that is slow, since the machine is busy, may come this many times later than it came last."""
+"""Frames expire after this many times the last interval between writes, to allow for a relay on a busy host."""
 LOCK_KEY = b"fairtell"
 
 _publish_frames = sql.load("apps.reservations", "publish_frames")
@@ -58,7 +57,7 @@ _publish_frames = sql.load("apps.reservations", "publish_frames")
 @dataclass(frozen=True, slots=True)
 class _Frame:
     counts: Mapping[str, int]
-    """By the section's public name."""
+    """By section slug."""
     id: str
     text: str
     written_at: float
@@ -66,8 +65,8 @@ class _Frame:
 
 
 class Relay:
-    """One relay's life: its epoch, the number of its last frame, and the last frame of each event. Frame ids are
-    `epoch-sequence`; one that says the same again keeps its id."""
+    """The state of one leading relay: its epoch, the number of its last frame, and the last frame of each event. Frame
+    ids are `epoch-sequence`; a frame with unchanged content that is sent again keeps its id."""
 
     def __init__(self) -> None:
         self.epoch = secrets.token_hex(4)
@@ -75,21 +74,21 @@ class Relay:
         self.has_redis = True
         self._recount = Recount()
         self._sections: dict[int, dict[int, str]] = {}
-        """Of each event on sale, by id, what they are called."""
+        """Slugs by section id, for each event on sale."""
         self._last: dict[int, _Frame] = {}
         self._stored: dict[int, str] = {}
-        """The ids of the frames that PostgreSQL has."""
+        """The ids of the frames in PostgreSQL."""
         self._copied_at = float("-inf")
         self._published_at: dict[int, float] = {}
         self._published: dict[int, str] = {}
-        """The ids of the frames that listeners were told."""
+        """The ids of the published frames."""
         self._moved: dict[int, set[str]] = {}
         self._touched: dict[int, set[bytes]] = {}
-        """What listeners are still to be told of each event: sections, and reservations by their ids."""
+        """Changed sections (`_moved`) and reservation ids (`_touched`) by event, not yet published."""
 
     def run_once(self) -> int:
-        """Every event on sale has a frame with the counts of this moment in PostgreSQL and, where it answers, in Redis;
-        how many. Written is what has changed, and now and then the rest."""
+        """Count all events on sale and write their frames to PostgreSQL and, if available, to Redis; return how many
+        events there are. Unchanged frames are written only every REWRITE_SECONDS."""
         self._sections = events.section_slugs(events.selling_event_ids())
         begun = time.monotonic()
         self._count(begun - REWRITE_SECONDS)
@@ -99,7 +98,7 @@ class Relay:
         return len(self._sections)
 
     def update_redis(self) -> None:
-        """Redis, where it answered last, has the counts of this moment, of the events that were on sale then."""
+        """Count the same events again and write to Redis, if it was available last time."""
         if self.has_redis:
             begun = time.monotonic()
             self._count(float("-inf"))
@@ -107,8 +106,7 @@ class Relay:
             self._publish(begun)
 
     def _count(self, again_from: float) -> None:
-        """Every event has a frame of this moment: a new one if its counts have changed, or it was written before that
-        moment."""
+        """Count all events; make a new frame where counts changed or the last frame was written before `again_from`."""
         counts = self._recount.free(one for sections in self._sections.values() for one in sections)
         frames: dict[int, _Frame] = {}
         for event_id, sections in self._sections.items():
@@ -133,8 +131,8 @@ class Relay:
                 self._touched.setdefault(event_id, set()).add(reservation_id.bytes)
 
     def _publish(self, begun: float) -> None:
-        """Who listens has been told what it is time for, if Redis is there. What is not told now is told next time, and
-        what gets lost is read by the listeners' own processes."""
+        """Notify the listeners of all due events, if Redis is available. A failed message is sent next time; a lost one
+        is made up for by the reads of the listeners' processes."""
         now = time.monotonic()
         pause = min(PUBLISH_SECONDS_MAX, max(PUBLISH_SECONDS_MIN, PUBLISH_ROUNDS * (now - begun)))
         due = {}
@@ -167,7 +165,7 @@ class Relay:
         return _Frame(free, f"{self.epoch}-{self.sequence}", text, time.monotonic())
 
     def _store(self) -> None:
-        """PostgreSQL has every event's frame."""
+        """Write new frames to PostgreSQL."""
         ids = {event_id: frame.id for event_id, frame in self._last.items()}
         new = [event_id for event_id, frame_id in ids.items() if self._stored.get(event_id) != frame_id]
         if new:
@@ -183,7 +181,7 @@ class Relay:
         self._stored = ids
 
     def _write_to_redis(self) -> None:
-        """Redis has every event's frame, for a moment."""
+        """Write new frames to Redis, and extend the expiry of the others."""
         if not self._last:
             return
         now = time.monotonic()
@@ -192,25 +190,25 @@ class Relay:
         try:
             client = redis.client()
             ids = _extend_expiry(client, list(self._last), fresh_seconds)
-            # Also one that was there and is not: Redis was flushed, or was away, or another relay wrote its own.
+            # Includes frames that are missing or foreign: Redis was flushed or restarted, or another relay wrote.
             new = {event_id: frame for event_id, frame in self._last.items() if ids[event_id] != frame.id}
             if new:
                 _write(client, new, fresh_seconds)
         except redis.RedisUnavailable as error:
             if self.has_redis:
                 logger.warning(
-                    "relay: Redis is away (%s); frames are in PostgreSQL until it answers again",
+                    "relay: Redis is unavailable (%s); frames are in PostgreSQL until it answers again",
                     log_context.summarize_error(error),
                 )
             self.has_redis = False
         else:
             if not self.has_redis:
-                logger.warning("relay: Redis answers again; frames are in it")
+                logger.warning("relay: Redis answers again; frames are written to it")
             self.has_redis = True
 
 
 def _extend_expiry(client: Redis, event_ids: Sequence[int], fresh_seconds: float) -> dict[int, str]:
-    """The ids of the frames that are there; they stay for another while."""
+    """Extend the expiry of these events' frames, and return the ids of those that exist."""
     with client.pipeline(transaction=False) as pipe:
         for event_id in event_ids:
             pipe.hget(frame_key(event_id), "id")
@@ -228,7 +226,7 @@ def _write(client: Redis, frames: Mapping[int, _Frame], fresh_seconds: float) ->
 
 
 def loop(stopping: threading.Event) -> None:
-    """Runs until `stopping` is set; a restarted database or a lost Redis costs windows, not the relay."""
+    """Run until `stopping` is set. The loop survives a restart of the database or Redis."""
     lead = Leadership("relay", LOCK_KEY)
     relay: Relay | None = None
     has_database = True
@@ -239,7 +237,7 @@ def loop(stopping: threading.Event) -> None:
             if not lead.holds():
                 relay, pause = None, WINDOW_SECONDS / 2
             elif relay is None:
-                relay = Relay()  # With an epoch of its own: what another told meanwhile is not what this one knows.
+                relay = Relay()  # With a new epoch: another relay may have published since.
                 relay.run_once()
             elif begun >= window_at:
                 window_at = begun + (WINDOW_SECONDS if relay.has_redis else WINDOW_SECONDS / 2)
@@ -255,7 +253,7 @@ def loop(stopping: threading.Event) -> None:
                 logger.exception("relay: this window failed; the next one recounts everything")
             elif has_database:
                 logger.error(
-                    "relay: the database is away (%s); no recount until it answers again",
+                    "relay: the database is unavailable (%s); no recount until it answers again",
                     log_context.summarize_error(error),
                 )
                 has_database = False

@@ -1,4 +1,4 @@
-"""What the waiting rooms are told of the stock: reported down to them, so that the arrows hold."""
+"""Reports the available and held tickets to the waiting rooms: downward, as imports require."""
 
 import time
 
@@ -12,7 +12,7 @@ _supply_of_events = sql.load("apps.reservations", "supply_of_events")
 
 
 class Reporter:
-    """One loop's reports, with the rest between them: a quarter of its time at most goes into the counting."""
+    """Reports with pauses between them, so that counting takes at most a quarter of the time."""
 
     def __init__(self) -> None:
         self._next_report_at = 0.0
@@ -27,8 +27,8 @@ class Reporter:
 
 
 def report_supply() -> int:
-    """Every room that lets people in, or may again, knows what is available and what is held; how many were told. One
-    statement counts for all of them, and only rooms that know otherwise are touched."""
+    """Report the supply to every room that admits visitors or may do so again; return how many. One statement counts
+    for all rooms, and only rooms with other values are updated."""
     event_ids = queue.rooms_in_use()
     if not event_ids:
         return 0

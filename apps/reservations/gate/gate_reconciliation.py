@@ -1,4 +1,4 @@
-"""The gate against the ledger: part of the reconciliation, and the last look of a preload."""
+"""Comparison of the gate with the ledger: part of the reconciliation, and the last step of a preload."""
 
 import time
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ RECHECK_SECONDS = 0.05
 
 def register() -> None:
     """The reconciler includes this check."""
-    reconciler.register("gate", "the gate says what the ledger says", _find, _repair)
+    reconciler.register("gate", "the gate has the counts of the ledger", _find, _repair)
 
 
 def differences(event_id: int) -> list[str]:
-    """Where an open gate says something else than the ledger, one readable line each: what differed and stood still
-    over two looks a moment apart, since whatever is sold meanwhile is in one of them before it is in the other."""
+    """Return the differences of an open gate from the ledger, one readable line each. A difference counts if two reads
+    shortly after each other find the same values, since a sale reaches one of both before the other."""
     first = _compare(event_id)
     if not first:
         return []
@@ -27,14 +27,14 @@ def differences(event_id: int) -> list[str]:
     second = _compare(event_id)
     names = {section.id: section.slug for section in events.list_sections(event_id)}
     return [
-        f"{names[section_id]}: the gate says {'nothing' if left is None else f'{left:,} left'}, the ledger {free:,}"
+        f"{names[section_id]}: the gate has {'no count' if left is None else f'{left:,} left'}, the ledger {free:,}"
         for section_id, (left, free) in sorted(second.items())
         if first.get(section_id) == (left, free)
     ]
 
 
 def _compare(event_id: int) -> dict[int, tuple[int | None, int]]:
-    """The sections where they differ, each with both counts. None: the gate does not know the section."""
+    """Return the differing sections with both counts. None: the gate has no count of the section."""
     counts = rebuild.counts_of(event_id)
     if counts is None:
         return {}
@@ -51,10 +51,10 @@ def _find(part: int | None) -> Iterator[Difference]:
 
 
 def _repair(difference: Difference, by: str) -> str:
-    """The gate has the counts of this moment. Nothing of the ledger is touched, so nobody is named."""
+    """Reset the gate. The ledger is not changed, so `by` is not recorded."""
     if not differences(difference.about):
         return GONE
     outcome = rebuild.reset(difference.about)
     if outcome not in rebuild.OPENED:
-        raise ManualRepairRequired(f"the gate was not reset ({outcome}); until it is, it refuses nobody")
+        raise ManualRepairRequired(f"the gate was not reset ({outcome}); until it is, it refuses nothing")
     return REPAIRED

@@ -1,4 +1,4 @@
-"""Whether the ledger agrees with itself, section by section: a gate is opened on nothing less."""
+"""Consistency check of the ledger, section by section: a gate is not opened without it."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _standing = sql.load("apps.reservations", "gate_standing")
 
 @dataclass(frozen=True, slots=True)
 class SectionCheck:
-    """One section: free, held, sold and blocked make up its capacity, unless `differences` says what they do not."""
+    """The counts of one section: free, held, sold and blocked add up to its capacity unless there are `differences`."""
 
     section_id: int
     slug: str
@@ -24,9 +24,9 @@ class SectionCheck:
 
 
 def examine(event_id: int) -> list[SectionCheck]:
-    """Every section of the event, in the order of the house, compared with the lines of its standing reservations.
+    """Return all sections of the event in plan order, compared with the lines of live and confirmed reservations.
 
-    One statement, so of one moment: whatever is sold meanwhile, a difference is one.
+    One statement reads one snapshot, so a concurrent sale causes no false difference.
     """
     with connection.cursor() as cursor:
         return [_examined(*row) for row in _standing.rows(cursor, event_id=event_id)]
@@ -46,12 +46,12 @@ def _examined(
     lines_sold: int,
 ) -> SectionCheck:
     differences = []
-    what = "places" if is_general_admission else "seats"
+    what = "tickets" if is_general_admission else "seats"
     if total != capacity:
         differences.append(f"its capacity is {capacity:,}, its inventory has {total:,} {what}")
     if is_general_admission:
         if held != lines_held + lines_sold:
-            differences.append(f"{held:,} places are taken, standing reservations have {lines_held + lines_sold:,}")
+            differences.append(f"{held:,} tickets are taken, reservations have {lines_held + lines_sold:,}")
         held, sold = held - int(lines_sold), int(lines_sold)
     else:
         if held != lines_held:

@@ -1,4 +1,4 @@
-"""The checked step before an on-sale: the gate is there, and says what the ledger says, or it stays shut."""
+"""The checked preload before an on-sale: the gate has the counts of the ledger, or it stays shut."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ ATTEMPTS_MAX = 50
 class PreloadResult:
     sections: tuple[SectionCheck, ...]
     before: dict[int, int] | None
-    """What the gate said was left, by section id; None: it was not open."""
+    """The gate's previous counts by section id; None: it was not open."""
     after: dict[int, int] | None
     outcome: str
-    """Of the last reset; "differs" where Redis did not give back what was written."""
+    """Of the last reset; "differs" if Redis did not return what was written."""
     differences: tuple[str, ...]
-    """What nobody could explain, one line each."""
+    """Differences without an explanation, one line each."""
 
     @property
     def is_open(self) -> bool:
@@ -27,8 +27,8 @@ class PreloadResult:
 
 
 def preload(event_id: int) -> PreloadResult:
-    """The event's gate is open with the counts of the ledger; or it is shut and marked, because the ledger differs
-    from itself, or Redis from the ledger. May be done at any time, during the sale too."""
+    """Open the event's gate with the counts of the ledger; shut and mark it if the ledger is inconsistent or Redis
+    differs from it. Safe at any time, also during the sale."""
     before = rebuild.counts_of(event_id)
     sections = tuple(examine(event_id))
     found = [f"{section.slug}: {difference}" for section in sections for difference in section.differences]

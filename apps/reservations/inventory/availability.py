@@ -1,5 +1,5 @@
-"""What is free, counted from the inventory rows: a count that is recounted cannot drift. Pages show what the relay has
-counted a moment ago, where it has."""
+"""Free counts, counted from the inventory rows, so that they cannot drift. Pages use the relay's latest counts if there
+are any."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _count_free = sql.load(_PACKAGE, "count_free")
 _last_frames = sql.load(_PACKAGE, "last_frames")
 
 FRAME_SECONDS_MAX = 15.0
-"""An older frame says that the relay is away: it writes each anew after ten seconds at the latest (`relay`)."""
+"""An older frame means that no relay runs: it rewrites each after ten seconds at the latest (`relay`)."""
 
 STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """How a section stands; the four parts make up the total."""
+    """The counts of one section; the four parts add up to the total."""
 
     total: int = 0
     available: int = 0
@@ -36,7 +36,7 @@ class Availability:
 
 
 def availability(event_id: int) -> dict[int, Availability]:
-    """How every section of the event stands, by section id."""
+    """Return the counts of all sections of the event by section id."""
     sections = events.list_sections(event_id)
     ids = [section.id for section in sections]
     found: dict[int, dict[str, int]] = {section_id: {} for section_id in ids}
@@ -54,7 +54,7 @@ def availability(event_id: int) -> dict[int, Availability]:
 
 
 def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
-    """What is free in each of these sections: the cheap count for display."""
+    """Return the free count of each of these sections: the cheap count for display."""
     ids = list(section_ids)
     if not ids:
         return {}
@@ -64,18 +64,18 @@ def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
 
 
 def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
-    """What is free by event and section, of events whose sections are called so; events' own pages ask for it through
-    the provider it registers.
+    """Return the free counts by event and section id, for events with these section slugs. The pages of events call
+    it through the registered provider.
 
-    As the relay last told it; recounted where it has told nothing lately. Whether there is anything at all is of this
-    moment: caches are told to fetch the page anew when that turns, and must not be given what it said before.
+    The relay's last counts, or a recount if it has written none lately. Whether anything is left is always current:
+    caches are purged when that changes, and must not be refilled with the previous state.
     """
-    told = _read_relay_counts(by_event)
-    unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
+    found = _read_relay_counts(by_event)
+    unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in found}
     if not unknown:
-        return told
+        return found
     counts = free_counts(section for sections in unknown.values() for section in sections)
-    return told | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
+    return found | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
 
 
 class _SectionCount(msgspec.Struct):
@@ -101,40 +101,40 @@ def _read_relay_counts(by_event: events.SectionSlugs) -> dict[int, dict[int, int
         return {}
     with connection.cursor() as cursor:
         rows = _last_frames.rows(cursor, event_ids=list(by_event), seconds=FRAME_SECONDS_MAX)
-    told = {}
+    found = {}
     for event_id, text, any_left in rows:
         free = _free_in(text)
         names = by_event[event_id]
         if any(free.values()) == any_left and free.keys() == set(names.values()):
-            told[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
-    return told
+            found[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
+    return found
 
 
 def frame_key(event_id: int) -> str:
-    """Where Redis has what the relay counted a moment ago, and not for longer."""
+    """Return the Redis key of the relay's latest frame, which expires."""
     return f"frame:{{{event_id}}}"
 
 
 def latest_free_counts(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
-    """What is free in each of the event's sections, which are called so, as the relay has just counted it; counted here
-    where no relay has, or Redis is away."""
+    """Return the free count of each of these sections (slugs by id) from the relay's frame in Redis; counted here if
+    there is none or Redis is unavailable."""
     text = redis.attempt(lambda client: client.hget(frame_key(event_id), "frame"))
     try:
         free = _free_in(text) if text is not None else {}
     except msgspec.MsgspecError:
-        free = {}  # Somebody else's words.
+        free = {}  # Not written by a relay.
     if free.keys() == set(sections.values()):
         return {section_id: free[slug] for section_id, slug in sections.items()}
     return free_counts(sections)
 
 
 def seat_statuses(event_id: int) -> dict[int, str]:
-    """How each seat of the event that is not free stands, by seat id: held, sold or blocked."""
+    """Return the status of each seat of the event that is not free, by seat id: held, sold or blocked."""
     rows = SeatInventory.objects.filter(event_id=event_id).exclude(status=SeatInventory.Status.AVAILABLE)
     return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}
 
 
 def section_statuses(section_id: int) -> dict[int, str]:
-    """How each seat of the section that is not free stands, by seat id: held, sold or blocked."""
+    """Return the status of each seat of the section that is not free, by seat id: held, sold or blocked."""
     rows = SeatInventory.objects.filter(section_id=section_id).exclude(status=SeatInventory.Status.AVAILABLE)
     return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}

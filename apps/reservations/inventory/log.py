@@ -1,4 +1,4 @@
-"""The record of what staff, a repair or a compensation did to the inventory. Written with the change, never after."""
+"""The log of inventory changes by staff, repairs and compensations, written in the transaction of the change."""
 
 import json
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ _insert_inventory_changes = sql.load("apps.reservations", "insert_inventory_chan
 @dataclass(frozen=True, slots=True)
 class Change:
     section_id: int | None
-    """None: it is about a price, not about a place."""
+    """None for a change of a price."""
     seat_id: int | None
     quantity: int
-    """Places it was about; a capacity that shrank is negative."""
+    """The number of tickets; negative if a capacity was reduced."""
     before: Any
     after: Any
-    """What stood before and what stands now, as JSON has it."""
+    """JSON values before and after the change."""
     about: str = ""
-    """A price category's key, where it is about one."""
+    """The key of the changed price category, if any."""
 
 
 def record(
@@ -39,7 +39,7 @@ def record(
     why: str,
     now: datetime,
 ) -> None:
-    """Each change is on record with who, why and when. Joins the transaction of this cursor that made them."""
+    """Record the changes with operator, reason and time. Joins the cursor's transaction, which made them."""
     transactions.require_transaction(cursor)
     _insert_inventory_changes.count(
         cursor,
@@ -56,10 +56,10 @@ def record(
 
 
 def _detail(change: Change) -> str:
-    said = {"before": change.before, "after": change.after}
-    return json.dumps({"category": change.about, **said} if change.about else said)
+    values = {"before": change.before, "after": change.after}
+    return json.dumps({"category": change.about, **values} if change.about else values)
 
 
 def _plain(text: str) -> str:
-    """One line that PostgreSQL can store."""
+    """Return the text as one line that PostgreSQL can store."""
     return "".join(character if character.isprintable() else " " for character in text).strip()

@@ -1,4 +1,4 @@
-"""The event's inventory, made when it is published."""
+"""Creation of an event's inventory when it is published."""
 
 from django.db import connection, transaction
 
@@ -11,12 +11,13 @@ _materialise_general_admission = sql.load("apps.reservations", "materialise_gene
 
 
 def create_inventory(event_id: int) -> None:
-    """Every seat and every general-admission section of the event has its inventory row. Joins the transaction that
-    publishes; doing it twice changes nothing."""
+    """Create the inventory rows of all seats and general-admission sections of the event. Joins the publishing
+    transaction; idempotent."""
     require_transaction()
     with connection.cursor() as cursor:
         if _materialise_seats.count(cursor, event_id=event_id):
-            # After the commit: its lock would make two publications wait for each other. Without it, autovacuum comes.
+            # After the commit: its lock would make two publications wait for each other. If it fails, autovacuum will
+            # do it.
             transaction.on_commit(_refresh, robust=True)
         _materialise_general_admission.count(cursor, event_id=event_id)
 

@@ -1,15 +1,15 @@
 -- Asks the gate of one event which of these requests are refused.
 --
--- KEYS  1 the gate (hash), 2 its marks (sorted set: who is never refused, by the millisecond at which that ends)
--- ARGV  1 how long a request's mark lasts in ms; then for each request: the entry's mark, the request's mark, how many
---       sections it wants, and these sections; the number is below zero where it lacks an access code for one of them
--- Returns for each request {answer, section…}: "refused" and those sections that have nothing left (who lacks a code is
--- refused whatever is left); or why it is not:
--- "left", "known" (the entry holds or held something, or this very request is under way), "lapsed" (what has passed its
--- deadline may be free again), "unloaded", "shut", "stale", "another_server".
+-- KEYS  1 the gate (hash), 2 its marks (sorted set: entries and requests never refused; score: expiry in ms)
+-- ARGV  1 lifetime of a request's mark in ms; then for each request: the entry's mark, the request's mark, the number
+--       of requested sections and their ids; the number is negative if the request lacks an access code for one of them
+-- Returns for each request {answer, section…}: "refused" and its sold-out sections (a request without a needed code is
+-- refused whatever is left); or the reason to let it through: "left", "known" (the entry has or had a hold, or the same
+-- request is in progress), "lapsed" (overdue reservations may free tickets), "unloaded", "shut", "stale",
+-- "another_server".
 --
--- Afterwards: a refusal has changed nothing. A request let through is marked, so that asking again for an answer that
--- was lost is never refused.
+-- Afterwards: a refusal has changed nothing. A request let through is marked, so that its retry after a lost response
+-- is never refused.
 local gate, marks = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,10 +17,10 @@ local mark_until = string.format('%.0f', now + ARGV[1])
 
 local head = redis.call('HMGET', gate, 'epoch', 'read_at', 'until', 'server')
 local loaded = head[1] and redis.call('ZSCORE', marks, 'epoch ' .. head[1])
--- Before the moment of its reading: a clock was set back, and how old it is cannot be told.
+-- A reading in the future means that the clock was set back: its age is unknown.
 local stale = head[3] and (now < tonumber(head[2]) or now >= tonumber(head[3]))
 
--- Asked last and once: it is the dearest, and only a refusal needs it.
+-- Checked last and once: INFO is the most expensive call, and only a refusal needs it.
 local same_server
 local function is_same_server()
     if same_server == nil then
@@ -29,7 +29,7 @@ local function is_same_server()
     return same_server
 end
 
--- Of each section, once: whether it has nothing left, and whether what has lapsed there may bring something.
+-- Per section, read once: whether it is sold out, and whether overdue reservations may free tickets there.
 local is_empty, has_lapsed = {}, {}
 local function lapsed_in(section)
     if has_lapsed[section] == nil then
@@ -81,15 +81,15 @@ local function verdict(entry, request, sections, lacks_code)
 end
 
 local verdicts = {}
-local place = 2
-while place <= #ARGV do
-    local entry, request, wanted = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
+local index = 2
+while index <= #ARGV do
+    local entry, request, wanted = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 2])
     local count = math.abs(wanted)
     local sections = {}
     for offset = 1, count do
-        sections[offset] = ARGV[place + 2 + offset]
+        sections[offset] = ARGV[index + 2 + offset]
     end
-    place = place + 3 + count
+    index = index + 3 + count
     if not loaded then
         verdicts[#verdicts + 1] = {'unloaded'}
     else

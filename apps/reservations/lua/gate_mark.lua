@@ -1,14 +1,14 @@
--- Marks the entries of one page of remembered answers, or begins a gate anew.
+-- Marks the entries of one page of stored hold responses, or begins a gate anew.
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set)
--- ARGV  1 the gate's epoch, 2 the epoch of the gate that it replaces (empty: none; the same: it goes on), 3 the moment
---       of the ledger up to which answers have been read, 4 how long a mark lasts in ms, 5 how long an unused gate is
---       kept in ms, 6 so many ms at most since marks were last written, 7… the entries' marks
--- Returns 1, or 0 where the gate is gone, another one has been begun, or the clock has jumped since its marks were
--- written, so that they do not end when they should: then nothing has changed.
+-- ARGV  1 the gate's epoch, 2 the epoch of the gate that it replaces (empty: none; the same: it continues), 3 the
+--       ledger's time up to which responses have been read, 4 lifetime of a mark in ms, 5 expiry of an unused gate in
+--       ms, 6 maximum ms since marks were last written, 7… the entries' marks
+-- Returns 1. Returns 0 and changes nothing if the gate is gone or replaced, or if the clock has jumped since its marks
+-- were written, so that they would expire at the wrong time.
 --
--- Afterwards: the entries are marked and the gate knows how far its marks reach. One that has just begun has no counts
--- and refuses nobody. Its epoch stands among the marks too, so that marks lost by themselves are noticed.
+-- Afterwards: the entries are marked and the gate records how far its marks reach. A new gate has no counts and refuses
+-- nothing. Its epoch is also stored among the marks, so that a loss of the marks alone is detected.
 local gate, marks = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -25,8 +25,8 @@ elseif not redis.call('ZSCORE', marks, 'epoch ' .. ARGV[1])
     return 0
 end
 local ends = string.format('%.0f', now + ARGV[4])
-for place = 7, #ARGV do
-    redis.call('ZADD', marks, 'GT', ends, ARGV[place])
+for index = 7, #ARGV do
+    redis.call('ZADD', marks, 'GT', ends, ARGV[index])
 end
 redis.call('HSET', gate, 'marked_until', ARGV[3], 'marked_at', string.format('%.0f', now))
 redis.call('PEXPIRE', gate, ARGV[5])

@@ -1,15 +1,14 @@
--- Tells the gate of one event what was committed.
+-- Updates the gate of one event after a commit.
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set)
--- ARGV  1 how long an entry's mark lasts in ms, 2 whether what came free had lapsed: 1 or 0, 3 how many entries follow,
---       then the entries' marks, then pairs of section and quantity: what came free, or below zero what was taken
--- Returns 1, or 0 where there is no gate.
+-- ARGV  1 lifetime of an entry's mark in ms, 2 whether the freed tickets were of overdue reservations: 1 or 0, 3 number
+--       of entries, then the entries' marks, then pairs of section and quantity: freed, or negative if taken
+-- Returns 1, or 0 if there is no gate.
 --
--- Afterwards: the sections' counts have moved, never below zero, which the gate knows until it is reset, and the entries
--- are marked for that long at least: both or neither. What came free of what has lapsed is counted against it; what a
--- buyer gave back or staff put on sale leaves the rest as lapsed as it was. The gate asks to be reset soon where something
--- lapsed ended, since only the ledger knows what lapses next, and where a section became empty, since from now on its
--- count refuses.
+-- Afterwards: the counts are changed, but not below zero, until the next reset, and the entries are marked for at least
+-- that long: both or neither. Tickets freed by expiry are subtracted from the overdue quantity; tickets that a buyer
+-- released or staff put on sale are not. The gate requests an early reset if an overdue reservation ended, since only
+-- the ledger has the next deadlines, and if a section became empty, since its count refuses requests from now on.
 local gate, marks = KEYS[1], KEYS[2]
 if redis.call('EXISTS', gate, marks) < 2 then
     return 0
@@ -18,12 +17,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local has_lapsed, entries = ARGV[2] == '1', tonumber(ARGV[3])
-for place = 4, 3 + entries do
-    redis.call('ZADD', marks, 'GT', string.format('%.0f', now + ARGV[1]), ARGV[place])
+for index = 4, 3 + entries do
+    redis.call('ZADD', marks, 'GT', string.format('%.0f', now + ARGV[1]), ARGV[index])
 end
 
-for place = 4 + entries, #ARGV, 2 do
-    local section, quantity = ARGV[place], tonumber(ARGV[place + 1])
+for index = 4 + entries, #ARGV, 2 do
+    local section, quantity = ARGV[index], tonumber(ARGV[index + 1])
     local known = redis.call('HMGET', gate, 'left ' .. section, 'lapses ' .. section, 'ended ' .. section)
     if known[1] then
         local left = math.max(0, tonumber(known[1]) + quantity)

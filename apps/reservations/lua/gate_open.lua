@@ -1,14 +1,14 @@
 -- Opens the gate of one event with counts read from the ledger.
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set)
--- ARGV  1 the gate's epoch, 2 the server's run id before the reading, 3 the server's millisecond before the reading,
---       4 for how many ms from then the counts may refuse, 5… triples of section, what is left in it, and what lapses
---       in it as "millisecond:quantity …"
--- Returns "open", or why nothing has changed: "lost" (the gate is gone, or another one has begun), "another_server",
--- "later" (somebody opened it with a later reading), "late" (the reading is too old by now).
+-- ARGV  1 the gate's epoch, 2 the server's run id before the reading, 3 the server's time in ms before the reading,
+--       4 for how many ms from then the counts may refuse, 5… triples of section, tickets left, and upcoming deadlines
+--       as "millisecond:quantity …"
+-- Returns "open", or why nothing has changed: "lost" (the gate is gone or replaced), "another_server", "later" (it has
+-- been opened with a later reading), "late" (the reading is too old by now).
 --
--- Afterwards: exactly these sections have counts, and the gate is calm if none of them is empty. Marks that have ended
--- are gone.
+-- Afterwards: exactly these sections have counts, and the gate is calm if none of them is empty. Expired marks are
+-- removed.
 local gate, marks = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,7 +22,7 @@ end
 if string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= ARGV[2] then
     return 'another_server'
 end
--- A later reading that lies in the future was made before the clock was set back: it says nothing.
+-- A later reading in the future was made before the clock was set back: ignore it.
 if head[2] and tonumber(head[2]) > read_at and tonumber(head[2]) <= now then
     return 'later'
 end
@@ -32,12 +32,12 @@ end
 
 local kept = {epoch = true, marked_until = true, marked_at = true, read_at = true, ['until'] = true, server = true}
 local calm = true
--- Written before anything is taken away: a server out of memory refuses the first write, and all is as it was.
-for place = 5, #ARGV, 3 do
-    local left, lapses = 'left ' .. ARGV[place], 'lapses ' .. ARGV[place]
-    redis.call('HSET', gate, left, ARGV[place + 1], lapses, ARGV[place + 2])
+-- Write before deleting: a server out of memory refuses the first write, and nothing has changed.
+for index = 5, #ARGV, 3 do
+    local left, lapses = 'left ' .. ARGV[index], 'lapses ' .. ARGV[index]
+    redis.call('HSET', gate, left, ARGV[index + 1], lapses, ARGV[index + 2])
     kept[left], kept[lapses] = true, true
-    calm = calm and tonumber(ARGV[place + 1]) > 0
+    calm = calm and tonumber(ARGV[index + 1]) > 0
 end
 redis.call('HSET', gate, 'read_at', ARGV[3], 'until', string.format('%.0f', until_ms), 'server', ARGV[2])
 if calm then

@@ -149,7 +149,7 @@ def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_w
         caplog.clear()
         for _ in range(3):
             one.run_once()
-        assert [record.message for record in caplog.records] == ["relay: Redis answers again; frames are in it"]
+        assert [record.message for record in caplog.records] == ["relay: Redis answers again; frames are written to it"]
 
 
 def test_a_database_that_goes_and_returns_is_said_once_each(

@@ -58,7 +58,7 @@ def test_every_section_is_compared_and_the_gate_filled() -> None:
 
 def plant_taken() -> str:
     GeneralAdmissionInventory.objects.update(taken=5)
-    return "floor: 5 places are taken, standing reservations have 3"
+    return "floor: 5 tickets are taken, reservations have 3"
 
 
 def plant_row_gone() -> str:
@@ -73,7 +73,7 @@ def plant_freed() -> str:
 
 def plant_resized() -> str:
     GeneralAdmissionInventory.objects.update(capacity=11)
-    return "floor: its capacity is 10, its inventory has 11 places"
+    return "floor: its capacity is 10, its inventory has 11 tickets"
 
 
 @pytest.mark.parametrize("plant", [plant_taken, plant_row_gone, plant_freed, plant_resized])
@@ -128,7 +128,7 @@ def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> Non
         found = [finding for finding in reconciler.run(repair_by=by) if finding.name == "gate"]
         return [(outcome.difference.line, outcome.state) for finding in found for outcome in finding.outcomes]
 
-    line = "concert/floor: the gate says 3 left, the ledger 5"
+    line = "concert/floor: the gate has 3 left, the ledger 5"
     assert reconciled("") == [(line, "reported")]
     assert reconciled("staff") == [(line, "repaired")]
     assert left(event, "floor") == 5
