@@ -126,7 +126,7 @@ def test_without_redis_the_frame_is_in_postgresql_all_the_same(
     with caplog.at_level(logging.WARNING):
         assert relay.Relay().run_once() == 1
     assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 50}
-    assert "Redis is away" in caplog.text
+    assert "Redis is unavailable" in caplog.text
 
 
 def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_windows(
@@ -145,7 +145,7 @@ def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_w
             without_redis.setattr(redis, "client", away)
             for _ in range(3):
                 one.run_once()
-        assert [record.message.split(" (")[0] for record in caplog.records] == ["relay: Redis is away"]
+        assert [record.message.split(" (")[0] for record in caplog.records] == ["relay: Redis is unavailable"]
         caplog.clear()
         for _ in range(3):
             one.run_once()
@@ -169,7 +169,7 @@ def test_a_database_that_goes_and_returns_is_said_once_each(
     with caplog.at_level(logging.WARNING):
         relay.loop(stopping)
     assert [record.message.split(" (")[0] for record in caplog.records] == [
-        "relay: the database is away",
+        "relay: the database is unavailable",
         "relay: the database answers again",
     ]
     assert "Traceback" not in caplog.text
