@@ -84,7 +84,7 @@ class SeatingPlanForm(forms.ModelForm):
         try:
             self.plan = parse_plan(self.bytes_read, limits)
         except PlanError as error:
-            raise forms.ValidationError(str(error)) from error
+            raise forms.ValidationError(f"{file.name}: {error}") from error
         return file
 
 

@@ -18,6 +18,7 @@ from apps.events.plans.plan import (
     PlanError,
     coordinate,
     label,
+    spot,
 )
 
 COLUMNS = ("section", "row", "seat", "x", "y", "category", "accessible")
@@ -34,6 +35,7 @@ class _ParseState:
     rows: dict[str, dict[str, list[RawSeat]]] = field(default_factory=dict)  # by section name, then row
     categories: dict[str, int] = field(default_factory=dict)
     line_of: dict[str, int] = field(default_factory=dict)  # seat id to the line that took it
+    line_at: dict[tuple[float, float], int] = field(default_factory=dict)  # spot to the line that took it
 
 
 def read_csv(text: str, limits: Limits) -> Draft:
@@ -81,7 +83,7 @@ def _header(cells: Sequence[str], line: int) -> dict[str, int]:
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise PlanError(f"line {line}", f"the header lacks {', '.join(missing)} (expected {','.join(COLUMNS)})")
-    twice = next((name for name in (*COLUMNS, "companion") if names.count(name) > 1), None)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"line {line}", f"the header names {twice} twice")
     return {name: index for index, name in enumerate(names)}
@@ -110,12 +112,16 @@ def _add_seat(state: _ParseState, record: dict[str, str], line: int, limits: Lim
     if guid in state.line_of:
         raise PlanError(place, f"the seat {guid} is already in line {state.line_of[guid]}")
     state.line_of[guid] = line
+    x, y = _number(record["x"], f"{place}, x"), _number(record["y"], f"{place}, y")
+    other = state.line_at.setdefault(spot(x, y), line)
+    if other != line:
+        raise PlanError(f"{place}, x and y", f"the seat in line {other} is already there")
     state.rows.setdefault(section, {}).setdefault(row, []).append(
         RawSeat(
             guid=guid,
             number=number,
-            x=_number(record["x"], f"{place}, x"),
-            y=_number(record["y"], f"{place}, y"),
+            x=x,
+            y=y,
             category=state.categories.setdefault(category, len(state.categories)),
             accessible=_flag(record["accessible"], f"{place}, accessible"),
             companion=_flag(record.get("companion", ""), f"{place}, companion"),

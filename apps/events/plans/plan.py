@@ -129,6 +129,16 @@ def label(value: str | int, place: str, characters_max: int, *, empty: bool = Fa
     return text
 
 
+def printable(text: str) -> str:
+    """Return the beginning of a text from a file as it may stand in a message."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text[:80])
+
+
+def spot(x: float, y: float) -> tuple[float, float]:
+    """Return the coordinates by which two seats are found to stand on one spot; sums differ in their last digits."""
+    return round(x, 3), round(y, 3)
+
+
 def coordinate(value: float, place: str) -> float:
     """Return the coordinate if it is within the drawing range. Raises PlanError with the place."""
     if not -COORDINATE_MAX <= value <= COORDINATE_MAX:  # NaN compares false, so it is refused too

@@ -1,8 +1,10 @@
 """The pretix seating-plan JSON format. Unknown keys are ignored, so that an editor's extensions do not stop an
 import."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,6 +26,8 @@ from apps.events.plans.plan import (
     PlanError,
     coordinate,
     label,
+    printable,
+    spot,
 )
 
 # The format does not mark these seats, so plans name them in the category; a seat may also carry the key itself.
@@ -45,9 +49,9 @@ class _Seat(msgspec.Struct):
     seat_number: str | int
     position: _Position
     category: str
-    accessible: Any = None
-    wheelchair: Any = None
-    companion: Any = None
+    accessible: bool | None = None
+    wheelchair: bool | None = None
+    companion: bool | None = None
 
 
 class _Row(msgspec.Struct):
@@ -123,6 +127,15 @@ class _File(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_File)
 
 
+@dataclass(slots=True)
+class _Taken:
+    """Where each seat id, each number of a row and each spot was seen first."""
+
+    guids: dict[str, str] = field(default_factory=dict)
+    numbers: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    spots: dict[tuple[float, float], str] = field(default_factory=dict)
+
+
 def read_json(data: bytes, limits: Limits) -> Draft:
     """Parse the bytes (UTF-8 JSON without byte order mark) into a plan that is not yet arranged.
 
@@ -134,12 +147,13 @@ def read_json(data: bytes, limits: Limits) -> Draft:
     if data.count(b"{") > limits.objects_max:
         raise PlanError("", f"more than {limits.objects_max:,} objects in the file")
     file = _decode(data)
+    _refuse_repeated_keys(data)
     notes: list[str] = []
     categories, index_of = _categories(file.categories, limits)
     if len(file.zones) > limits.sections_max:
         raise PlanError("zones", f"more than {limits.sections_max:,} zones")
     marks = [(bool(_ACCESSIBLE.search(c.name)), bool(_COMPANION.search(c.name))) for c in categories]
-    taken: dict[str, tuple[int, int, int]] = {}
+    taken = _Taken()
     sections: list[DraftSection] = []
     areas: list[Area] = []
     slugs = SlugMaker()
@@ -148,16 +162,16 @@ def read_json(data: bytes, limits: Limits) -> Draft:
         rows = []
         for r, row in enumerate(zone.rows):
             row_place = f"{place}.rows[{r}]"
-            if len(taken) + len(row.seats) > limits.seats_max:
+            if len(taken.guids) + len(row.seats) > limits.seats_max:
                 raise PlanError(row_place, f"more than {limits.seats_max:,} seats")
-            rows.append(_row(row, zone.position, row_place, (z, r), index_of, marks, taken))
+            rows.append(_row(row, zone.position, row_place, z, index_of, marks, taken))
         areas += _areas(zone.areas or (), zone.position, place, limits.areas_max - len(areas), limits, notes)
         if any(row.seats for row in rows):
             name = label(zone.name or "", f"{place}.name", NAME_CHARACTERS_MAX, empty=True) or f"Section {z + 1}"
             sections.append(DraftSection(slugs.slug(name, fallback=str(zone.zone_id or "")), name, rows))
     size = None
     if file.size is not None:
-        size = (coordinate(file.size.width, "size.width"), coordinate(file.size.height, "size.height"))
+        size = (_length(file.size.width, "size.width"), _length(file.size.height, "size.height"))
     return Draft(
         name=label(file.name, "name", PLAN_NAME_CHARACTERS_MAX, empty=True),
         size=size,
@@ -193,6 +207,61 @@ def _decode(data: bytes) -> _File:
         ) from error
 
 
+class _RepeatedKey(Exception):
+    """An object of the file has this key twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """One JSON object: its members, and the first key that it has twice."""
+
+    members: list[tuple[str, Any]]
+    repeated: str | None
+
+
+def _refuse_repeated_keys(data: bytes) -> None:
+    """Raise PlanError where an object has one key twice: readers disagree about which value counts."""
+
+    def check(members: list[tuple[str, Any]]) -> None:
+        if len(dict(members)) != len(members):
+            raise _RepeatedKey
+
+    try:
+        # Returning None for every object keeps the memory of a large file small; the path is found only on a refusal.
+        # Numbers stay text: only keys matter here, and an ignored one may be too long for an integer.
+        json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
+    except _RepeatedKey:
+        whole = json.loads(data.decode(), object_pairs_hook=_object, parse_int=str)
+        place, key = next(_repeated_keys(whole, ""))
+        raise PlanError(place or "top of the file", f"the key “{printable(key)}” is given twice") from None
+    except RecursionError as error:
+        raise PlanError("", "the file is nested too deeply to be a seating plan") from error
+    except ValueError as error:
+        raise PlanError("", f"not valid JSON in UTF-8: {error}") from error
+
+
+def _object(members: list[tuple[str, Any]]) -> _Object:
+    seen: set[str] = set()
+    for key, _ in members:
+        if key in seen:
+            return _Object(members, key)
+        seen.add(key)
+    return _Object(members, None)
+
+
+def _repeated_keys(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path of each object that has a key twice, and that key."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _repeated_keys(item, f"{path}[{index}]")
+    elif isinstance(value, _Object):
+        if value.repeated is not None:
+            yield path, value.repeated
+        for key, member in value.members:
+            name = printable(key)
+            yield from _repeated_keys(member, f"{path}.{name}" if path else name)
+
+
 def _categories(found: Sequence[_Category], limits: Limits) -> tuple[list[PlanCategory], dict[str, int]]:
     if len(found) > limits.categories_max:
         raise PlanError("categories", f"more than {limits.categories_max} categories")
@@ -212,38 +281,49 @@ def _row(
     row: _Row,
     zone_at: _Position,
     place: str,
-    numbers: tuple[int, int],
+    zone_index: int,
     index_of: dict[str, int],
     marks: Sequence[tuple[bool, bool]],
-    taken: dict[str, tuple[int, int, int]],
+    taken: _Taken,
 ) -> RawRow:
     row_at = row.position or _ORIGIN
+    label_of_row = label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True)
+    # Rows without a label are told apart by where they stand, so their numbers may repeat.
+    numbers = taken.numbers.setdefault((zone_index, label_of_row or place), {})
     seats = []
     for s, seat in enumerate(row.seats):
         at = f"{place}.seats[{s}]"
         guid = label(seat.seat_guid, f"{at}.seat_guid", GUID_CHARACTERS_MAX)
-        if guid in taken:
-            z, r, other = taken[guid]
-            raise PlanError(f"{at}.seat_guid", f"“{guid}” is already the id of zones[{z}].rows[{r}].seats[{other}]")
-        taken[guid] = (*numbers, s)
+        other = taken.guids.setdefault(guid, at)
+        if other is not at:
+            raise PlanError(f"{at}.seat_guid", f"“{guid}” is already the id of {other}")
+        number = label(seat.seat_number, f"{at}.seat_number", LABEL_CHARACTERS_MAX, empty=True)
+        other = numbers.setdefault(number, at) if number else at
+        if other is not at:
+            raise PlanError(f"{at}.seat_number", f"“{number}” is already the number of {other}, in the same row")
+        x = coordinate(zone_at.x + row_at.x + seat.position.x, f"{at}.position.x")
+        y = coordinate(zone_at.y + row_at.y + seat.position.y, f"{at}.position.y")
+        other = taken.spots.setdefault(spot(x, y), at)
+        if other is not at:
+            raise PlanError(f"{at}.position", f"this is where {other} is already")
         index = index_of.get(seat.category.strip())
         if index is None:
             raise PlanError(f"{at}.category", f"“{seat.category[:80]}” is not one of the plan's categories")
         accessible, companion = marks[index]
-        companion = companion or seat.companion is True
-        accessible = seat.accessible is True or seat.wheelchair is True or (accessible and not companion)
+        companion = companion or bool(seat.companion)
+        accessible = bool(seat.accessible or seat.wheelchair) or (accessible and not companion)
         seats.append(
             RawSeat(
                 guid=guid,
-                number=label(seat.seat_number, f"{at}.seat_number", LABEL_CHARACTERS_MAX, empty=True),
-                x=coordinate(zone_at.x + row_at.x + seat.position.x, f"{at}.position.x"),
-                y=coordinate(zone_at.y + row_at.y + seat.position.y, f"{at}.position.y"),
+                number=number,
+                x=x,
+                y=y,
                 category=index,
                 accessible=accessible,
                 companion=companion,
             )
         )
-    return RawRow(label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True), seats)
+    return RawRow(label_of_row, seats)
 
 
 def _areas(

@@ -78,16 +78,72 @@ def _area(**parts: Any) -> Callable[[dict], Any]:
         (lambda d: d["categories"].append({"name": "c" * 81}), "categories[1].name"),
         (lambda d: d["categories"].append({"name": "\x07"}), "categories[1].name"),
         (lambda d: d.update(size={"width": 1e9, "height": 1}), "size.width"),
+        (lambda d: d.update(size={"width": -1, "height": 1}), "size.width"),
+        (lambda d: d.update(size={"width": 1, "height": -0.5}), "size.height"),
+        (lambda d: _seat_at(d).update(accessible="no"), "zones[1].rows[0].seats[2].accessible"),
+        (lambda d: _seat_at(d).update(wheelchair="yes"), "zones[1].rows[0].seats[2].wheelchair"),
+        (lambda d: _seat_at(d).update(wheelchair=1), "zones[1].rows[0].seats[2].wheelchair"),
+        (lambda d: _seat_at(d).update(companion={"odd": []}), "zones[1].rows[0].seats[2].companion"),
+        (lambda d: _seat_at(d).update(seat_number="1"), "zones[1].rows[0].seats[2].seat_number"),
+        (lambda d: _seat_at(d).update(position=_seat_at(d, s=0)["position"]), "zones[1].rows[0].seats[2].position"),
         (_area(shape="circle"), "zones[0].areas[0]"),
         (_area(shape="ellipse"), "zones[0].areas[0]"),
         (_area(shape="rectangle"), "zones[0].areas[0]"),
         (_area(shape="circle", circle={"radius": -1}), "zones[0].areas[0].circle.radius"),
+        (_area(shape="rectangle", rectangle={"width": -1, "height": 1}), "zones[0].areas[0].width"),
+        (_area(shape="ellipse", ellipse={"radius": {"x": 1, "y": -1}}), "zones[0].areas[0].ellipse.radius.y"),
         (_area(shape="polygon", polygon={"points": []}), "zones[0].areas[0].polygon.points"),
         (_area(shape="text", text={"text": []}), "zones[0].areas[0].text"),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_path(change: Callable[[dict], Any], place: str) -> None:
     assert refusal(changed(change)).place.startswith(place)
+
+
+def test_two_seats_of_one_number_in_a_row_are_refused_also_when_the_row_is_written_in_two_parts() -> None:
+    halves = [row("A", [seat("a", 1), seat("b", 2, x=20)]), row("A", [seat("c", 2, x=60)])]
+    assert str(refusal(encoded(plan([zone("Z", halves)])))) == (
+        "zones[0].rows[1].seats[0].seat_number: “2” is already the number of zones[0].rows[0].seats[1], in the same row"
+    )
+
+
+def test_numbers_may_repeat_in_other_rows_in_rows_without_a_label_and_where_seats_have_none() -> None:
+    rows = [
+        row("A", [seat("a", 1), seat("b", "", x=20), seat("c", "", x=40)]),
+        row("B", [seat("d", 1)], y=20),
+        row("", [seat("e", 1)], y=40),
+        row("", [seat("f", 1)], y=60),
+    ]
+    assert parsed(plan([zone("Z", rows), zone("Y", [row("A", [seat("g", 1)])], y=200)])).seat_count == 7
+
+
+def test_two_seats_of_one_spot_are_refused_however_their_position_adds_up() -> None:
+    zones = [zone("Z", [row("A", [seat("a", 1, x=0.1)], x=0.2)]), zone("Y", [row("A", [seat("b", 1)])], x=0.3)]
+    assert str(refusal(encoded(plan(zones)))) == (
+        "zones[1].rows[0].seats[0].position: this is where zones[0].rows[0].seats[0] is already"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"name": "House"', '"name": "Home", "name": "House"', "top of the file: the key “name” is given twice"),
+        (
+            '"seat_guid": "Box-A-3"',
+            '"seat_guid": "Box-A-3", "category": "Stalls"',
+            "zones[1].rows[0].seats[2]: the key “category” is given twice",
+        ),
+        (
+            '"seat_guid": "Box-A-3"',
+            '"seat_guid": "Box-A-3", "ex\\ntra": [{"u": 1, "u": 1}]',
+            "zones[1].rows[0].seats[2].ex\N{REPLACEMENT CHARACTER}tra[0]: the key “u” is given twice",
+        ),
+    ],
+)
+def test_a_key_given_twice_is_refused_with_its_path(old: str, new: str, reason: str) -> None:
+    text = changed(lambda d: None).decode()
+    assert text.count(old) == 1
+    assert str(refusal(text.replace(old, new).encode())) == reason
 
 
 def test_a_duplicate_seat_is_reported_with_both_paths() -> None:
@@ -197,7 +253,13 @@ def test_positions_add_up_and_a_plan_outside_its_size_is_moved_and_resized() -> 
 
 def test_zones_with_the_same_name_become_sections_with_different_ids() -> None:
     read = parsed(
-        plan([block("Box", 1, 1), {**block("Box 2", 1, 1), "name": "Box"}, {**block("c", 1, 1), "name": "箱"}])
+        plan(
+            [
+                block("Box", 1, 1),
+                {**block("Box 2", 1, 1, y=50), "name": "Box"},
+                {**block("c", 1, 1, y=90), "name": "箱"},
+            ]
+        )
     )
     assert [(section.slug, section.name) for section in read.sections] == [
         ("box", "Box"),
@@ -254,7 +316,7 @@ def test_an_unknown_shape_is_left_out_with_a_note() -> None:
         ("Stalls", {"accessible": True}, (True, False)),
         ("Stalls", {"wheelchair": True}, (True, False)),
         ("Stalls", {"companion": True}, (False, True)),
-        ("Stalls", {"accessible": "no", "companion": {"odd": []}}, (False, False)),
+        ("Stalls", {"accessible": False, "wheelchair": None, "companion": False}, (False, False)),
     ],
 )
 def test_accessible_and_companion_are_read_from_the_category_or_the_seats_own_key(
@@ -314,6 +376,7 @@ def test_csv_variants_give_the_same_plan(data: bytes) -> None:
     ("data", "place", "reason"),
     [
         (csv("Stalls,A,1,10,20,Gold,", "Stalls,A,1,35,20,Gold,"), "line 3", "is already in line 2"),
+        (csv("Stalls,A,1,10,20,Gold,", "Box,A,1,10.0,20,Gold,"), "line 3, x and y", "seat in line 2 is already there"),
         (csv("Stalls,A,1,left,20,Gold,"), "line 2, x", "not a number"),
         (csv("Stalls,A,1,nan,20,Gold,"), "line 2, x", "must be a number between"),
         (csv("Stalls,A,1,1,inf,Gold,"), "line 2, y", "must be a number between"),
@@ -332,6 +395,7 @@ def test_csv_variants_give_the_same_plan(data: bytes) -> None:
         (csv(), "line 1", "no seats"),
         (csv("Stalls,A,1", header="section,row,seat"), "line 1", "lacks x, y, category, accessible"),
         (csv(header=HEADER + ",x"), "line 1", "names x twice"),
+        (csv(header=HEADER + ",note,Note"), "line 1", "names note twice"),
         (csv("Stalls,A,1,1,1,Gold,").replace(b"Gold", b"G\xf6ld"), "line 2", "UTF-8"),
     ],
 )
