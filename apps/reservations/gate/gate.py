@@ -1,14 +1,15 @@
-"""The gate: a count per section in Redis that may say "sold out", or that an access code is wanted, and nothing else.
+"""The gate: counts per section in Redis. It refuses requests for sold-out sections and those without a required access
+code; it decides nothing else.
 
-Whatever it knows came from the ledger and goes out of date: a refusal needs counts read less than VALID_MS ago, of a
-section in which nothing has lapsed since, on the very server they were written to, and an entry that never held
-anything. In doubt it lets through, and the ledger decides. So a count that is too high costs a look into the ledger,
-and one that is too low ends with the next reset, after VALID_MS at the latest; neither can oversell.
+Its counts come from the ledger and go out of date. A refusal requires counts read less than VALID_MS ago, a section
+without overdue reservations since, the same Redis server that they were written to, and an entry that never had a
+hold. In doubt the gate lets the request through, and the ledger decides. So a count that is too high costs a query,
+and one that is too low is corrected by the next reset, after VALID_MS at the latest; neither can oversell.
 
-Counts and marks come together: what lowers a count marks whose hold it was in the same step, and a reset marks the
-entries of every hold that its counts can contain before they come into force (`rebuild.py`). A hold that Redis was
-never told of is therefore in no count either, and whoever has the last seats is never told that they are gone, also if
-the process that held them died right after its commit.
+Counts and marks change together: the command that lowers a count also marks the hold's entry, and a reset marks the
+entries of every hold that its counts can contain before they come into force (`rebuild.py`). A hold that never reached
+Redis is therefore in no count either. So the buyer of the last seats is never refused, even if the process that held
+them crashed right after its commit.
 """
 
 import logging
@@ -31,25 +32,25 @@ from apps.reservations.lifecycle.gate_counts import attempt_all, keys, runs
 logger = logging.getLogger(__name__)
 
 VALID_MS = 4_500
-"""From the reading of counts to the last refusal by them: below the 5 s within which what is free must be sellable."""
+"""From the reading of counts to the last refusal by them: below the 5 s after which released stock must be on sale."""
 REQUEST_MARK_MS = 30_000
-"""Longer than any hold takes, or the retry of one whose answer was lost."""
+"""Longer than any hold takes, or its retry after a lost response."""
 
 _PACKAGE = "apps.reservations"
 _ask = lua.load(_PACKAGE, "gate_ask")
 
 asked = Counter(
     "fairgate_gate_asked",
-    "Requests that asked the gate, by its answer: refused, or why they were let through to the ledger.",
+    "Requests to the gate, by its answer: refused, or the reason to let them through to the ledger.",
     ["answer"],
     registry=None,
 )
 METRICS = (asked,)
-"""Of this process; the composition root registers them where it serves figures."""
+"""Of this process; the composition root registers them where it exports metrics."""
 
 
 class Question(NamedTuple):
-    """A hold that is about to be asked for."""
+    """A hold request to check."""
 
     event: events.EventView
     entry_id: UUID
@@ -58,172 +59,170 @@ class Question(NamedTuple):
 
 
 def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_key: str) -> problems.Problem | None:
-    """Why the ledger need not be asked: some section that the payload wants is for those who have an access code, and
-    it has none; or everything of one is gone. None: ask it.
+    """Return the refusal: a requested section requires an access code and the payload has none, or it is sold out.
+    None: let the ledger decide.
 
-    One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: a payload that is
-    wrong, a replacement of what is held are for the ledger to answer.
+    One round trip to Redis and none to PostgreSQL. Invalid payloads and replacements are left to the ledger.
     """
     (answer,) = refusals([Question(event, entry_id, payload, idempotency_key)])
     return answer
 
 
 def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
-    """The same for many, in order, with one journey to Redis for all of them."""
+    """Return the refusals of many requests in order, with one round trip to Redis."""
     answers: list[problems.Problem | None] = [None] * len(questions)
-    said: Counts[str] = Counts()
-    wanted = _read_demands(questions)
-    put = _ask_redis(questions, wanted)
-    for event_id, of_event in wanted.items():
-        for (index, wish), (answer, empty) in zip(of_event, put[event_id], strict=True):
-            answers[index] = _judge(questions[index], wish, answer, empty, said)
-    _count(said)
+    answer_counts: Counts[str] = Counts()
+    demands = _read_demands(questions)
+    by_event = _ask_redis(questions, demands)
+    for event_id, of_event in demands.items():
+        for (index, demand), (answer, empty) in zip(of_event, by_event[event_id], strict=True):
+            answers[index] = _judge(questions[index], demand, answer, empty, answer_counts)
+    _count(answer_counts)
     return answers
 
 
 class Undecided:
-    """Whether this one is refused cannot be told without reading more: `refusals` can."""
+    """The result for a request that needs more reads: use `refusals`."""
 
 
 UNDECIDED = Undecided()
 
 
 class QuestionBatch(NamedTuple):
-    """Questions on their way to Redis by somebody else's journey."""
+    """Questions as Redis commands that the caller sends."""
 
     commands: list[Sequence[lua.Argument]]
-    """Everything that there is to ask."""
-    wanted: "_Demands"
+    demands: "_Demands"
     questions: Sequence[Question]
 
     def parse_answers(self, found: Sequence[Any]) -> list[problems.Problem | Undecided | None]:
-        """As `refusals`, by what Redis answered these commands with. It changes nothing."""
+        """Return the results, like `refusals`, from the replies of Redis to these commands. Sends nothing."""
         answers: list[problems.Problem | Undecided | None] = [None] * len(self.questions)
-        said: dict[bytes, int] = {}
-        for of_event, verdicts in zip(self.wanted.values(), found, strict=True):
+        answer_counts: dict[bytes, int] = {}
+        for of_event, verdicts in zip(self.demands.values(), found, strict=True):
             if not isinstance(verdicts, list):
-                # A server that does not know the script, or is out of memory: that is for `refusals` to see to.
+                # The server does not have the script or is out of memory: `refusals` handles both.
                 for index, _ in of_event:
                     answers[index] = UNDECIDED
                 continue
-            # Nearly all say the same, and are about no named seats.
-            for (index, wish), verdict in zip(of_event, verdicts, strict=True):
+            # Fast path: nearly all requests name no seats.
+            for (index, demand), verdict in zip(of_event, verdicts, strict=True):
                 answer = verdict[0]
-                if answer != b"refused" or not (wish.named_seats or wish.lacks_code_for):
-                    said[answer] = said.get(answer, 0) + 1
+                if answer != b"refused" or not (demand.named_seats or demand.lacks_code_for):
+                    answer_counts[answer] = answer_counts.get(answer, 0) + 1
                     answers[index] = SoldOut() if answer == b"refused" else None
-                elif wish.unknown_seats and not wish.lacks_code_for:
+                elif demand.unknown_seats and not demand.lacks_code_for:
                     answers[index] = UNDECIDED
                 else:
-                    said[answer] = said.get(answer, 0) + 1
-                    answers[index] = _refused(wish, verdict[1:])
-        _count({text(answer): count for answer, count in said.items()})
+                    answer_counts[answer] = answer_counts.get(answer, 0) + 1
+                    answers[index] = _refused(demand, verdict[1:])
+        _count({text(answer): count for answer, count in answer_counts.items()})
         return answers
 
 
 def build_question_batch(questions: Sequence[Question]) -> QuestionBatch | None:
-    """What there is to ask Redis for these, for whoever must not wait here. None: something must be read first, so ask
-    by `refusals`."""
+    """Return the Redis commands for these questions, for a caller that must not block. None: PostgreSQL must be read
+    first, so use `refusals`."""
     try:
-        wanted = _read_demands(questions, reads=False)
+        demands = _read_demands(questions, reads=False)
     except hold_demand.NotCached:
         return None
-    return QuestionBatch(_ask.commands(runs(_ask_arguments(questions, wanted))), wanted, questions)
+    return QuestionBatch(_ask.commands(runs(_ask_arguments(questions, demands))), demands, questions)
 
 
 _Demands = dict[int, list[tuple[int, hold_demand.HoldDemand]]]
-"""By event those questions, by their places in the list, that the gate can say something about, and what each wants."""
+"""By event: index and demand of each question that the gate can check."""
 
 
 def _read_demands(questions: Sequence[Question], *, reads: bool = True) -> _Demands:
-    """Raises as `hold_demand.parse_demand`."""
+    """Raises what `hold_demand.parse_demand` raises."""
     now = clock.process_now()
-    wanted: _Demands = defaultdict(list)
-    # Of many at once most are the same event's, and want the same.
+    demands: _Demands = defaultdict(list)
+    # Most questions of a batch have the same event and the same demand.
     on_sale: dict[int, bool] = {}
-    same: dict[tuple[int, str, int], hold_demand.HoldDemand | None] = {}
+    parsed: dict[tuple[int, str, int], hold_demand.HoldDemand | None] = {}
     for index, (event, _, payload, _) in enumerate(questions):
-        sells = on_sale.get(id(event))
-        if sells is None:
-            sells = on_sale[id(event)] = event.selling_state(now) == "on_sale"
-        if not sells:
+        is_selling = on_sale.get(id(event))
+        if is_selling is None:
+            is_selling = on_sale[id(event)] = event.selling_state(now) == "on_sale"
+        if not is_selling:
             continue
-        places = hold_demand.parse_places_only(payload)
-        if places is None:
-            wish = hold_demand.parse_demand(event, payload, reads=reads)
-        elif (key := (id(event), *places)) in same:
-            wish = same[key]
+        section_and_quantity = hold_demand.parse_general_admission_only(payload)
+        if section_and_quantity is None:
+            demand = hold_demand.parse_demand(event, payload, reads=reads)
+        elif (key := (id(event), *section_and_quantity)) in parsed:
+            demand = parsed[key]
         else:
-            wish = same[key] = hold_demand.parse_demand(event, payload, reads=reads)
-        if wish is not None and wish.sections:
-            wanted[event.id].append((index, wish))
-    return wanted
+            demand = parsed[key] = hold_demand.parse_demand(event, payload, reads=reads)
+        if demand is not None and demand.sections:
+            demands[event.id].append((index, demand))
+    return demands
 
 
-def _ask_arguments(questions: Sequence[Question], wanted: _Demands) -> list[tuple[int, list[lua.Argument]]]:
-    """By event the arguments of the command that asks for all of its requests."""
-    asking = []
-    for event_id, of_event in wanted.items():
+def _ask_arguments(questions: Sequence[Question], demands: _Demands) -> list[tuple[int, list[lua.Argument]]]:
+    """Return, by event, the arguments of the command that checks all of its requests."""
+    commands = []
+    for event_id, of_event in demands.items():
         arguments: list[lua.Argument] = [REQUEST_MARK_MS]
-        for index, wish in of_event:
+        for index, demand in of_event:
             entry = str(questions[index].entry_id)
             arguments += (entry, _request_mark(entry, questions[index].idempotency_key))
-            count = len(wish.sections)
-            arguments += (-count if wish.lacks_code_for else count, *wish.sections)
-        asking.append((event_id, arguments))
-    return asking
+            count = len(demand.sections)
+            arguments += (-count if demand.lacks_code_for else count, *demand.sections)
+        commands.append((event_id, arguments))
+    return commands
 
 
 def _judge(
-    question: Question, wish: hold_demand.HoldDemand, answer: str, empty: Sequence[bytes], said: Counts[str]
+    question: Question, demand: hold_demand.HoldDemand, answer: str, empty: Sequence[bytes], answer_counts: Counts[str]
 ) -> problems.Problem | None:
-    if answer == "refused" and wish.unknown_seats and not wish.lacks_code_for:
-        # Only now does it matter where these seats are; from now on this process knows.
-        located = hold_demand.locate_seats(question.event, wish)
+    if answer == "refused" and demand.unknown_seats and not demand.lacks_code_for:
+        # Only a refusal needs the sections of these seats; they are cached from now on.
+        located = hold_demand.locate_seats(question.event, demand)
         if located is None:
             return None
-        wish = located
-        if not wish.lacks_code_for and not {int(section) for section in empty} & set(wish.sections):
-            ((answer, empty),) = _ask_redis([question], {question.event.id: [(0, wish)]})[question.event.id]
-    said[answer] += 1
-    return _refused(wish, empty) if answer == "refused" else None
+        demand = located
+        if not demand.lacks_code_for and not {int(section) for section in empty} & set(demand.sections):
+            ((answer, empty),) = _ask_redis([question], {question.event.id: [(0, demand)]})[question.event.id]
+    answer_counts[answer] += 1
+    return _refused(demand, empty) if answer == "refused" else None
 
 
-def _refused(wish: hold_demand.HoldDemand, empty: Sequence[bytes]) -> problems.Problem:
-    if wish.lacks_code_for:
-        return AccessCodeRequired(sections=list(wish.lacks_code_for))
-    if wish.named_seats:
+def _refused(demand: hold_demand.HoldDemand, empty: Sequence[bytes]) -> problems.Problem:
+    if demand.lacks_code_for:
+        return AccessCodeRequired(sections=list(demand.lacks_code_for))
+    if demand.named_seats:
         sections = {int(section) for section in empty}
-        gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in sections]
+        gone = [guid for guid in demand.named_seats if demand.section_of.get(guid) in sections]
         if gone:
             return SeatsUnavailable(unavailable=gone)
     return SoldOut()
 
 
-def _count(said: Mapping[str, int]) -> None:
-    for answer, count in said.items():
+def _count(answer_counts: Mapping[str, int]) -> None:
+    for answer, count in answer_counts.items():
         asked.labels(answer).inc(count)
 
 
 def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
-    """The ledger has refused this request for good: asking again with its key is a new question."""
+    """Remove the mark of a request that the ledger has finally refused: a repetition with its key is a new question."""
     redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
 
 
-def _ask_redis(questions: Sequence[Question], wanted: _Demands) -> dict[int, list[tuple[str, Sequence[bytes]]]]:
-    """By event the gate's answer to each of its requests, and those of its sections that have nothing left."""
-    put: dict[int, list[tuple[str, Sequence[bytes]]]] = {}
-    asking = _ask_arguments(questions, wanted)
-    for (event_id, _), found in zip(asking, attempt_all(_ask, asking), strict=True):
+def _ask_redis(questions: Sequence[Question], demands: _Demands) -> dict[int, list[tuple[str, Sequence[bytes]]]]:
+    """Return, by event, the gate's answer to each request and the request's sold-out sections."""
+    by_event: dict[int, list[tuple[str, Sequence[bytes]]]] = {}
+    commands = _ask_arguments(questions, demands)
+    for (event_id, _), found in zip(commands, attempt_all(_ask, commands), strict=True):
         if found is None or found == b"out_of_memory":
-            put[event_id] = [("away" if found is None else "out_of_memory", ())] * len(wanted[event_id])
+            by_event[event_id] = [("away" if found is None else "out_of_memory", ())] * len(demands[event_id])
         else:
-            put[event_id] = [(text(answer), empty) for answer, *empty in found]
-    return put
+            by_event[event_id] = [(text(answer), empty) for answer, *empty in found]
+    return by_event
 
 
 def _request_mark(entry: str, idempotency_key: str) -> str:
-    # Of one length, whatever the client calls its key.
+    # A digest, so that marks have one length for keys of any length.
     return entry + "/" + blake2b(idempotency_key.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 

@@ -1,16 +1,16 @@
-"""The gate's counts, read from the ledger: every second where something is sold out, and after every loss.
+"""Resets of gates from the ledger: every second while a section is sold out, and after every loss of the copy.
 
-Counts are read under no lock, so they may be off by what commits meanwhile. That is safe: what they refuse wrongly
-ends with the next reset, and what they let through wrongly the ledger refuses. What must not happen is that whoever
-holds the last seats is told that they are gone; therefore the order of reading is fixed. First what lapses: read
-before a sweep that the counts already contain, it only lets more through. Then the counts. Then the marks, so that
-every hold that is in the counts is among them; and they reach Redis before the counts do.
+Counts are read without locks, so they may miss concurrent commits. That is safe: a wrong refusal ends with the next
+reset, and the ledger refuses what the gate lets through wrongly. But the buyer who holds the last seats must not be
+refused, so the order of reads is fixed. First upcoming deadlines: if a sweep that the counts already contain runs
+after this read, the gate only lets more through. Then the counts. Then the marks, so that they include every hold that
+is in the counts; and they reach Redis before the counts do.
 
-A reading is dated by Redis's clock before it begins. One that was held up, in the ledger or on its way, comes too late
-to refuse anybody, and never replaces a younger one. Any number of processes may reset at once.
+A reading is dated by Redis's clock before it begins. A delayed one arrives too late to refuse anything, and never
+replaces a newer one. Any number of processes may reset concurrently.
 
-Marks end by Redis's clock. Where it has jumped, ahead or back, they end too early or too late: the gate is begun anew
-and every mark read again.
+Marks expire by Redis's clock. If it jumps, forward or back, they expire too early or too late: the gate begins anew
+and reads every mark again.
 """
 
 import logging
@@ -38,31 +38,31 @@ logger = logging.getLogger(__name__)
 
 RESET_AFTER_MS = 1_000
 CALM_AFTER_MS = 3_000
-"""Where no section is empty nobody is refused, and counts may be older."""
+"""If no section is empty, the gate refuses nothing and its counts may be older."""
 QUIET_AFTER_MS = 15_000
-"""Where besides nothing was held, released or moved since they were read, they say what a reading would say now. They
-are too old to refuse by then; but nothing is empty, and what becomes empty asks to be read."""
+"""If also nothing was held, released or changed since the counts were read, they are still exact. They are too old to
+refuse by then; but no section is empty, and one that becomes empty requests a reset."""
 WANTED_AFTER_MS = 500
-"""Where the gate asks for it: a section became empty, or what had lapsed was ended."""
+"""If the gate requests a reset: a section became empty, or an overdue reservation was expired."""
 OPENS_WITHIN = timedelta(minutes=10)
-"""So long before the on-sale its gate is there."""
+"""Gates are created this long before the on-sale."""
 EXAMINE_AGAIN_SECONDS = 10.0
-"""A gate that was refused for what the ledger says is tried again so often."""
+"""A gate that stays shut because the ledger is inconsistent is tried again at this interval."""
 OVERLAP = timedelta(seconds=5)
-"""Between a hold's reading of the clock and its commit; answers so old are read once more."""
+"""The longest time between a hold's reading of the clock and its commit: responses this old are read once more."""
 PAGE_MAX = 5_000
 PAGES_MAX = 20
-"""Of marks, by one reset. A gate that lost more stays shut until a later reset has read on to the end."""
+"""Pages of marks per reset. A gate that lost more stays shut until a later reset has read the rest."""
 LAPSING_MAX = 5_000
 JUMP_MS = 60_000
-"""Marks are written with every reset. Where the last were written so long ago, or so far ahead, by Redis's clock, the
-clock has jumped, or nobody reset for as long: either way they are all read again."""
+"""Marks are written with every reset. If the last ones are this old or this far in the future by Redis's clock, either
+the clock has jumped or no reset ran for as long: all marks are read again."""
 GATE_EXPIRY_MS = ENTRY_MARK_MS + 2 * 3_600_000
-"""A gate that nobody resets any more goes away by itself."""
+"""A gate without resets expires."""
 REFUSED_SECONDS = 24 * 3_600
 WHY_LENGTH_MAX = 500
 OPENED = ("open", "later")
-"""What a reset comes to where counts of now are in force: its own, or somebody's younger ones."""
+"""Outcomes after which current counts are in force: those of this reset, or newer ones."""
 
 _PACKAGE = "apps.reservations"
 _mark = lua.load(_PACKAGE, "gate_mark")
@@ -71,16 +71,14 @@ _read_clock = sql.load(_PACKAGE, "read_clock")
 _lapses = sql.load(_PACKAGE, "gate_lapses")
 _marks = sql.load(_PACKAGE, "gate_marks")
 
-resets = Counter(
-    "fairgate_gate_resets", "Resets of gates from the ledger, by what they came to.", ["outcome"], registry=None
-)
+resets = Counter("fairgate_gate_resets", "Resets of gates from the ledger, by outcome.", ["outcome"], registry=None)
 METRICS = (resets,)
 GATED_SECONDS = 2.0
-"""So long a process remembers which events want a gate."""
+"""How long a process caches which events have a gate."""
 
 
 class _ResetSchedule:
-    """What this process knows of its own resetting, by its monotonic clock."""
+    """The schedule of this process's resets, by its monotonic clock."""
 
     def __init__(self) -> None:
         self.gated: list[int] = []
@@ -93,34 +91,34 @@ _schedule = _ResetSchedule()
 
 
 def clear_cache() -> None:
-    """As in a process that has just started."""
+    """Clear the cache, as in a new process."""
     _schedule.gated, _schedule.gated_until = [], 0.0
     _schedule.not_before.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One gate as Redis has it."""
+    """The state of one gate in Redis."""
 
     now_ms: int
-    """This and the other moments are on Redis's clock."""
+    """All times here are on Redis's clock."""
     server: str
     """The run id of the Redis server that answered."""
     epoch: str
-    """Empty: there is no gate, or it must be begun anew, since its marks were lost, another server wrote it or its
-    clock has jumped."""
+    """Empty: there is no gate, or it must begin anew, since its marks were lost, another server wrote it or its clock
+    has jumped."""
     found_epoch: str
-    """Of what is there, whatever it is worth."""
+    """The stored epoch, valid or not."""
     read_at_ms: int
     until_ms: int
-    """0: it is shut."""
+    """0: the gate is shut."""
     marked_until: datetime | None
     is_wanted: bool
     is_calm: bool
     has_moved: bool
-    """Somebody held or gave back since its counts were read."""
+    """Stock was held or released since its counts were read."""
     refused: str
-    """Why it must not open, until somebody has looked."""
+    """Why the gate must not open until the ledger is consistent again."""
 
     @property
     def is_open(self) -> bool:
@@ -128,7 +126,7 @@ class State:
 
     @property
     def rests(self) -> bool:
-        """Whether it would refuse nobody were its counts read now: nothing has happened since they were."""
+        """Whether a reset would change nothing: no section is empty, and nothing has changed since the last one."""
         is_whole = bool(self.epoch) and not self.refused and self.until_ms > 0
         return is_whole and self.is_calm and not self.has_moved and not self.is_wanted
 
@@ -142,13 +140,13 @@ class State:
 
 
 def read_state(event_id: int) -> State | None:
-    """The event's gate; None while Redis is away."""
+    """Return the state of the event's gate; None while Redis is unavailable."""
     return read_states([event_id]).get(event_id)
 
 
 def read_states(event_ids: Sequence[int]) -> dict[int, State]:
-    """The gates of these events, in two journeys however many they are; none of them while Redis is away. One that
-    cannot be read (a key of another kind) is left out."""
+    """Return the states of these events' gates, in two round trips in all; empty while Redis is unavailable. A gate
+    that cannot be read (a key of another type) is left out."""
     return redis.attempt(lambda client: _read_states(client, event_ids)) or {}
 
 
@@ -188,8 +186,8 @@ def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
 
 def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has_marks: bool) -> State:
     epoch, server, read_at, until, marked_until, marked_at, wanted, calm, moved = fields
-    # Else what this server has was written to another one (an older copy of it, perhaps without its latest marks), or
-    # its clock has jumped.
+    # Otherwise the data was written on another server (this one has an older copy, perhaps without the latest marks),
+    # or the clock has jumped.
     is_whole = server in ("", run_id) and has_marks and abs(now_ms - int(marked_at or 0)) <= JUMP_MS
     return State(
         now_ms=now_ms,
@@ -207,20 +205,20 @@ def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has
 
 
 def gated_event_ids() -> list[int]:
-    """The events that should have a gate: on sale, or on sale within minutes."""
+    """Return the events that should have a gate: on sale, or on sale within OPENS_WITHIN."""
     now = clock.now()
     return sorted({*events.selling_event_ids(now), *events.selling_event_ids(now + OPENS_WITHIN)})
 
 
 def reset_due() -> int:
-    """Every gate whose counts are due is reset; how many were opened. Any number of processes may do this beside each
-    other: who comes first spares the others the work."""
+    """Reset every gate that is due; return how many were opened. Any number of processes may do this concurrently: the
+    first one saves the others the work."""
     if time.monotonic() >= _schedule.gated_until:
         _schedule.gated, _schedule.gated_until = gated_event_ids(), time.monotonic() + GATED_SECONDS
         _schedule.not_before = {of: at for of, at in _schedule.not_before.items() if of in _schedule.gated}
     now = time.monotonic()
-    asked = [event_id for event_id in _schedule.gated if now >= _schedule.not_before.get(event_id, 0.0)]
-    due = {event_id: state for event_id, state in read_states(asked).items() if state.is_due} if asked else {}
+    event_ids = [event_id for event_id in _schedule.gated if now >= _schedule.not_before.get(event_id, 0.0)]
+    due = {event_id: state for event_id, state in read_states(event_ids).items() if state.is_due} if event_ids else {}
     for event_id, outcome in (outcomes := _reset_all(due)).items():
         if outcome not in OPENED:
             rest = EXAMINE_AGAIN_SECONDS if outcome == "refused" else RESET_AFTER_MS / 1_000
@@ -229,20 +227,20 @@ def reset_due() -> int:
 
 
 def reset(event_id: int) -> str:
-    """The event's gate has the counts of this moment, if what this returns is one of OPENED. Otherwise it lets
-    everybody through: "away" (Redis is), "out_of_memory" (so is Redis), "refused" (the ledger differs from itself;
-    see `ledger_check`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
-    has lapsed that all is open), "late", "lost" (its marks, or the clock jumped under it) or "another_server" (the next
-    one begins anew)."""
+    """Reset the event's gate; it has current counts if the returned outcome is one of OPENED. Otherwise it lets all
+    requests through: "away" (Redis is unavailable), "out_of_memory" (of Redis), "refused" (the ledger is inconsistent;
+    see `ledger_check`), "catching_up" (more holds to mark than one reset reads: the next continues), "lapsing" (too
+    many reservations are overdue), "late" (the reading was delayed), "lost" (its marks are lost, or the clock has
+    jumped) or "another_server" (the next reset begins anew)."""
     state = read_state(event_id)
     return "away" if state is None else _reset_all({event_id: state})[event_id]
 
 
 def _reset_all(states: Mapping[int, State]) -> dict[int, str]:
-    """Every one of these gates, as it was just seen, has the counts of this moment; what that came to, as in `reset`.
+    """Reset these gates, whose states were just read; return the outcomes as in `reset`.
 
-    What stands is read for all of them at once, in as many statements as for one. One that has to begin anew reads a
-    whole day of marks: that is done by itself.
+    All of them are read together, in as many statements as one. A gate that begins anew reads a whole day of marks and
+    is reset separately.
     """
     going_on = {event_id: state for event_id, state in states.items() if state.epoch and not state.refused}
     outcomes = _read_and_open(going_on) if going_on else {}
@@ -255,7 +253,7 @@ def _reset_all(states: Mapping[int, State]) -> dict[int, str]:
 
 
 def _begin(event_id: int, state: State) -> str:
-    """The gate is there, or there again, unless the ledger differs from itself."""
+    """Begin the gate anew if the ledger is consistent; return the outcome."""
     found = [f"{section.slug}: {difference}" for section in examine(event_id) for difference in section.differences]
     if found:
         forbid_opening(event_id, found)
@@ -294,8 +292,8 @@ def _read_and_open(states: Mapping[int, State]) -> dict[int, str]:
 def _read_lapses(
     cursor: sql.Cursor, event_ids: Sequence[int], now: datetime
 ) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
-    """What lapses while the counts are in force, by section: after how many milliseconds how much; and the events of
-    which it is too much to be told in full."""
+    """Return the deadlines that pass while the counts are in force, by section as milliseconds and quantity; and the
+    events that have more of them than LAPSING_MAX."""
     until = now + timedelta(milliseconds=gate.VALID_MS)
     lapses: dict[int, list[tuple[int, int]]] = defaultdict(list)
     too_much: set[int] = set()
@@ -309,8 +307,8 @@ def _read_lapses(
 
 
 def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: datetime) -> dict[int, str]:
-    """Every hold of these events that is remembered since they were last marked is marked; of those where that failed,
-    why. Of each: the epoch that it has or begins with, and how it stands."""
+    """Mark every hold of these events with a stored response since the last marking; return the outcome of each event
+    that failed. `gates`: the epoch that each gate has or begins with, and its state."""
     oldest = now - timedelta(hours=idempotency.REMEMBERED_HOURS)
     after = now
     replaces = {}
@@ -349,12 +347,12 @@ def _refused_key(event_id: int) -> str:
 
 
 def forbid_opening(event_id: int, found: Sequence[str]) -> None:
-    """The gate is gone and marked: holds go to the ledger, which cannot oversell, until what was found differing is
-    no more. One line in the log says so."""
+    """Delete the gate and keep it shut until the differences are gone: holds go to the ledger, which cannot oversell.
+    Logs one line."""
     why = "; ".join(found)[:WHY_LENGTH_MAX]
 
     def mark(client: Redis) -> bool:
-        # Whole: so that it is examined again before it ever opens, also where the mark below is lost.
+        # Delete the whole gate, so that it is checked again before it opens even if the key below is lost.
         client.delete(keys(event_id)[0])
         return bool(client.set(_refused_key(event_id), why, nx=True, ex=REFUSED_SECONDS))
 
@@ -363,13 +361,13 @@ def forbid_opening(event_id: int, found: Sequence[str]) -> None:
 
 
 def allow_opening(event_id: int) -> None:
-    """What the gate was refused for is gone."""
+    """Let a gate that was kept shut open again."""
     if redis.attempt(lambda client: client.delete(_refused_key(event_id))):
-        logger.warning("the gate of event %s may open again: the ledger agrees with itself", event_id)
+        logger.warning("the gate of event %s may open again: the ledger is consistent", event_id)
 
 
 def states() -> dict[str, int]:
-    """How many of the gates that should be there are open, shut for now, or refused until somebody has looked."""
+    """Return how many of the expected gates are open, shut, or refused (the ledger is inconsistent)."""
     found = dict.fromkeys(("open", "shut", "refused"), 0)
     gated = gated_event_ids()
     seen = read_states(gated) if gated else {}
@@ -380,7 +378,7 @@ def states() -> dict[str, int]:
 
 
 def counts_of(event_id: int) -> dict[int, int] | None:
-    """What the gate says is left in each section, by section id; None where it is shut or Redis is away."""
+    """Return the gate's counts by section id; None if it is shut or Redis is unavailable."""
     state = read_state(event_id)
     if state is None or not state.is_open:
         return None
