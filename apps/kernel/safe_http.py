@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 URL_LENGTH_MAX = 500
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-"""All of IPv6 that is anybody's in the Internet; the rest is local, or carries IPv4 to whoever translates."""
+"""The public range of IPv6; other addresses are local, or embed IPv4 addresses for translators."""
 _RESERVED_NETWORKS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
-"""Documentation, protocol assignments and relays, which Python 3.11 takes for public."""
+"""Documentation, protocol assignments and relays, which Python 3.11 considers public."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -143,7 +143,7 @@ def _require_public(address: _Address, allowed: AddressPolicy) -> None:
 
 
 def _embedded_ipv4(address: _Address) -> list[_Address]:
-    """The IPv4 addresses that an IPv6 one carries to whoever translates."""
+    """Return the IPv4 addresses embedded in an IPv6 address for translators."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     carried: list[_Address] = [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]

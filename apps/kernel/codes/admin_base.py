@@ -1,4 +1,4 @@
-"""Codes on the staff's site, whatever they let their buyers do: made and limited, and how often each is used."""
+"""The common admin of promo codes and access codes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -16,11 +16,11 @@ from apps.kernel.admin_lists import BoundedPaginator
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 
 LIMITS = ("valid_from", "valid_until", "uses_max", "uses_per_buyer_max", "is_active", "note")
-"""What may be changed for as long as the code is there."""
+"""The fields that can always be changed."""
 
 
 class PartsField(forms.ModelMultipleChoiceField):
-    """What of an event a code is good for, told by event."""
+    """The parts of an event for which a code is valid, labeled with the event."""
 
     def __init__(self, of: Any, help_text: str) -> None:
         super().__init__(
@@ -36,11 +36,11 @@ class PartsField(forms.ModelMultipleChoiceField):
 
 class CodeForm(forms.ModelForm):
     PARTS: ClassVar[str]
-    """The field that says of what the code is good for."""
+    """The field with the parts for which the code is valid."""
     WHY_PUBLISH_FIRST: ClassVar[str]
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
-        """The code is locked as its uses are, and by limit, how often it is used and how that is said."""
+        """Lock the code as its uses do; yield for each limit its field, a function that counts uses, and a phrase."""
         raise NotImplementedError
 
     def clean_code(self) -> str:
@@ -59,8 +59,7 @@ class CodeForm(forms.ModelForm):
         if event and parts and any(part.event_id != event.pk for part in parts):
             self.add_error(self.PARTS, "These are not all of the chosen event.")
         if self.instance.pk:
-            # The admin's form saves in one transaction: whoever uses the code meanwhile waits, and counts against the
-            # new limits.
+            # The form is saved in one transaction: concurrent uses of the code wait, and count against the new limits.
             for field, count_uses, words in self.used():
                 limit = cleaned.get(field)
                 if limit is not None and limit < (count := count_uses()):
@@ -82,12 +81,12 @@ class CodeAdmin(admin.ModelAdmin):
         {"fields": ("uses_max", "uses_per_buyer_max", "valid_from", "valid_until")},
     )
     fixed: tuple[str, ...]
-    """What cannot be changed once somebody used it."""
+    """The fields that cannot be changed after the first use."""
     uses_name: str
-    """What a use calls itself at its code."""
+    """The reverse relation to its uses."""
     standing: Q
-    """Which of them count."""
-    told: tuple[str, ...] = ("used", "left")
+    """The uses that count."""
+    usage_fields: tuple[str, ...] = ("used", "left")
 
     @property
     def _uses(self) -> Any:
@@ -100,7 +99,7 @@ class CodeAdmin(admin.ModelAdmin):
         return super().get_queryset(request).annotate(uses_count=Coalesce(Subquery(count), 0))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*self.told, *(self.fixed if self._is_used(obj) else ())]
+        return [*self.usage_fields, *(self.fixed if self._is_used(obj) else ())]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return obj is not None and not self._is_used(obj) and super().has_delete_permission(request, obj)
@@ -139,5 +138,5 @@ class CodeAdmin(admin.ModelAdmin):
 
 
 def _uses_of(code: Any) -> int:
-    """Counted by the list's own query; a code that is being added has none."""
+    """Return the count from the list's query; 0 for a code that is being added."""
     return getattr(code, "uses_count", 0)

@@ -1,4 +1,4 @@
-"""How a code is written that people type: one spelling for every way of typing it, and new ones nobody guesses."""
+"""The format of codes that buyers type: normalization, and random new codes."""
 
 import secrets
 import unicodedata
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 LENGTH_MAX = 40
 RANDOM_LENGTH = 10
-"""Some fifty bits: at the rate at which tries are let through, a campaign of a thousand codes is safe for millennia."""
+"""Some fifty bits: at the permitted rate of attempts, guessing one of a thousand codes takes millennia."""
 PREFIX_LENGTH_MAX = LENGTH_MAX - RANDOM_LENGTH - 1
 COUNT_MAX = 20_000
-"""New codes at once."""
+"""Codes created by one call at most."""
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 _BATCH = 1_000
 
 
 class InvalidCode(ValueError):
-    """No code is written so; in words, why."""
+    """The text is not a valid code; the message says why."""
 
 
 def normal_code(text: str) -> str:
-    """The code in capital letters, without blanks; empty for nothing. Raises Unusable."""
+    """Return the code in capital letters without blanks. Raises InvalidCode."""
     plain = "".join(unicodedata.normalize("NFKC", text).split()).upper()
     plain = unicodedata.normalize("NFKC", plain)
     if len(plain) > LENGTH_MAX or not plain.isprintable():
@@ -28,13 +28,13 @@ def normal_code(text: str) -> str:
 
 
 def new_code(prefix: str = "") -> str:
-    """A code that nobody guesses, after a prefix that is normal already; no letter looks like another."""
+    """Return a random code after a normalized prefix. Similar letters and digits are not used."""
     drawn = "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
     return f"{prefix}-{drawn}" if prefix else drawn
 
 
 def new_codes(count: int, prefix: str) -> Iterator[list[str]]:
-    """So many new codes, each another, in pieces that a statement takes."""
+    """Yield `count` distinct new codes in batches for one statement each."""
     assert 1 <= count <= COUNT_MAX
     words: set[str] = set()
     while len(words) < count:

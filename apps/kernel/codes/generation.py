@@ -1,4 +1,4 @@
-"""Many codes at once, each another: for a mailing, a partner, a club. Made by a command, all or none."""
+"""Creating many distinct codes by a command, for example for a mailing or a partner. All or none are created."""
 
 import csv
 from argparse import ArgumentParser
@@ -22,8 +22,8 @@ NOTE_LENGTH_MAX = 200
 def make_codes(
     model: type[Model], parts: str, part_ids: Collection[int], count: int, prefix: str, **values: Any
 ) -> list[Any]:
-    """So many new codes that nobody guesses, all alike but for their words, committed; all or none. `parts`: the field
-    that says of what they are good for, empty for all."""
+    """Create `count` random codes with the same values in one transaction, and return them. `parts` is the field with
+    the parts of the event for which they are valid; empty means all."""
     manager, field = model._default_manager, model._meta.get_field(parts)
     between: Any = field.remote_field.through  # type: ignore[union-attr]
     code_id, part_id = field.m2m_column_name(), field.m2m_reverse_name()  # type: ignore[union-attr]
@@ -43,12 +43,12 @@ def make_codes(
 
 
 def add_code_arguments(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
-    """From now on the parser takes an event, and what every kind of code has."""
+    """Add the arguments that all kinds of codes have."""
     report_errors_in_one_line(parser)
     add = parser.add_argument
-    add("event", metavar="EVENT", help="the event's id in addresses")
-    add("--count", required=True, metavar="N", help=f"how many, at most {COUNT_MAX:,}")
-    add("--prefix", default="", help=f"at most {PREFIX_LENGTH_MAX} characters before the drawn ones")
+    add("event", metavar="EVENT", help="the event's slug")
+    add("--count", required=True, metavar="N", help=f"number of codes, at most {COUNT_MAX:,}")
+    add("--prefix", default="", help=f"at most {PREFIX_LENGTH_MAX} characters before the random ones")
     add("--uses", default="1", metavar="N", help=f"{uses}, or none for no limit; default: 1")
     add("--per-buyer", metavar="N", help=f"{of_one_buyer}; default: no limit")
     add("--valid-from", metavar="TIME", help="ISO 8601 with its offset, such as 2027-03-01T10:00+01:00")
@@ -57,7 +57,7 @@ def add_code_arguments(parser: ArgumentParser, *, uses: str, of_one_buyer: str) 
 
 
 def resolve_ids(option: str, named: Iterable[str], ids: Mapping[str, int]) -> list[int]:
-    """The ids of what was named, each once. Raises CommandError."""
+    """Return the ids of these names without duplicates. Raises CommandError."""
     names = list(dict.fromkeys(named))
     unknown = [name for name in names if name not in ids]
     if unknown:
@@ -68,7 +68,7 @@ def resolve_ids(option: str, named: Iterable[str], ids: Mapping[str, int]) -> li
 def make_from_options(
     model: type[Model], parts: str, part_ids: Collection[int], options: Mapping[str, Any], uses_max: int, **values: Any
 ) -> list[Any]:
-    """The codes that the options ask for, committed. Raises CommandError."""
+    """Create the codes that the options request. Raises CommandError."""
     try:
         return make_codes(
             model,
@@ -88,7 +88,7 @@ def make_from_options(
 
 
 def write_csv(out: OutputWrapper, codes: Iterable[Any], **more: Any) -> None:
-    """The codes, one a line; `more`: further columns, each a function of the code."""
+    """Write the codes, one per line; `more` are further columns, each a function of the code."""
     write = csv.writer(out, lineterminator="\n").writerow
     write(["code", "uses", "valid_from", "valid_until", *more])
     for code in codes:

@@ -1,9 +1,9 @@
-"""Signed tokens (JWT, HS256, key id). What a token says is believed without a look-up; what it may do is decided by
-the ledger under a lock.
+"""Signed tokens (JWT, HS256, key id). A token's claims are trusted without a query; what they permit is decided by
+PostgreSQL under a lock.
 
-Signed and verified here by hand: a library that serves every algorithm costs several times as much, and this is what
-every poll of a crowd pays. The algorithm is not the token's to choose, and only one spelling of a token is believed.
-The tests hold every verdict against PyJWT's; figures: docs/performance.md.
+Signing and verification are implemented here, since every poll verifies a token and a general library costs several
+times as much. The token cannot choose the algorithm, and only its canonical encoding is accepted. Tests compare every
+result with PyJWT's; figures: docs/performance.md.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.tokens import keys
 
-# Ours have some 400 characters. What is longer is not even parsed.
+# Our tokens have some 400 characters; longer ones are not parsed.
 LENGTH_MAX = 1_200
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-# What can be wrong with bytes that should be JSON in UTF-8 (of base64 too: its errors are ValueErrors as well).
+# Errors of decoding bytes that should be base64 of JSON in UTF-8.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -43,7 +43,7 @@ _claims_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Claims(NamedTuple):
-    """A verified token: its kind, whom it speaks for, and for which event slug (empty: none)."""
+    """The claims of a verified token: its type, its subject, and its event's slug (empty: none)."""
 
     typ: str
     subject: str
@@ -52,9 +52,11 @@ class Claims(NamedTuple):
 
 
 def issue(typ: str, subject: str, lifetime: timedelta, audience: str = "", **values: Any) -> str:
-    """A token of this kind for the subject, valid from now for `lifetime`, to the second."""
+    """Return a token of this type for the subject, valid from now for `lifetime`, in whole seconds."""
     if lifetime > keys.LIFETIME_MAX:
-        raise ValueError(f"no token lives longer than {keys.LIFETIME_MAX.days} days: its key may be gone by then")
+        raise ValueError(
+            f"a token's lifetime is at most {keys.LIFETIME_MAX.days} days: its key may be deleted after that"
+        )
     now = clock.process_now()
     key = keys.signing_key(now)
     seconds = int(now.timestamp())
@@ -71,9 +73,9 @@ def issue(typ: str, subject: str, lifetime: timedelta, audience: str = "", **val
 
 
 def verify(token: str, types: frozenset[str], audience: str | None = None) -> Claims:
-    """The claims of a token signed here, of one of these kinds and, where given, for this event.
+    """Verify a token's signature, its type and, if given, its event; return its claims.
 
-    Raises TokenInvalid (not ours, damaged, another kind), TokenExpired, TokenWrongEvent.
+    Raises TokenInvalid (unknown key, damaged, another type), TokenExpired, TokenWrongEvent.
     """
     if len(token) > LENGTH_MAX or not token.isascii():
         raise problems.TokenInvalid
@@ -81,8 +83,8 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
     header, _, body = signed.partition(".")
     key_id = _key_id(header)
     key = None if key_id is None else keys.find(key_id)
-    # Compared as text, and over the text: the same bytes in another spelling, or with junk that a decoder would pass
-    # over, are nothing that was signed here.
+    # The text is signed and compared, not its decoded bytes: another encoding of the same bytes, or characters that a
+    # decoder ignores, invalidate the token.
     if key is None or not hmac.compare_digest(_signature(key.secret, signed), signature):
         raise problems.TokenInvalid
     try:
@@ -90,7 +92,7 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
     except _UNREADABLE as error:
         raise problems.TokenInvalid from error
     typ, subject, aud, exp = claims.get("typ"), claims.get("sub"), claims.get("aud"), claims.get("exp")
-    # `type` and not isinstance: true is no moment. `nbf` is nothing we issue, so nothing we weigh.
+    # `type` and not isinstance: true is not a time. We never issue `nbf`, so a token with it is not ours.
     if type(exp) is not int or not isinstance(subject, str) or not isinstance(aud, str) or "nbf" in claims:
         raise problems.TokenInvalid
     if exp <= clock.process_seconds() or (key.verifies_until is not None and key.is_over(clock.process_now())):
@@ -103,13 +105,13 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
 
 
 def has_key_id(token: str) -> bool:
-    """Whether its first part is one of ours, which says by which key it was signed: unverified, and read once for all
-    tokens of a key. Other kinds of token name none."""
+    """Return whether the token's header has the form of ours, with a key id. Not verified; the header is decoded once
+    for all tokens of a key."""
     return len(token) <= LENGTH_MAX and _key_id(token.partition(".")[0]) is not None
 
 
 def peek_type(token: str) -> str | None:
-    """The kind a token claims to be, unverified: only to choose who verifies it."""
+    """Return the type that a token claims, unverified, to choose its verifier."""
     if len(token) > LENGTH_MAX or not _FORM.fullmatch(token):
         return None
     try:
@@ -121,7 +123,7 @@ def peek_type(token: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _key_id(header: str) -> str | None:
-    """The key id of a header as ours are. One key's tokens all begin with the same one."""
+    """Return the key id of a header in our form. All tokens of a key have the same header."""
     try:
         return _header_decoder.decode(_decode(header)).kid
     except _UNREADABLE:
@@ -129,7 +131,7 @@ def _key_id(header: str) -> str | None:
 
 
 def _signature(secret: bytes, signed: str) -> str:
-    # HMAC with the key worked in beforehand (RFC 2104, section 4): half the price of starting anew.
+    # HMAC with precomputed states for the key (RFC 2104, section 4), at half the cost.
     inner, outer = _hmac_states(secret)
     inner, outer = inner.copy(), outer.copy()
     inner.update(signed.encode("ascii"))
@@ -139,7 +141,7 @@ def _signature(secret: bytes, signed: str) -> str:
 
 @lru_cache(maxsize=64)
 def _hmac_states(secret: bytes) -> tuple[Any, Any]:
-    """SHA-256 after the first block of HMAC's inner and of its outer hash."""
+    """Return the SHA-256 states after the first block of HMAC's inner and outer hash."""
     block = hashlib.sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret
     padded = block.ljust(_BLOCK_BYTES, b"\0")
     return hashlib.sha256(padded.translate(_INNER)), hashlib.sha256(padded.translate(_OUTER))
@@ -150,5 +152,5 @@ def _encode(value: bytes) -> str:
 
 
 def _decode(part: str) -> bytes:
-    # Two more than enough: what is too much of padding is passed over.
+    # Always two padding characters: surplus padding is ignored.
     return a2b_base64(part.encode("ascii").translate(_FROM_URL) + b"==")

@@ -1,10 +1,12 @@
-"""The keys that tokens are signed and verified with. They stand in PostgreSQL, so that every process knows them and
-they survive a restart; every process keeps a copy, so that no token costs a query.
+"""The keys that sign and verify tokens.
 
-The table holds no secret by itself: a key is HMAC(SECRET_KEY, its id and the row's random half). Who reads the database
-or a backup of it can sign nothing, nor can who knows SECRET_KEY alone; and as with every HMAC, one key that leaked says
-nothing about the others. The first keys come from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no
-row; one that was rotated away or dropped has a row with an empty half, which says until when it counts.
+They are stored in PostgreSQL, so that all processes share them and they survive a restart; every process caches them,
+so that tokens need no query.
+
+The table alone contains no secret: a key is HMAC(SECRET_KEY, its id and the row's random half). Neither the database or
+its backup nor SECRET_KEY alone suffices to sign, and a leaked key reveals nothing about the others. The first keys come
+from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row; one that was rotated or dropped has a
+row with an empty half, which has the end of its validity.
 
 States of a key: published → signing → verifying only → over; from each of them: dropped.
 """
@@ -35,17 +37,17 @@ from apps.kernel.observability import log_context
 logger = logging.getLogger(__name__)
 
 LIFETIME_MAX = timedelta(days=31)
-"""No token lives longer, so a key that signs no more is needed so much longer and no more."""
+"""The longest lifetime of a token, and therefore of a key after its last signature."""
 PUBLISHED_BEFORE_SECONDS = 60
-"""A new key signs so long after it was published: by then every process has it."""
+"""A new key signs this long after its publication, when every process has it."""
 REFRESH_SECONDS = 3.0
-"""So old a copy may be before it is read again, beside the request that noticed."""
+"""Age after which the cached keys are read again, in the background."""
 STALE_SECONDS = 10.0
-"""So old a copy is only used once it was tried to read a new one: what was dropped counts nowhere after that."""
+"""Age after which the cached keys are used only after an attempt to read them, so that dropped keys are refused."""
 UNKNOWN_SECONDS = 0.25
-"""A key id that nobody knows makes a process look no more often than this, whatever is thrown at it."""
+"""Shortest interval between reads caused by unknown key ids, whatever clients send."""
 WAIT_SECONDS = 2.0
-"""Nobody waits longer for a copy; with the database away we go on with what we know."""
+"""Longest wait for a read; if the database is unavailable, the cached keys are used."""
 KEY_ID_LENGTH_MAX = 16
 
 
@@ -58,10 +60,10 @@ class Key:
     key_id: str
     secret: bytes = field(repr=False)
     signs_from: datetime | None = None
-    """None: from the settings, so ever since."""
+    """None: a key from the settings, which always signs."""
     verifies_until: datetime | None = None
     header: str = ""
-    """The first part of every token that it signs."""
+    """The encoded header of the tokens that it signs."""
 
     def is_over(self, now: datetime) -> bool:
         return self.verifies_until is not None and now >= self.verifies_until
@@ -69,25 +71,25 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """All keys that count, as one process knows them."""
+    """All valid keys known to this process."""
 
     keys: dict[str, Key]
     signing: tuple[Key, ...]
-    """Those that may sign from their time on, the latest first; those of the settings come last, in their order."""
+    """The keys that may sign, the latest first; keys of the settings come last, in their order."""
 
     def signs(self, now: datetime) -> Key:
-        """The key to sign with. Raises ImproperlyConfigured where every key was dropped."""
+        """Return the key that signs at `now`. Raises ImproperlyConfigured if every key was dropped."""
         for key in self.signing:
             if (key.signs_from is None or key.signs_from <= now) and not key.is_over(now):
                 return key
         if not self.signing:
             raise ImproperlyConfigured("Every token key was dropped: run manage.py rotate_token_key")
-        # All that is left is a key just published, and this machine's clock is a little behind.
+        # Only a key published just now is left, and this host's clock is a little behind.
         return self.signing[-1]
 
 
 class _Copy:
-    """What this process knows of the keys, and who is just reading them."""
+    """This process's cached keys, and the thread that reads them, if any."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -100,23 +102,23 @@ _copy = _Copy()
 
 
 def forget() -> None:
-    """This process knows no key any more and reads them anew when it needs one."""
+    """Drop the cached keys; the next use reads them."""
     global _copy  # noqa: PLW0603 - a reader that is still under way must not write into the new one
     _copy = _Copy()
 
 
-# A child has the copy, but not the thread that may be reading, and perhaps a lock that nobody will ever release.
+# A forked child has no reader thread, and perhaps a copy of a lock that is never released.
 os.register_at_fork(after_in_child=forget)
 
 
 def signing_key(now: datetime) -> Key:
-    """The key that signs now. Raises ImproperlyConfigured where the house has none."""
+    """Return the key that signs at `now`. Raises ImproperlyConfigured if there is none."""
     return _ring().signs(now)
 
 
 def find(key_id: str) -> Key | None:
-    """The key of this id, if what it signed counts. One that is not known is looked for in the database once, however
-    many ask; on an event loop, which must not wait, it is known a moment later."""
+    """Return the valid key with this id, or None. An unknown one is read from the database once for all callers; on an
+    event loop, which must not wait, it is available a moment later."""
     key = _ring().keys.get(key_id)
     if key is not None:
         return key
@@ -135,7 +137,7 @@ def _ring() -> Ring:
     if copy.ring is not None and age < REFRESH_SECONDS:
         return copy.ring
     if copy.ring is None:
-        copy.ring = _ring_of(())  # Raises where the house has no key at all.
+        copy.ring = _ring_of(())  # Raises if there is no key at all.
     reader = _begin_reading(copy)
     if age >= STALE_SECONDS:
         _wait_for(reader)
@@ -143,8 +145,8 @@ def _ring() -> Ring:
 
 
 def _begin_reading(copy: _Copy) -> threading.Thread:
-    """The thread that reads the keys: one at a time. A thread of its own, because the caller may be on an event loop,
-    or in the middle of a transaction that a failed query would end."""
+    """Start the thread that reads the keys, one at a time. A separate thread, because the caller may be on an event
+    loop, or in a transaction that a failed query would abort."""
     with copy.lock:
         if copy.reader is None:
             copy.asked_at = time.monotonic()
@@ -157,9 +159,9 @@ def _begin_reading(copy: _Copy) -> threading.Thread:
 def _read(copy: _Copy) -> None:
     try:
         copy.ring = _ring_of(TokenKey.objects.all())
-    except Exception as error:  # noqa: BLE001 - whatever it is, the keys that are known go on
+    except Exception as error:  # noqa: BLE001 - After any error the cached keys stay in use.
         logger.warning(
-            "token keys could not be read, going on with those known: %s", log_context.summarize_error(error)
+            "token keys could not be read, the cached ones stay in use: %s", log_context.summarize_error(error)
         )
     finally:
         connections.close_all()
@@ -192,7 +194,8 @@ def _ring_of(rows: Iterable[TokenKey]) -> Ring:
 
 
 def _of_settings() -> dict[str, bytes]:
-    """Key id to secret, the signing one first. Raises ImproperlyConfigured where the house has no key."""
+    """Return the secrets of the settings by key id, the signing one first. Raises ImproperlyConfigured if there is
+    none."""
     pairs = [entry.partition(":") for entry in settings.TOKEN_KEYS]
     if pairs:
         return {key_id: secret.encode() for key_id, _, secret in pairs}
@@ -210,18 +213,18 @@ def _header_of(key_id: str) -> str:
 
 
 def rotate() -> TokenKey:
-    """A new key is published and signs PUBLISHED_BEFORE_SECONDS from now; those before it verify until the last token
-    that they can have signed has expired. Two at once make two keys, of which the later one signs."""
+    """Publish a new key that signs PUBLISHED_BEFORE_SECONDS from now; earlier keys verify until their last possible
+    token has expired. Two concurrent calls create two keys, of which the later signs."""
     with transactions.write():
         _lock_keys()
         return _publish(clock.now(), timedelta(seconds=PUBLISHED_BEFORE_SECONDS))
 
 
 def drop(key_id: str) -> TokenKey | None:
-    """Nothing that this key signed counts any more. Was it the one that signs, or the next to, there is a new key,
-    given back, that signs at once: a process that does not know it yet looks it up with its first token.
+    """Invalidate all tokens that this key signed.
 
-    Dropping it again changes nothing. Raises NoSuchKey.
+    If it was the signing key or the next one, publish and return a new key that signs at once: a process that does not
+    have it reads it on its first token. Dropping a key again changes nothing. Raises NoSuchKey.
     """
     with transactions.write():
         rows = _lock_keys()
@@ -237,9 +240,9 @@ def drop(key_id: str) -> TokenKey | None:
         row.dropped_at = now
         row.save()
         standing = [other for other in rows.values() if other.dropped_at is None and other.secret]
-        mattered = not row.verifies_until  # Whoever is not rotated away signs, or is about to.
+        was_signing = not row.verifies_until  # A key without an end signs, or will.
         still_signs = any(other.verifies_until is None and other.signs_from <= now for other in standing)
-        return _publish(now, timedelta(0)) if mattered and not still_signs else None
+        return _publish(now, timedelta(0)) if was_signing and not still_signs else None
 
 
 def _lock_keys() -> dict[str, TokenKey]:
@@ -263,25 +266,25 @@ def _publish(now: datetime, ahead: timedelta) -> TokenKey:
 
 
 def describe(now: datetime) -> list[tuple[str, str]]:
-    """Every key's id and what it does now, for people; read from the database, the latest first."""
+    """Return each key's id and its present state as text, read from the database, the latest first."""
     rows = list(TokenKey.objects.all())
     ring = _ring_of(rows)
     signs = ring.signs(now).key_id
-    told = []
+    states = []
     for row in rows:
         if row.dropped_at is not None:
             state = f"dropped {clock.iso(row.dropped_at)}"
         elif row.key_id not in ring.keys:
-            state = "not in the settings any more"
+            state = "no longer in the settings"
         elif row.key_id == signs:
             state = "signs"
         elif row.verifies_until is None:
             state = f"signs from {clock.iso(row.signs_from)}"
         else:
             state = f"verifies until {clock.iso(row.verifies_until)}"
-        told.append((row.key_id, state))
+        states.append((row.key_id, state))
     known = {row.key_id for row in rows}
-    told += [
+    states += [
         (key.key_id, "signs" if key.key_id == signs else "verifies") for key in ring.signing if key.key_id not in known
     ]
-    return told
+    return states

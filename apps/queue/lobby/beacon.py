@@ -1,7 +1,7 @@
-"""Randomness from outside the house, as drand publishes it: one value per round, at moments known long before.
+"""A public randomness beacon such as drand, which publishes one value per round at times known in advance.
 
-`GET {source}/public/{round}` answers `{"round", "randomness": hex, "signature": hex}`. Whoever runs the house cannot
-know a round before it is out, and everyone can ask for it afterwards and compare.
+`GET {source}/public/{round}` returns `{"round", "randomness": hex, "signature": hex}`. The operator cannot know a
+round's value before its publication, and afterwards anyone can fetch and compare it.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ NONE = "none"
 VALUE_BYTES = 32
 ANSWER_BYTES_MAX = 16_384
 FETCH_MS_MAX = 5_000
-"""For the whole of it, however slowly the source speaks."""
+"""For the whole request, however slowly the source sends."""
 SOURCE_CHARACTERS_MAX = 300
 
 
 class BeaconUnavailable(Exception):
-    """The source gave no usable value: it is away, late, or says something else. Another try may do."""
+    """The source returned no usable value: it is unavailable, slow, or sent something else. A retry may succeed."""
 
 
 class SourceRefused(ValueError):
-    """The beacon's settings cannot be: the message says why."""
+    """The beacon's settings are not valid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of one source, and when it comes out."""
+    """One round of a source, and the time of its publication."""
 
     source: str
     number: int
@@ -40,7 +40,7 @@ class Round:
 
 
 def round_after(moment: datetime) -> Round | None:
-    """The first round of the configured source that comes out later than the moment; None without a source. Raises
+    """Return the configured source's first round published after `moment`; None without a source. Raises
     SourceRefused."""
     source = settings.QUEUE_BEACON_URL.rstrip("/")
     if not source:
@@ -49,8 +49,8 @@ def round_after(moment: datetime) -> Round | None:
     period = settings.QUEUE_BEACON_PERIOD_SECONDS
     begins = datetime.fromtimestamp(settings.QUEUE_BEACON_GENESIS, UTC)
     if period < 1 or begins > moment:
-        raise SourceRefused("QUEUE_BEACON_PERIOD_SECONDS or QUEUE_BEACON_GENESIS is not the source's")
-    # Round 1 came out at the genesis.
+        raise SourceRefused("QUEUE_BEACON_PERIOD_SECONDS or QUEUE_BEACON_GENESIS is not valid")
+    # Round 1 was published at the genesis.
     number = math.floor((moment - begins).total_seconds() / period) + 2
     return Round(source, number, begins + timedelta(seconds=(number - 1) * period))
 
@@ -80,7 +80,7 @@ def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
             allowed=safe_http.OPERATOR_URL,
         )
     except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
-        raise BeaconUnavailable(f"the beacon is away or was cut off: {error}") from error
+        raise BeaconUnavailable(f"the beacon is unavailable or did not respond in time: {error}") from error
     if answer.status != 200:
         raise BeaconUnavailable(f"the beacon answered {answer.status}")
     if answer.is_late:
@@ -92,21 +92,21 @@ def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
 
 def _parse_answer(body: bytes, number: int) -> bytes:
     try:
-        said = json.loads(body)
-        if not isinstance(said, dict) or type(said.get("round")) is not int or said["round"] != number:
+        answer = json.loads(body)
+        if not isinstance(answer, dict) or type(answer.get("round")) is not int or answer["round"] != number:
             raise BeaconUnavailable("the beacon answered for another round")
-        value = parse_value(str(said.get("randomness")))
-        signature = said.get("signature")
-        # drand's value is the digest of its signature: an answer that contradicts itself is none.
+        value = parse_value(str(answer.get("randomness")))
+        signature = answer.get("signature")
+        # drand's value is the digest of its signature; an inconsistent answer is refused.
         if signature is not None and hashlib.sha256(bytes.fromhex(str(signature))).digest() != value:
             raise BeaconUnavailable("the beacon's value is not its signature's digest")
     except (ValueError, RecursionError) as error:
-        raise BeaconUnavailable("the beacon's answer is not what a beacon says") from error
+        raise BeaconUnavailable("the beacon's answer is malformed") from error
     return value
 
 
 def parse_value(text: str) -> bytes:
-    """The value as its hexadecimal digits say it. Raises ValueError."""
+    """Parse a value of hexadecimal digits. Raises ValueError."""
     if len(text) != 2 * VALUE_BYTES or not text.isascii() or not text.isalnum():
         raise ValueError(f"a beacon's value is {2 * VALUE_BYTES} hexadecimal digits")
     return bytes.fromhex(text)

@@ -44,7 +44,7 @@ class AccessCodeAdmin(CodeAdmin):
     fixed = FIXED
     uses_name = "reservations"
     standing = Q(status__in=generation.LIVE_OR_CONFIRMED)
-    told = ("used", "left", "link")
+    usage_fields = ("used", "left", "link")
     list_display = ["code", "event", "opens", "used", "left", "valid_from", "valid_until", "is_active", "note"]
     fieldsets = [
         (None, {"fields": [*FIXED, "is_active", "note"]}),

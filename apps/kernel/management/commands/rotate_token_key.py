@@ -8,17 +8,17 @@ from apps.kernel.tokens import keys
 
 class Command(BaseCommand):
     help = (
-        "Publishes a new key for tokens, which signs a minute later; the ones before it verify until the last token "
-        "that they signed has expired. With --drop, nothing that a compromised key signed counts any more."
+        "Publishes a new token key, which signs a minute later; earlier keys verify until their last token has "
+        "expired. With --drop, all tokens of a compromised key become invalid."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--drop", metavar="KID", help="this key is compromised: drop it instead")
-        parser.add_argument("--list", action="store_true", help="change nothing, only show the keys")
+        parser.add_argument("--drop", metavar="KID", help="instead, invalidate this compromised key")
+        parser.add_argument("--list", action="store_true", help="only print the keys")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["list"] and options["drop"]:
-            raise CommandError("--list changes nothing and --drop does: give one of them")
+            raise CommandError("--list and --drop cannot be combined")
         if options["drop"]:
             self._drop(options["drop"])
         elif not options["list"]:
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         try:
             successor = keys.drop(key_id)
         except keys.NoSuchKey:
-            raise CommandError(f"no token key {key_id!r}; --list shows them") from None
-        self.stdout.write(f"{key_id} is dropped: within {keys.STALE_SECONDS:.0f} s nothing it signed counts anywhere")
+            raise CommandError(f"there is no token key {key_id!r}; --list prints them") from None
+        self.stdout.write(f"{key_id} is dropped: within {keys.STALE_SECONDS:.0f} s all processes refuse its tokens")
         if successor is not None:
             self.stdout.write(f"{successor.key_id} is published and signs at once")
