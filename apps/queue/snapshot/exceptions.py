@@ -132,13 +132,6 @@ class ExceptionFeed:
 _feeds: dict[int, ExceptionFeed] = {}
 
 
-def is_certainly_waiting(event_id: int, number: int | None, entry_id: UUID) -> bool:
-    """Whether this place, above the head or in the lobby, is one that simply waits. False: ask the ledger."""
-    feed = get_feed(event_id)
-    feed.refresh_if_due()
-    return feed.has_caught_up and (number, entry_id) not in feed
-
-
 def get_feed(event_id: int) -> ExceptionFeed:
     """What this process knows of the event's exceptional places: nothing yet, at first."""
     feed = _feeds.get(event_id)

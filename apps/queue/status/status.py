@@ -1,8 +1,11 @@
-"""Asking where one stands: from the board and the token alone while one waits, from the ledger at the turn itself.
+"""A visitor's status: from the room snapshot and the token alone while the visitor waits, from the entry at its turn.
 
-Whoever has a number above the head waits, unless it is an exceptional place, so the answer is a subtraction: no query,
-whoever else waits. From the head down, and for exceptional places, the entry is read, and asking is coming: it claims.
-A place of the lobby has no number; once everybody in it has drawn one, it is exchanged at the first poll.
+A number above the head waits unless its entry is exceptional (`snapshot.exceptions`), so the answer is a subtraction:
+no query, however many others wait. For numbers up to the head, and for exceptional entries, the entry is read, and
+polling counts as arrival: it claims the admission. An entry of the lobby has no number; once the draw is done its
+number is looked up at the first poll.
+
+`decide_status` decides. The functions below fetch what it needs for threads; `async_status` does so on the event loop.
 """
 
 import time
@@ -17,19 +20,19 @@ from apps.queue.status import drawn_numbers
 from apps.queue.status.estimates import WaitEstimate, estimate, estimate_for_number
 
 EVENT_SECONDS = 10.0
-"""So long a process remembers an event's address: slugs stay."""
+"""How long a process caches which event a slug names. Slugs do not change."""
 EVENTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Where a visitor stands."""
+    """A visitor's status in an event's queue."""
 
     estimate: WaitEstimate
     entry: positions.EntryView | None = None
-    """As the ledger has it; None: it was not asked, since the place waits."""
+    """The entry as read from the database. None: it was not read, since the visitor waits."""
     drawn_number: int | None = None
-    """The number that a lobby place was exchanged for: the caller is to get a token that carries it."""
+    """The number that a lobby entry has drawn: the caller is to get a token that carries it."""
 
     @property
     def is_ready(self) -> bool:
@@ -40,73 +43,74 @@ class QueueStatus:
         return self.entry is None or self.entry.waits
 
 
+def needs_drawn_number(snapshot: room_snapshot.RoomSnapshot, number: int | None) -> bool:
+    """Whether an entry whose token carries this number, or none, has drawn its number since in the lobby's draw."""
+    return number is None and snapshot.lobby_count > 0 and snapshot.is_drawn and snapshot.stage == ""
+
+
+def decide_status(
+    snapshot: room_snapshot.RoomSnapshot, feed: exceptions.ExceptionFeed, caller: Caller, drawn_number: int | None
+) -> QueueStatus | None:
+    """Return the status of a caller that certainly waits. None: the entry has to be read. `drawn_number`: where
+    `needs_drawn_number`, the number that the entry drew, if any."""
+    number = caller.number or drawn_number
+    # Without a number, an entry waits until its lobby is drawn.
+    waits = bool(snapshot.stage) if number is None else snapshot.head < number < snapshot.next_number
+    if not waits or caller.entry_id is None or not feed.has_caught_up or (number, caller.entry_id) in feed:
+        return None
+    return QueueStatus(estimate_for_number(snapshot, number), drawn_number=drawn_number)
+
+
 def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """Where the caller stands, or None without a place. Asking is coming, as in `positions.claim_or_get_entry`."""
+    """Return the caller's status, None without an entry. Claims an admission, as `positions.claim_or_get_entry`."""
+    status = status_from_snapshot(event, caller)
+    if status is not None:
+        return status
     try:
-        place = _status_from_snapshot(event.id, caller)
+        entry = positions.claim_or_get_entry(event, caller)
+        return None if entry is None else status_of_entry(event, entry)
     except WaitingRoom.DoesNotExist:
         return None
-    if place is not None:
-        return place
-    entry = positions.claim_or_get_entry(event, caller)
-    return None if entry is None else status_of_entry(event, entry)
-
-
-def status_of_entry(event: events.EventView, entry: positions.EntryView) -> QueueStatus:
-    """Where the owner of this entry stands, who is here. The head may have reached it since it was read (a tick between
-    a join and its answer): then it is in, and who is here has come. Nobody who waits is told that it has passed."""
-    place = QueueStatus(estimate(entry), entry)
-    if entry.waits and place.estimate.ahead == 0 and not entry.is_priority:  # Nobody is ahead of a marked one anyway.
-        entry = positions.claim_or_get_entry(event, Caller(entry_id=entry.id)) or entry
-        place = QueueStatus(estimate(entry), entry)
-    return place
 
 
 def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """The place of a caller who waits for sure, from the board alone; None: the ledger is to be asked. Claims nothing,
-    so a place cookie is enough for it."""
-    try:
-        return _status_from_snapshot(event.id, caller)
-    except WaitingRoom.DoesNotExist:
-        return None
-
-
-def _status_from_snapshot(event_id: int, caller: Caller) -> QueueStatus | None:
+    """Return the status of a caller that certainly waits, without reading the entry. None: the entry has to be read.
+    Claims nothing, so a place cookie is enough for it."""
     if not caller.in_line or caller.entry_id is None:
         return None
-    number = caller.number
-    board = room_snapshot.get_snapshot(event_id, with_number=number or 0)
-    drawn = None
-    if has_drawn_number(board, number):
-        number = drawn = drawn_numbers.number_of(caller.entry_id)
-        if number is None:
-            return None
-    if not is_unreached(board, number) or not exceptions.is_certainly_waiting(event_id, number, caller.entry_id):
+    try:
+        snapshot = room_snapshot.get_snapshot(event.id, with_number=caller.number or 0)
+    except WaitingRoom.DoesNotExist:
         return None
-    return QueueStatus(estimate_for_number(board, number), drawn_number=drawn)
+    drawn = drawn_numbers.number_of(caller.entry_id) if needs_drawn_number(snapshot, caller.number) else None
+    feed = exceptions.get_feed(event.id)
+    feed.refresh_if_due()
+    return decide_status(snapshot, feed, caller, drawn)
 
 
-def has_drawn_number(board: room_snapshot.RoomSnapshot, number: int | None) -> bool:
-    """Whether who carries this number, or none, from a lobby has drawn one meanwhile."""
-    return number is None and board.lobby_count > 0 and board.is_drawn and board.stage == ""
+def status_of_entry(event: events.EventView, entry: positions.EntryView) -> QueueStatus:
+    """Return the status of this entry's owner, which is asking now.
 
-
-def is_unreached(board: room_snapshot.RoomSnapshot, number: int | None) -> bool:
-    """Whether this number is still to be reached; without one, whether its lobby is still to be drawn."""
-    if number is None:
-        return bool(board.stage)
-    return board.head < number < board.next_number
+    The head may have reached the entry since it was read (a tick between a join and its response). Then it is admitted,
+    and this poll claims it: no waiting visitor reads that its turn has passed.
+    """
+    status = QueueStatus(estimate(entry), entry)
+    # A priority entry is never behind anyone, whether it is admitted or not.
+    if entry.waits and status.estimate.ahead == 0 and not entry.is_priority:
+        entry = positions.claim_or_get_entry(event, Caller(entry_id=entry.id)) or entry
+        status = QueueStatus(estimate(entry), entry)
+    return status
 
 
 _event_cache: dict[str, tuple[float, events.EventView]] = {}
 
 
 def get_cached_event(slug: str) -> events.EventView:
-    """The event, as this process knew it a moment ago: for its address, not for its policy. Raises EventNotFound."""
-    known = _event_cache.get(slug)
+    """Return the event as this process last read it: good for its id, not for its policy. Raises EventNotFound."""
+    cached = _event_cache.get(slug)
     now = time.monotonic()
-    if known is not None and now < known[0]:
-        return known[1]
+    if cached is not None and now < cached[0]:
+        return cached[1]
     event = events.get_event(slug)
     if len(_event_cache) >= EVENTS_MAX:
         _event_cache.clear()
@@ -115,7 +119,7 @@ def get_cached_event(slug: str) -> events.EventView:
 
 
 def clear_caches() -> None:
-    """As in a process that has just started."""
+    """Forget everything, as in a process that has just started."""
     _event_cache.clear()
     room_snapshot.clear_cache()
     exceptions.clear_cache()
