@@ -267,7 +267,7 @@ def api(request: pytest.FixtureRequest) -> "Api":
     # Imported here and below, because this file is imported before Django is set up.
     from tests.support.api_client import Api
 
-    return Api(by_lane=request.param == "fast")
+    return Api(through_fast_path=request.param == "fast")
 
 
 @pytest.fixture

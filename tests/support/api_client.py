@@ -1,7 +1,7 @@
-"""A client of the public API, as strangers write one: nothing but addresses, headers and JSON.
+"""A client of the public API that uses only addresses, headers and JSON, as an external client would.
 
-Two doors lead to the same services: the site, and the lane in front of it, which answers some calls itself and hands on
-the rest. Whatever is asked through one must be answered the same through the other.
+Two entry points lead to the same services: the site, and the fast path in front of it, which answers some requests
+itself and forwards the rest. Both must give the same response to the same request.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ PROBLEM = "application/problem+json"
 
 @dataclass
 class Api:
-    """Calls without a cookie jar to speak of: whoever wants to be somebody sends a token."""
+    """A client of the API that identifies itself by a token, not by a cookie."""
 
     client: Client = field(default_factory=Client)
-    by_lane: bool = False
+    through_fast_path: bool = False
 
     def call(self, method: str, path: str, body: Any = None, *, token: str = "", key: str = "", **headers: str) -> Any:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -34,7 +34,7 @@ class Api:
             sent["idempotency-key"] = key
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         content_type = sent.pop("content-type", "application/json")
-        if self.by_lane:
+        if self.through_fast_path:
             return FastPathCall(
                 self.client, method, f"/api{path}", content, {"content-type": content_type, **sent}
             ).answer()
@@ -50,7 +50,7 @@ class Api:
         return self.call("DELETE", path, **kwargs)
 
     def join(self, slug: str, **body: Any) -> dict[str, Any]:
-        """A new visitor's place, or the one of this visitor id."""
+        """Join the queue of the event, or find the queue entry of this visitor id."""
         response = self.post(f"/events/{slug}/queue", body)
         assert response.status_code == 201, response.content
         return response.json()
@@ -61,8 +61,8 @@ class Api:
 
 @dataclass
 class FastPathCall:
-    """One request through the lane, in this process. The site behind it is Django's test client, which also keeps the
-    cookies."""
+    """One request through the fast path, in this process. The site behind it is Django's test client, which also keeps
+    the cookies."""
 
     client: Client
     method: str
@@ -129,7 +129,7 @@ def _decode_headers(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, s
 
 
 def assert_problem(response: Any, status: int, kind: str) -> dict[str, Any]:
-    """The answer is this refusal, in the form every refusal has; its document."""
+    """Assert that the response is this problem in the standard form, and return the problem document."""
     assert response.status_code == status, response.content
     assert response.headers["Content-Type"] == PROBLEM
     assert response.headers["Cache-Control"] == "no-store"

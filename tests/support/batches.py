@@ -1,4 +1,5 @@
-"""What batches are made of in tests: notes with numbers, a decide that writes them, and gates instead of sleeps."""
+"""Building blocks of group commit tests: numbered notes, a decide function that writes them, and breakpoints instead of
+sleeps."""
 
 import asyncio
 import threading
@@ -32,7 +33,7 @@ def notes(count: int) -> list[Note]:
 
 
 def connect() -> psycopg.Connection[Any]:
-    """A connection beside everything; usable on a loop's thread too, where Django would refuse."""
+    """Open a connection independent of Django's, also usable on an event loop's thread, where Django would refuse."""
     return psycopg.connect(**connections.create_connection("default").get_connection_params(), autocommit=True)
 
 
@@ -43,14 +44,15 @@ def run_sql(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]
 
 
 def make_tables() -> None:
-    """One hot row, and the notes that it numbers."""
+    """Create one hot row, the counter, and the table of the notes that it numbers."""
     run_sql("CREATE TABLE batch_counter (value integer NOT NULL)")
     run_sql("CREATE TABLE batch_note (id uuid PRIMARY KEY, text text NOT NULL, number integer NOT NULL UNIQUE)")
     run_sql("INSERT INTO batch_counter VALUES (0)")
 
 
 def written_notes() -> list[str]:
-    """The notes in the order of their numbers. What was counted is what is there, and no number is missing."""
+    """Return the notes in the order of their numbers; assert that the counter equals their count and that no number is
+    missing."""
     rows = run_sql("SELECT text, number FROM batch_note ORDER BY number")
     ((counted,),) = run_sql("SELECT value FROM batch_counter")
     assert [number for _, number in rows] == list(range(1, counted + 1))
@@ -64,7 +66,7 @@ def write_notes(
     lock_ms: int = 200,
     at_commit: Callable[[psycopg.Connection[Any]], object] = lambda _: None,
 ) -> list[int]:
-    """Every note has the next number: one hot row, locked first, one aggregated change."""
+    """Give every note the next number: one hot row, locked first, one aggregated update."""
     with transactions.write_on(connection, lock_ms=lock_ms) as cursor:
         cursor.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
         ((value,),) = cursor.fetchall()
@@ -87,17 +89,17 @@ def find_notes(connection: psycopg.Connection[Any], requests: Sequence[Note]) ->
 
 
 class Breakpoint:
-    """A line that is reached, waited at, and passed when the test says so."""
+    """A line that a thread reaches and waits at until the test opens it."""
 
     def __init__(self) -> None:
         self._reached, self._opened = threading.Semaphore(0), threading.Semaphore(0)
 
     def arrive_and_wait(self) -> None:
         self._reached.release()
-        assert self._opened.acquire(timeout=SECONDS_MAX), "the gate was never opened"
+        assert self._opened.acquire(timeout=SECONDS_MAX), "the breakpoint was never opened"
 
     def wait_until_reached(self) -> None:
-        assert self._reached.acquire(timeout=SECONDS_MAX), "nobody came to the gate"
+        assert self._reached.acquire(timeout=SECONDS_MAX), "no thread reached the breakpoint"
 
     def open(self) -> None:
         self._opened.release()
@@ -105,8 +107,8 @@ class Breakpoint:
 
 @dataclass
 class Decider:
-    """Writes notes, remembers the batches, and lets a test act in its n-th attempt (from 1): `before` its transaction,
-    when all but the COMMIT is done, or `after` it."""
+    """Writes notes, records the batches, and runs a test's act in its n-th attempt (from 1): `before` the transaction,
+    `at_commit` when all but the COMMIT is done, or `after` the transaction."""
 
     before: dict[int, Act] = field(default_factory=dict)
     at_commit: dict[int, Act] = field(default_factory=dict)
@@ -129,13 +131,13 @@ class Decider:
 
 @contextmanager
 def batcher(decider: Any = None, **limits: Any) -> Iterator[Batcher[Note, int]]:
-    """A batcher of notes; nothing of it is left when the block ends."""
+    """Yield a batcher of notes; its threads and sessions have ended when the block ends."""
     decider = decider or Decider()
-    made: Batcher[Note, int] = Batcher("notes", decider, find_committed=decider.find, **limits)
+    created: Batcher[Note, int] = Batcher("notes", decider, find_committed=decider.find, **limits)
     try:
-        yield made
+        yield created
     finally:
-        made.close(drain=False)
+        created.close(drain=False)
         assert threads_of("notes") == []
         wait_until(lambda: not sessions_of("notes"), "its sessions are gone")
 
@@ -145,14 +147,14 @@ def threads_of(name: str) -> list[str]:
 
 
 def sessions_of(name: str) -> list[int]:
-    # Of this database: a parallel run has the same names in another one of the same server.
+    # Of this database: a parallel run has the same names in another database of the same server.
     of_here = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
     rows = run_sql(of_here, [f"fairgate {name}"])
     return [pid for (pid,) in rows]
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Returns once it holds. Raises AssertionError if it never does."""
+    """Return once `holds()` is true. Raises AssertionError if it never is."""
     deadline, pause = time.monotonic() + SECONDS_MAX, threading.Event()
     while not holds():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -160,7 +162,7 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 async def wait_until_queued(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Returns once so many requests wait in the batcher, while the loop turns."""
+    """Return once `count` requests wait in the batcher, while the event loop runs."""
     deadline = time.monotonic() + SECONDS_MAX
     while batcher.waiting_count != count:
         assert time.monotonic() < deadline, f"never {count} waiting, but {batcher.waiting_count}"
@@ -168,7 +170,7 @@ async def wait_until_queued(batcher: Batcher[Any, Any], count: int, tasks: Seque
 
 
 class BackgroundCall:
-    """A call under way in a thread of its own, without any connection."""
+    """A call running in its own thread, without any connection."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._value: Any = None
@@ -179,7 +181,7 @@ class BackgroundCall:
     def _run(self, act: Callable[[], Any]) -> None:
         try:
             self._value = act()
-        except BaseException as error:  # Whatever ended the thread is its outcome.
+        except BaseException as error:  # Any exception is the outcome of the call.
             self._error = error
 
     def result(self) -> Any:
@@ -198,7 +200,7 @@ class BackgroundCall:
 def submit_in_order(
     batcher: Batcher[Note, int], requests: Sequence[Note], timeout_ms: int = TIMEOUT_MS
 ) -> list[BackgroundCall]:
-    """One thread per request, each submitted after the one before it is seen waiting."""
+    """Submit each request in its own thread, once the one before it is waiting."""
     callers = []
     for request in requests:
         waiting = batcher.waiting_count

@@ -1,4 +1,4 @@
-"""Our server's connections without a network: what is written to a client stays here."""
+"""Connections to our HTTP server without a network: what the server writes to a client is kept in memory."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ SECONDS_MAX = 20
 
 
 class FakeTransport(asyncio.Transport):
-    """The far end of one connection."""
+    """The client's end of one connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class FakeTransport(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
     async def answers(self, count: int) -> list[tuple[int, Any]]:
-        """The next so many: status and document."""
+        """Return the status and JSON document of the next `count` responses."""
         found: list[tuple[int, Any]] = []
         async with asyncio.timeout(SECONDS_MAX):
             while len(found) < count:
@@ -60,7 +60,7 @@ class FakeTransport(asyncio.Transport):
 
 
 def connection(application: Any) -> tuple[HttpProtocol, FakeTransport]:
-    """A connection to this application, and its far end."""
+    """Return a connection to this application, and its client's end."""
     config = uvicorn.Config(
         application,
         http="ticketing.server.http_protocol:HttpProtocol",
@@ -69,9 +69,9 @@ def connection(application: Any) -> tuple[HttpProtocol, FakeTransport]:
         log_level="error",
     )
     config.load()
-    wire, line = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), FakeTransport()
-    wire.connection_made(line)
-    return wire, line
+    protocol, transport = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), FakeTransport()
+    protocol.connection_made(transport)
+    return protocol, transport
 
 
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:

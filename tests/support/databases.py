@@ -113,8 +113,8 @@ def _wait_for_transactions(cleaner: psycopg.Connection) -> None:
 
 
 def renew_connection() -> None:
-    """Resets the session of Django's default connection. A new session would be slower: PostgreSQL reads the catalog
-    the first time that a session uses a table."""
+    """Reset the session of Django's default connection. A new session would be slower: PostgreSQL reads the catalog the
+    first time that a session uses a table."""
     if connection.connection is None:
         return
     if connection.in_atomic_block or not connection.get_autocommit() or not connection.is_usable():
@@ -125,7 +125,7 @@ def renew_connection() -> None:
 
 @cache
 def _search() -> bytes:
-    """The statement that names the tables with rows."""
+    """Return the statement that lists the tables with rows."""
     names = sorted(set(connection.introspection.django_table_names(include_views=False)) - FILLED_BY_MIGRATIONS)
     return " UNION ALL ".join(f"""SELECT '{name}' WHERE EXISTS (SELECT FROM "{name}")""" for name in names).encode()
 

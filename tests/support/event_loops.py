@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def outside_event_loop() -> Iterator[None]:
-    """In the block this thread runs no loop as far as anybody can tell: Django gives it the connection that it has
-    outside of one, with the transaction that a test is wrapped in."""
+    """Make this thread look as if it ran no event loop: Django then gives it the connection it has outside of one, with
+    the transaction that the test is wrapped in."""
     loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -18,7 +18,7 @@ def outside_event_loop() -> Iterator[None]:
 
 
 async def run_loop_once() -> None:
-    """The loop has gone round once: whatever was ready has gone on."""
+    """Let the event loop run one iteration: every callback that was ready has run."""
     loop = asyncio.get_running_loop()
     turned = loop.create_future()
     loop.call_soon(turned.set_result, None)

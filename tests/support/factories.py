@@ -1,4 +1,5 @@
-"""The only way tests make rows: through the same services as everybody, so that what they start from can exist."""
+"""The only way tests create rows: through the services of the product, so that every starting state is a possible
+one."""
 
 import uuid
 from datetime import timedelta
@@ -28,8 +29,8 @@ def make_event(
     halls: tuple[str, ...] = ("Hall",),
     **spec: Any,
 ) -> events.EventView:
-    """A published event on sale: a section `hall` (or several) of rows A, B, … with seats `hall-A-1` …, and a section
-    `floor` of `general_admission` places. Seats named in `accessible` are accessible."""
+    """Create a published event on sale: a section `hall` (or several) of rows A, B, … with seats `hall-A-1` …, and a
+    section `floor` of `general_admission` tickets. Seats named in `accessible` are accessible."""
     lines = ["section,row,seat,x,y,category,accessible"]
     for (at, hall), row, seat in product(enumerate(halls), range(rows), range(1, seats_per_row + 1)):
         name = chr(ord("A") + row)
@@ -57,21 +58,22 @@ def make_event(
 
 
 def make_access_code(event: events.EventView, *opens: str, **values: Any) -> AccessCode:
-    """An access code of the event, FANCLUB unless said otherwise, that opens these sections; without any, all."""
+    """Create an access code of the event, by default FANCLUB, that opens the named sections, or all if none is
+    named."""
     code = AccessCode.objects.create(event_id=event.id, **{"code": "FANCLUB", "created_at": clock.now()} | values)
     code.sections.set([section.id for section in events.list_sections(event.id) if section.slug in opens])
     return code
 
 
 def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:
-    """A buyer with a place in the event's line, a new browser unless said otherwise."""
+    """Join the event's queue, by default as a new visitor."""
     visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_id())
     return join_directly(event, queue.Caller(account_id=account_id, visitor_id=visitor))
 
 
 def join_directly(event: events.EventView, caller: queue.Caller) -> queue.EntryView:
-    """The caller's place, joined in this very thread and not by group commit: where a test watches the statements, or
-    is inside a transaction. Raises the problem that refuses it."""
+    """Join in this thread, without group commit: for tests that watch the statements or are inside a transaction.
+    Raises the problem that refuses the join."""
     (outcome,) = queue.join_many([queue.JoinRequest(event, caller)])
     if isinstance(outcome, problems.Problem):
         raise outcome
@@ -81,19 +83,19 @@ def join_directly(event: events.EventView, caller: queue.Caller) -> queue.EntryV
 def make_hold_request(
     event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "", **payload: Any
 ) -> reservations.HoldRequest:
-    """A request to hold, as the public contract's body says it, by this buyer or a new one."""
+    """Build a hold request from a payload of the public API, by this entry or a new one."""
     return reservations.resolve(event, entry or join(event), payload, key or uuid.uuid4().hex)
 
 
 def hold(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> reservations.ReservationView:
-    """A live reservation of this, by this buyer or a new one."""
+    """Create a live reservation with this payload, by this entry or a new one."""
     (outcome,) = reservations.hold([make_hold_request(event, entry, **payload)])
     assert isinstance(outcome, reservations.Held), outcome
     return reservations.get_reservation(outcome.reservation_id)
 
 
 def backdate_deadline(reservation_id: uuid.UUID, seconds: float = 1) -> None:
-    """The reservation's deadline passed this long ago; nobody has swept it yet."""
+    """Move the reservation's deadline into the past; it is not swept yet."""
     past = clock.now() - timedelta(seconds=seconds)
     row = Reservation.objects.get(pk=reservation_id)
     row.expires_at = past
@@ -102,15 +104,17 @@ def backdate_deadline(reservation_id: uuid.UUID, seconds: float = 1) -> None:
 
 
 def audit_breaches() -> list[str]:
-    """Every breach the auditor finds, as `I2: concert: seat …`. All could be checked."""
+    """Return every breach the auditor finds, as `I2: concert: seat …`. Asserts that every invariant could be
+    checked."""
     findings = auditor.run()
     assert not any(finding.unchecked for finding in findings), findings
     return [f"{finding.invariant}: {breach}" for finding in findings for breach in finding.breaches]
 
 
 def assert_audit_clean(*, without_money: bool = False) -> None:
-    """No invariant is broken; `without_money`: but those of orders (I4), where a test confirms without one. That what
-    has lapsed is free within seconds is left out: in a test nobody sweeps unless it does so itself."""
+    """Assert that no invariant is broken. `without_money` leaves out those of orders (I4), for tests that confirm
+    without an order. The rule that lapsed holds are freed within seconds is left out: no sweep runs in a test unless
+    the test runs it."""
     left_out = ("I4", "I10: overdue") if without_money else ("I10: overdue",)
     breaches = [breach for breach in audit_breaches() if not breach.startswith(left_out)]
     assert not breaches, "\n".join(breaches)

@@ -1,4 +1,4 @@
-"""`make lint`: every check that needs no server. All of them run; one that fails makes the whole fail."""
+"""`make lint`: every check that needs no server. All of them run; one failure makes the whole fail."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 PYTHON = sys.executable
 PROGRAMS = Path(sys.executable).parent
-# Nothing listens there: a check that asks a server is no check of this kind.
-NO_SERVER = {"DATABASE_URL": "postgres://nobody:none@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+# Nothing listens there: a check that connects to a server does not belong here.
+NO_SERVER = {"DATABASE_URL": "postgres://user:none@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 LIKE_PRODUCTION = {
     "SECRET_KEY": "".join(chr(33 + (number * 37) % 90) for number in range(64)),
     "SITE_URL": "https://tickets.example",

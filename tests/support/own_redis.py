@@ -1,4 +1,4 @@
-"""A Redis of a test's own: to be killed, emptied or filled up without a neighbour noticing."""
+"""A Redis server for a single test, which it can kill, empty or fill without affecting other tests."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from ticketing.devserver.servers import new_password
 
 
 class OwnRedis:
-    """A server for one test, which every process of the test speaks to."""
+    """A server for one test, shared by every process of the test."""
 
     def __init__(self, settings: Any) -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class OwnRedis:
 
     def return_empty(self) -> None:
         self.start(self.server.port)
-        redis.forget_outage()  # The second of rest is over.
+        redis.forget_outage()  # The pause of a second after an outage is over.
 
     def end(self) -> None:
         self._end()

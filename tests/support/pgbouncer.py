@@ -1,4 +1,4 @@
-"""pgbouncer in front of the test's database, as docs/operations/postgresql.md says to configure it."""
+"""pgbouncer in front of the test's database, configured as docs/operations/postgresql.md describes."""
 
 import configparser
 import contextlib
@@ -31,16 +31,16 @@ class Pooler:
     process: psutil.Popen
 
     def sessions(self) -> set[int]:
-        """Process ids of its sessions with PostgreSQL, on PostgreSQL's side."""
+        """Return the backend process ids of its sessions with PostgreSQL."""
         ports = [each.laddr.port for each in self.process.net_connections("tcp") if each.status == "ESTABLISHED"]
         with psycopg.connect(self.direct_url) as session:
-            asked = session.execute("SELECT pid FROM pg_stat_activity WHERE client_port = ANY (%s)", [ports])
-            return {pid for (pid,) in asked}
+            rows = session.execute("SELECT pid FROM pg_stat_activity WHERE client_port = ANY (%s)", [ports])
+            return {pid for (pid,) in rows}
 
 
 @contextlib.contextmanager
 def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
-    """pgbouncer, answering, with so many sessions for the whole house; gone afterwards."""
+    """Run pgbouncer with a pool of `sessions` sessions, yield it once it answers, and stop it afterwards."""
     program, account = PGBOUNCER.find(), choose_account()
     assert program, PGBOUNCER.why_absent()
     here, port = connection.settings_dict, free_port()
@@ -66,9 +66,9 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
         if account:
             for path in (folder, *folder.iterdir()):
                 os.chown(path, account.uid, account.gid)
-        # It refuses to run as root.
-        as_whom = {"user": account.uid, "group": account.gid, "extra_groups": []} if account else {}
-        process = psutil.Popen([program, "-q", folder / "pgbouncer.ini"], **as_whom)
+        # pgbouncer refuses to run as root.
+        account_options = {"user": account.uid, "group": account.gid, "extra_groups": []} if account else {}
+        process = psutil.Popen([program, "-q", folder / "pgbouncer.ini"], **account_options)
         try:
             url, direct_url = (
                 f"postgres://{here['USER']}:{quote(here['PASSWORD'])}@{LOOPBACK}:{each}/{here['NAME']}"
@@ -82,7 +82,7 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
 
 
 def documented() -> configparser.ConfigParser:
-    """The configuration that docs/operations/postgresql.md gives."""
+    """Return the configuration that docs/operations/postgresql.md gives."""
     found = _DOCUMENTED.findall((CHECKOUT / "docs" / "operations" / "postgresql.md").read_text())
     assert len(found) == 1, f"{len(found)} configurations of pgbouncer in docs/operations/postgresql.md"
     parser = configparser.ConfigParser(interpolation=None)

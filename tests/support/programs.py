@@ -1,4 +1,4 @@
-"""Programs of Debian's that some tests need: found, or installed where apt may: `python -m tests.support.programs`."""
+"""Debian programs that some tests need: found, or installed with apt if allowed: `python -m tests.support.programs`."""
 
 import os
 import shutil
@@ -10,7 +10,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Program:
-    """`variable` of the environment may name another one; `marker` is what its tests carry."""
+    """A program; the environment variable `variable` may name another executable; `marker` marks the tests that need
+    it."""
 
     title: str
     marker: str
@@ -19,12 +20,12 @@ class Program:
     names: tuple[str, ...]
     packages: tuple[str, ...]
     is_service: bool = False
-    """Its package starts one wherever a system manager runs."""
+    """Its package starts a service if a system manager runs."""
 
     def find(self) -> str | None:
-        """Returns its path, the one that the environment names if it names one."""
+        """Return its path: the one that the environment names, if any, else the first found."""
         wanted = os.environ.get(self.variable)
-        # Where only root has it on the PATH, others may run it too.
+        # Some systems have it only on root's PATH; other users may run it too.
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))
         for name in [wanted] if wanted else self.names:
             if found := shutil.which(name, path=path):
@@ -32,7 +33,7 @@ class Program:
         return None
 
     def why_absent(self) -> str:
-        """Returns the reason why it is not there and why we cannot install it."""
+        """Return why it is absent and why we cannot install it."""
         if shutil.which("apt-get") is None:
             return f"no {self.title} found, and no apt-get to install it with"
         if os.geteuid() != 0:
@@ -42,7 +43,7 @@ class Program:
     def may_be_installed(self) -> bool:
         if shutil.which("apt-get") is None or os.geteuid() != 0:
             return False
-        # A service on a person's own machine is that person's to want.
+        # Do not install a service on a person's own machine.
         return not self.is_service or is_in_ci() or not Path("/run/systemd/system").exists()
 
 
@@ -61,17 +62,17 @@ PROGRAMS = (CHROMIUM, PGBOUNCER)
 
 
 def absent() -> list[Program]:
-    """Those whose tests cannot run here."""
+    """Return the programs whose tests cannot run here."""
     return [program for program in PROGRAMS if not program.find()]
 
 
 def is_in_ci() -> bool:
-    """Nothing may be left out."""
+    """In CI no test may be left out."""
     return os.environ.get("CI") == "true"
 
 
 def install_absent() -> None:
-    """Every program is there that could be installed."""
+    """Install every absent program that may be installed."""
     wanted = [program for program in absent() if program.may_be_installed()]
     if not wanted:
         return

@@ -1,6 +1,6 @@
-"""Races made on purpose: many threads behind a barrier, and a rival let in at a named line.
+"""Deliberate races: many threads behind a barrier, and a rival that acts at a named line.
 
-Every wait is bounded: a race that hangs fails with the names of those who hang.
+Every wait is bounded: a race that hangs fails with the names of the threads that hang.
 """
 
 import threading
@@ -21,7 +21,7 @@ RIVAL_SECONDS_MAX = 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one thread of a storm came to: its value, or the exception that ended it."""
+    """The outcome of one thread of a storm: its value, or the exception that ended it."""
 
     number: int
     value: Any = None
@@ -43,9 +43,10 @@ def storm(n: int, act: Callable[[int], Any], *, seconds_max: float = STORM_SECON
             connections["default"].ensure_connection()
             barrier.wait(timeout=seconds_max)
             outcomes[number] = Outcome(number, value=act(number))
-        except BaseException as error:  # Whatever ended the thread is its outcome.
+        except BaseException as error:  # Any exception is the outcome of the thread.
             outcomes[number] = Outcome(number, error=error)
-            barrier.abort()  # Who never reached the barrier must not keep the others waiting; past it this is nothing.
+            # If this thread failed before the barrier, the others must not wait for it; past it this has no effect.
+            barrier.abort()
         finally:
             connections.close_all()
 
@@ -72,7 +73,7 @@ def values(outcomes: list[Outcome]) -> list[Any]:
 
 @contextmanager
 def rival_connection() -> Iterator[BaseDatabaseWrapper]:
-    """Yields a connection beside the default one, for statements of its own; closed afterwards."""
+    """Yield a second connection, for statements of its own; it is closed afterwards."""
     rival = connections.create_connection("default")
     try:
         yield rival
@@ -81,16 +82,17 @@ def rival_connection() -> Iterator[BaseDatabaseWrapper]:
 
 
 def in_another_connection(act: Callable[[], Any], *, seconds_max: float = STORM_SECONDS_MAX) -> Any:
-    """Runs `act` to its end in a thread with connections of its own, and returns or raises what it did.
+    """Run `act` to its end in a thread with its own connections; return its value or raise its exception.
 
-    This is how a rival commits in the middle of somebody else's transaction.
+    This is how a rival commits in the middle of another transaction.
     """
     return values(storm(1, lambda _: act(), seconds_max=seconds_max))[0]
 
 
 @dataclass
 class Rival:
-    """A rival act waiting for its moment. `came` tells whether the moment has come; `result` is what it returned."""
+    """A rival act waiting for its moment. `came` is true once the moment has come; `result` is what the act
+    returned."""
 
     came: bool = False
     result: Any = None
@@ -98,11 +100,11 @@ class Rival:
 
 @contextmanager
 def rival_at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[Rival]:
-    """Lets a rival act, in another connection and to its end, right before or after the named SQL file first runs.
+    """Run a rival act, in another connection and to its end, right before or after the named SQL file first runs.
 
-    Only the thread that opens the block is watched, so the rival may run the same statement itself. Fails at the end
-    of the block if the statement never ran: such a test would show nothing. A rival that waits for a lock this thread
-    holds would never end; it fails after RIVAL_SECONDS_MAX, or sooner by its own lock time-out.
+    Only the thread that opens the block is watched, so the rival may run the same statement itself. Fails at the end of
+    the block if the statement never ran: such a test would show nothing. A rival that waits for a lock of this thread
+    would never end; it fails after RIVAL_SECONDS_MAX, or sooner by its own lock timeout.
     """
     rival, watched = Rival(), threading.get_ident()
 
@@ -119,8 +121,8 @@ def rival_at(statement: str, moment: Literal["before", "after"], act: Callable[[
 
 @contextmanager
 def run_at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[None]:
-    """Runs `act` in this very thread right before or after the named SQL file first runs: to start, at that line, a
-    rival that will have to wait for us. Fails at the end of the block if the statement never ran."""
+    """Run `act` in this thread right before or after the named SQL file first runs, for example to start a rival that
+    will have to wait for this thread. Fails at the end of the block if the statement never ran."""
     came, watched = False, threading.get_ident()
 
     def look(name: str, when: str) -> None:
@@ -136,7 +138,7 @@ def run_at(statement: str, moment: Literal["before", "after"], act: Callable[[],
 
 
 class ConcurrentCall:
-    """An act under way in a thread with connections of its own, which may have to wait for locks of ours."""
+    """An act running in a thread with its own connections, which may have to wait for this thread's locks."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._outcome: Outcome | None = None
@@ -152,7 +154,7 @@ class ConcurrentCall:
             self._pid = connections["default"].connection.info.backend_pid
             self._connected.set()
             self._outcome = Outcome(0, value=act())
-        except BaseException as error:  # Whatever ended the thread is its outcome.
+        except BaseException as error:  # Any exception is the outcome of the call.
             self._outcome = Outcome(0, error=error)
         finally:
             connections.close_all()
@@ -162,8 +164,8 @@ class ConcurrentCall:
         return self._thread.is_alive()
 
     def wait_until_blocked(self) -> "ConcurrentCall":
-        """Returns itself as soon as PostgreSQL says that it waits for somebody's lock. Raises AssertionError if it
-        ends without ever waiting."""
+        """Return itself as soon as PostgreSQL reports that it waits for another session's lock. Raises AssertionError
+        if it ends without ever waiting."""
         deadline = time.monotonic() + RIVAL_SECONDS_MAX
         with rival_connection() as watcher, watcher.cursor() as cursor:
             while time.monotonic() < deadline:
@@ -172,27 +174,27 @@ class ConcurrentCall:
                 if cursor.fetchone()[0]:
                     return self
                 self._thread.join(timeout=0.002)
-        raise AssertionError(f"it waited for nobody within {RIVAL_SECONDS_MAX} s")
+        raise AssertionError(f"it waited for no lock within {RIVAL_SECONDS_MAX} s")
 
     def outcome(self) -> Outcome:
-        """What it came to. Raises AssertionError if it does not end in time."""
+        """Return its outcome. Raises AssertionError if it does not end in time."""
         self._thread.join(timeout=RIVAL_SECONDS_MAX)
         assert self._outcome is not None, f"still running after {RIVAL_SECONDS_MAX} s"
         return self._outcome
 
     def result(self) -> Any:
-        """What it returned, or the exception that ended it."""
+        """Return its value, or raise the exception that ended it."""
         return values([self.outcome()])[0]
 
 
 class WaitingRival:
-    """A rival that came at its moment and had to wait for us; ask for its result once we are done."""
+    """A rival that started at its moment and had to wait for us; take its result once we are done."""
 
     def __init__(self) -> None:
         self.beside: ConcurrentCall | None = None
 
     def result(self) -> Any:
-        """What it returned, or the exception that ended it."""
+        """Return its value, or raise the exception that ended it."""
         assert self.beside is not None, "the rival has not come yet"
         return self.beside.result()
 
@@ -201,7 +203,8 @@ class WaitingRival:
 def rival_waiting_at(
     statement: str, moment: Literal["before", "after"], act: Callable[[], Any]
 ) -> Iterator[WaitingRival]:
-    """Lets a rival start right before or after the named SQL file first runs; we go on once it waits for our lock."""
+    """Start a rival right before or after the named SQL file first runs; this thread continues once the rival waits for
+    its lock."""
     rival = WaitingRival()
 
     def come() -> None:
@@ -213,7 +216,7 @@ def rival_waiting_at(
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """Yields the names of the SQL files run in the block by this thread, in order: for tests of shape."""
+    """Yield the names of the SQL files that this thread runs in the block, in order: for tests of shape."""
     seen: list[str] = []
     watched = threading.get_ident()
 

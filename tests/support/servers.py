@@ -1,8 +1,8 @@
 """The servers that a test run starts for itself, before Django's settings are read.
 
-One PostgreSQL for the run, in which every parallel worker has a database of its own, and one Valkey per worker: flush,
-publish and kill are not per database there. They lie in a temporary folder with a guardian that removes everything
-when the run ends, also when it is killed.
+One PostgreSQL for the run, in which every parallel worker has its own database, and one Valkey per worker, because
+flush, publish and kill are not per database there. They live in a temporary folder with a guardian that removes
+everything when the run ends, even if it is killed.
 """
 
 import os
@@ -27,7 +27,7 @@ from ticketing.devserver.servers import Servers, new_password, start_disposable
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 DATABASE_OF_RUN = "FAIRGATE_TEST_DATABASE_URL"
-# What a developer's shell may say about other servers must not reach a test run: it creates and drops databases.
+# A developer's environment may name other servers. It must not reach a test run, which creates and drops databases.
 OVERRIDDEN = (
     "DATABASE_URL",
     "DATABASE_DIRECT_URL",
@@ -46,7 +46,7 @@ OVERRIDDEN = (
 
 
 def enterable_folder(account: Account | None) -> Path:
-    """Returns where temporary folders are that the servers' account can enter. Raises ServersFailed."""
+    """Return a parent for temporary folders that the servers' account can enter. Raises ServersFailed."""
     for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
         if account is None or can_enter(parent, account):
             return parent
@@ -54,7 +54,7 @@ def enterable_folder(account: Account | None) -> Path:
 
 
 def temporary_server_folder() -> tuple[ServerFolder, Callable[[], None]]:
-    """Returns a new place in a temporary folder, and what ends its servers and removes it."""
+    """Return a new temporary folder, and a function that stops its servers and removes it."""
     account = choose_account()
     place = create_folder(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
     guardian = start_guardian(place.folder, CHECKOUT)
@@ -62,7 +62,7 @@ def temporary_server_folder() -> tuple[ServerFolder, Callable[[], None]]:
 
 
 def start_for_run(*, distributes: bool) -> Callable[[], None]:
-    """Starts what this process of the run needs, points the environment at it, and returns what ends it again.
+    """Start what this process of the run needs, point the environment at it, and return a function that stops it.
 
     `distributes`: this process only hands tests to parallel workers. It starts the PostgreSQL that they share.
     """
@@ -85,8 +85,8 @@ def start_for_run(*, distributes: bool) -> Callable[[], None]:
 
 
 def _configure_owner(cluster: Postgres) -> None:
-    """The databases' owner may switch off foreign keys and triggers for a transaction (see `tests.support.databases`),
-    and its deadlocks, which some tests cause on purpose, are found in a tenth of the usual second."""
+    """Let the databases' owner switch off foreign keys and triggers for a transaction (see `tests.support.databases`),
+    and detect its deadlocks, which some tests cause on purpose, in a tenth of the usual second."""
     with psycopg.connect(cluster.superuser_url(), autocommit=True) as server:
         server.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
         server.execute(f"ALTER ROLE {OWNER} SET deadlock_timeout = '100ms'")
@@ -98,18 +98,18 @@ def _point_environment_at(servers: Servers) -> None:
     os.environ["DATABASE_URL"] = os.environ[DATABASE_OF_RUN]
     if servers.valkey:
         os.environ["REDIS_URL"] = servers.valkey.url
-    # Where tests come from; those of the limits come from elsewhere.
+    # Tests connect from here; tests of the rate limits use other addresses.
     os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8,::1"
-    # A rival that a busy machine holds up must not be cut off. What the limits do has a test of its own.
+    # A rival delayed by a busy machine must not be cut off. The session limits have their own test.
     os.environ["DATABASE_LIMITS_SESSIONS"] = "false"
-    # What the sandbox's test cards let happen later is due at once.
+    # Delayed outcomes of the sandbox's test cards are due at once.
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
 
 
 def environment_without_run() -> dict[str, str]:
-    """Returns the environment for a process that must find its own servers, like a person's fresh shell."""
-    of_the_run = (
+    """Return the environment for a process that must find its own servers, as in a fresh shell."""
+    run_variables = (
         *OVERRIDDEN,
         DATABASE_OF_RUN,
         "DATABASE_LIMITS_SESSIONS",
@@ -120,12 +120,12 @@ def environment_without_run() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in of_the_run and not name.startswith("PYTEST_XDIST")
+        if name not in run_variables and not name.startswith("PYTEST_XDIST")
     }
 
 
 def end_processes(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Leaves none of the processes running."""
+    """Kill the processes and wait for their end."""
     for process in processes:
         process.kill()
     for process in processes:

@@ -33,12 +33,12 @@ hypothesis.settings.load_profile("few")
 
 
 def examples(full: int) -> int:
-    """Returns how many examples a property has that gets `full` of them in `make test-all`."""
+    """Return the number of examples for a property that has `full` of them in `make test-all`."""
     return min(full, max(FEWEST_EXAMPLES, full * hypothesis.settings().max_examples // FULL_EXAMPLES))
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Whether the test is slow by its folder or by what it starts."""
+    """Whether the test is slow by its folder or its fixtures."""
     return _folder(item) in SLOW_FOLDERS or "own_redis" in getattr(item, "fixturenames", ())
 
 
@@ -54,23 +54,23 @@ class Tiers:
         self._is_parallel = workers > 0
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        # As soon as it is collected, so that `-m` sees the mark.
+        # At collection, so that `-m` sees the mark.
         if is_slow(item):
             item.add_marker(pytest.mark.slow)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        # The longest first: one that began last would keep one worker busy while the others have nothing left.
+        # The longest first: started last, one would keep one worker busy while the others are idle.
         items.sort(key=lambda item: _folder(item) not in LONGEST_FOLDERS)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self._is_parallel and "hypothesis" in report.keywords and examples(FULL_EXAMPLES) == FULL_EXAMPLES:
-            return  # The limit holds for a property with few examples.
+            return  # The limit applies to a property with few examples.
         if report.when == "call" and report.duration > CALL_SECONDS_MAX and "slow" not in report.keywords:
             self._took_too_long[report.nodeid] = report.duration
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """In a parallel run, tests share the processors: those that took too long are measured again alone."""
+        """In a parallel run tests share the processors: those that took too long are measured again alone."""
         ended_early = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if hasattr(session.config, "workerinput") or ended_early or not self._took_too_long:
             return
@@ -78,7 +78,7 @@ class Tiers:
         session.exitstatus = session.exitstatus or failed
 
     def _measure_alone(self) -> int:
-        """Runs the tests that took too long one after the other, with few examples; returns the exit status."""
+        """Run the tests that took too long one after the other, with few examples; return the exit status."""
         arguments = ["-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-profile=few", *self._took_too_long]
         # Like a worker, it uses this run's PostgreSQL, which is still up.
         environment = {**os.environ, "PYTEST_XDIST_WORKER": "alone"}
@@ -87,7 +87,7 @@ class Tiers:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments], env=environment, check=False).returncode
 
     def _report(self) -> int:
-        """Names the tests that took too long; returns the exit status."""
+        """Report the tests that took too long; return the exit status."""
         for test, seconds in self._took_too_long.items():
             print(
                 f"\nFAILED {test} took {seconds:.1f} s, more than {CALL_SECONDS_MAX}: make it quicker, mark it "

@@ -1,4 +1,4 @@
-"""`python -m ticketing.server.run`, as the Procfile starts it, in processes of its own."""
+"""`python -m ticketing.server.run`, as the Procfile starts it, in its own processes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from tests.support.servers import CHECKOUT
 from ticketing.devserver.ports import free_port
 
 WAIT_SECONDS_MAX = 150
-"""For processes that start, on a machine that does much else. Nothing waits this long where all is well."""
+"""For processes that start on a busy machine. Nothing waits this long in a passing test."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Web:
     process: psutil.Popen
 
     def workers(self) -> set[int]:
-        """Process ids of the workers that run; the one that only counts semaphores is none."""
+        """Return the process ids of the running workers, without Python's resource tracker."""
         found = set()
         for child in self.process.children():
             with contextlib.suppress(psutil.Error):
@@ -37,7 +37,7 @@ class Web:
         return found
 
     def serving(self) -> set[int]:
-        """Process ids of the workers that listen, and therefore serve."""
+        """Return the process ids of the workers that listen, and therefore serve."""
         listening = set()
         for pid in self.workers():
             with contextlib.suppress(psutil.Error):
@@ -49,7 +49,7 @@ class Web:
         self.process.send_signal(signal.SIGHUP)
 
     def healthy(self) -> bool:
-        """A worker answers."""
+        """Whether a worker answers."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS_MAX)
         with contextlib.closing(connection):
             try:
@@ -64,7 +64,8 @@ class Web:
 
 @contextlib.contextmanager
 def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = None, **more: str) -> Iterator[Web]:
-    """The lane's server, answering; gone afterwards with all of its workers."""
+    """Run the web server with its fast path, yield it once every worker listens, and stop it with all of its workers
+    afterwards."""
     port = free_port()
     environment = {
         **os.environ,
@@ -78,7 +79,7 @@ def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = N
     process = psutil.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment, cwd=CHECKOUT)
     try:
         served = Web(port, process)
-        wait_until(served.healthy, "the lane answers", while_runs=process)
+        wait_until(served.healthy, "the web server answers", while_runs=process)
         wait_until(lambda: len(served.serving()) == workers, "every worker listens", while_runs=process)
         yield served
     finally:
@@ -88,11 +89,11 @@ def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = N
         _, left = psutil.wait_procs(family, timeout=WAIT_SECONDS_MAX)
         for each in left:
             each.kill()
-        assert not left, "the lane did not end"
+        assert not left, "the web server did not end"
 
 
 def wait_until(true: Callable[[], bool], what: str, *, while_runs: subprocess.Popen[bytes] | None = None) -> None:
-    """Returns as soon as it is so. Raises AssertionError if it does not come."""
+    """Return as soon as `true()` holds. Raises AssertionError if it never does."""
     deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
     while not true():
         assert while_runs is None or while_runs.poll() is None, f"it ended before: {what}"

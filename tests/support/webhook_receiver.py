@@ -1,4 +1,4 @@
-"""A program of somebody else's that our messages are posted to: listens on loopback, notes, answers what it is told."""
+"""A receiver of our webhooks: listens on loopback, records the requests, responds as configured."""
 
 import threading
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ class WebhookReceiver:
     status: int = 204
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
-    """Sent with each answer."""
+    """Sent with each response."""
     silent: threading.Event | None = None
-    """Answers only once this is set."""
+    """If set, responses wait for this event."""
     received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
 
 @contextmanager
 def run_receiver() -> Iterator[WebhookReceiver]:
-    """One that answers 204 until told otherwise; it is gone afterwards."""
+    """Run a receiver that responds 204 unless configured otherwise, and stop it afterwards."""
     listener = WebhookReceiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def run_receiver() -> Iterator[WebhookReceiver]:
                 self.end_headers()
                 self.wfile.write(listener.body)
             except OSError:
-                self.close_connection = True  # Whoever posted has hung up, as a test may want.
+                self.close_connection = True  # The sender has closed the connection, as some tests intend.
 
         def log_message(self, *about: object) -> None:
             pass

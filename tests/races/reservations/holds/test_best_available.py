@@ -1,4 +1,4 @@
-"""Best available under contention: one read for a batch, chosen around rivals, and nobody refused while seats fit."""
+"""Best available under contention: one read per batch, choices around rivals, and no refusal while seats fit."""
 
 from typing import Any
 
@@ -43,13 +43,14 @@ def test_a_batch_reads_the_section_once() -> None:
     assert_audit_clean()
 
 
-def test_the_read_comes_from_the_index_of_what_is_free_in_its_order() -> None:
-    """However much is sold: no sort, and no look at what is not free."""
+def test_free_seats_are_read_from_their_partial_index_in_its_order() -> None:
+    """However much is sold: no sort, and no read of seats that are not free."""
     make_event()
     ((section_id,),) = run_sql("SELECT DISTINCT section_id FROM reservations_seatinventory")
     statement = sql.load("apps.reservations", "free_seats")
     with connection.cursor() as cursor:
-        # For fifty seats the planner prefers a sequential scan, or another index by the statistics of earlier tests.
+        # For fifty seats the planner prefers a sequential scan, or another index because of statistics from earlier
+        # tests.
         for method in ("seqscan", "bitmapscan", "sort"):
             cursor.execute(f"SET enable_{method} = off")
         cursor.execute(f"EXPLAIN {statement.text}", {"section_id": section_id, "category_id": None, "limit": 400})
@@ -58,8 +59,8 @@ def test_the_read_comes_from_the_index_of_what_is_free_in_its_order() -> None:
     assert "Sort" not in plan
 
 
-def test_more_is_read_where_the_best_seats_have_no_room_for_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second seat of the first rows is free, and four together only behind what is read at first."""
+def test_more_seats_are_read_if_the_best_ones_do_not_fit_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first rows every second seat is free; four together are only beyond what is read first."""
     event = make_event(rows=3, seats_per_row=8)
     hold(event, seats=[f"hall-{row}-{number}" for row in "AB" for number in (1, 3, 5, 7)])
     monkeypatch.setattr(candidates, "READ_MIN", 6)
@@ -70,7 +71,7 @@ def test_more_is_read_where_the_best_seats_have_no_room_for_a_party(monkeypatch:
     assert_audit_clean()
 
 
-def test_everything_is_read_before_anybody_is_told_that_too_little_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_seats_are_read_before_a_request_is_refused_for_lack_of_seats(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=2, seats_per_row=4, accessible=frozenset({"hall-A-1", "hall-A-2", "hall-A-3"}))
     monkeypatch.setattr(candidates, "READ_MIN", 1)
     monkeypatch.setattr(candidates, "READ_TO_WANTED", 0)
@@ -78,14 +79,16 @@ def test_everything_is_read_before_anybody_is_told_that_too_little_is_left(monke
     (held,) = reservations.hold([best(event, 5)])
     assert seats_of(held) == ["hall-A-4", "hall-B-1", "hall-B-2", "hall-B-3", "hall-B-4"]
     (refused,) = reservations.hold([best(event, 1)])
-    assert problem_of(refused).type == "sold-out", "wheelchair places are nobody's who did not ask"
+    assert problem_of(refused).type == "sold-out", (
+        "accessible seats are not given to requests that did not ask for them"
+    )
     assert_audit_clean()
 
 
-def test_who_chooses_again_does_not_take_what_a_neighbour_of_the_batch_has_locked() -> None:
-    """P: the first wants two, the second wants two; both have chosen
-    Q: takes what the first chose; COMMIT
-    P: locks; the first's are held: it chooses again, around the second's
+def test_a_second_choice_avoids_seats_locked_by_another_request_of_the_batch() -> None:
+    """P: both requests of the batch want two seats and have chosen
+    Q: takes a seat that the first request chose; COMMIT
+    P: locks; the first request's seat is held: it chooses again, around the second request's seats
     """
     event = make_event(rows=1, seats_per_row=6)
     ((middle, _),) = [seats_of(reservations.hold([best(event, 2)])[0])]
@@ -102,10 +105,10 @@ def test_who_chooses_again_does_not_take_what_a_neighbour_of_the_batch_has_locke
     assert_audit_clean()
 
 
-def test_parties_of_all_sizes_sell_a_hall_to_its_last_seat_however_they_ask() -> None:
-    """Half of the buyers ask by group commit, half each in a transaction of their own, as two processes would. Who is
-    refused comes again with one less; who is refused alone has gone when nothing was left. So no refusal was wrong for
-    long: not one seat stays."""
+def test_parties_of_all_sizes_sell_a_hall_to_its_last_seat_by_either_way_to_commit() -> None:
+    """Half of the buyers hold by group commit, half in their own transactions, as two processes would. A refused party
+    tries again with one seat less; a single buyer is refused only if nothing was left. So no refusal is wrong for long:
+    every seat is sold."""
     event = make_event(rows=8, seats_per_row=12)
     sizes = [6, 1, 4, 2, 3, 5, 2, 2] * 3
     entries = [[best(event, size) for size in range(sizes[number], 0, -1)] for number in range(24)]
@@ -128,7 +131,7 @@ def test_parties_of_all_sizes_sell_a_hall_to_its_last_seat_however_they_ask() ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_two_batches_of_sixty_four_refuse_no_named_seat_that_nobody_ends_up_holding(seed: int) -> None:
+def test_two_batches_of_sixty_four_refuse_no_named_seat_that_stays_free(seed: int) -> None:
     """P and Q each decide 64 requests for 50 seats, in opposite orders, at the same moment."""
     event = make_event()
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]

@@ -39,8 +39,8 @@ lock_general_admission = sql.load("apps.reservations", "lock_general_admission")
 def test_control_an_update_from_a_list_applies_one_of_several_changes_to_a_row() -> None:
     """Rule 7, the naive way: UPDATE … FROM unnest(…) with a line per request.
 
-    Three requests for one row, of 3, 4 and 5: the row changes once, by one of them. No error, and no constraint sees
-    it: the auditor does.
+    Three requests for one row, of 3, 4 and 5 tickets: the row changes once, by one of them. No error and no constraint
+    reports it; the auditor does.
     """
     event = make_event(general_admission=100)
     section = get_general_admission().pk
@@ -64,7 +64,7 @@ def test_three_requests_for_one_row_change_it_by_their_sum_in_one_statement() ->
     assert_audit_clean()
 
 
-def test_a_sweep_gives_several_reservations_places_back_by_their_sum_in_one_statement() -> None:
+def test_a_sweep_releases_the_tickets_of_several_reservations_by_their_sum_in_one_statement() -> None:
     event = make_event(general_admission=100)
     for quantity in (3, 4, 5):
         backdate_deadline(hold(event, ga_section="floor", ga_quantity=quantity).id)
@@ -76,8 +76,9 @@ def test_a_sweep_gives_several_reservations_places_back_by_their_sum_in_one_stat
     assert_audit_clean()
 
 
-def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a lock were ever to fail, the count of rows touched does not lie: nothing is kept, the fault is loud."""
+def test_a_write_that_misses_a_row_rolls_back_the_whole_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a lock ever failed, the number of rows written would reveal it: everything is rolled back and the error is
+    raised."""
     event = make_event(general_admission=2)
     requests = [
         make_hold_request(event, ga_section="floor", ga_quantity=2),
@@ -93,12 +94,12 @@ def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytes
 
 
 def test_the_database_refuses_what_the_code_would_get_wrong() -> None:
-    """The constraints have the last word, by name."""
+    """The named constraints refuse wrong counts."""
     make_event(general_admission=5)
     for change, name in (
         ("taken = capacity + 1", "general_admission_never_oversold"),
         ("blocked = 6", "general_admission_never_oversold"),
-        ("taken = -1", None),  # The column itself takes no negative number.
+        ("taken = -1", None),  # The column itself accepts no negative number.
     ):
         with pytest.raises(IntegrityError) as refused, transaction.atomic():
             run_sql(f"UPDATE reservations_generaladmissioninventory SET {change}")
@@ -107,11 +108,11 @@ def test_the_database_refuses_what_the_code_would_get_wrong() -> None:
     assert_audit_clean()
 
 
-def test_a_sale_is_confirmed_while_somebody_has_the_general_admission_row() -> None:
+def test_a_sale_is_confirmed_while_the_general_admission_row_is_locked() -> None:
     """Rule 12, no conflict.
 
-    H: a hold has the section's row locked, and keeps it
-    C: a payment confirms places of that section: touches no such row, waits for nobody
+    H: a hold locks the section's row, and keeps it locked
+    C: a payment confirms tickets of that section: touches no such row, waits for no lock
     """
     event = make_event(general_admission=10)
     view = begin_payment(hold(event, ga_section="floor", ga_quantity=4).id)
@@ -127,7 +128,7 @@ def test_a_sale_is_confirmed_while_somebody_has_the_general_admission_row() -> N
     assert_audit_clean(without_money=True)
 
 
-def test_a_canceled_sale_gives_its_places_back_once_however_often_it_is_canceled() -> None:
+def test_a_canceled_sale_releases_its_tickets_once_however_often_it_is_canceled() -> None:
     event = make_event(general_admission=10)
     view = begin_payment(hold(event, ga_section="floor", ga_quantity=4).id)
     confirm(view.id, clock.now())
@@ -146,7 +147,7 @@ def test_a_sweep_is_bounded() -> None:
     assert_audit_clean()
 
 
-def test_places_past_their_deadline_go_to_the_next_buyer_by_a_sweep_of_the_hold_s_own() -> None:
+def test_a_hold_sweeps_lapsed_tickets_that_it_needs() -> None:
     event = make_event(general_admission=4)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=4).id)
     assert problem_of(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=5))).extra == {
@@ -156,11 +157,11 @@ def test_places_past_their_deadline_go_to_the_next_buyer_by_a_sweep_of_the_hold_
     assert_audit_clean()
 
 
-def test_two_holds_for_the_last_places_one_wins() -> None:
-    """P: locks the row, 1 left, wants it
+def test_of_two_holds_for_the_last_ticket_one_wins() -> None:
+    """P: locks the row, reads 1 left, wants it
     Q: waits for the row
     P: takes it; COMMIT
-    Q: has the lock, reads what is left under it: nothing; sold out
+    Q: has the lock, reads under it that none is left: sold out
     """
     from tests.support.races import rival_waiting_at
 
@@ -178,11 +179,11 @@ def test_control_a_count_checked_without_its_lock_is_oversold() -> None:
 
     P: reads 0 taken of 1
     Q: reads 0 taken of 1; writes 1; COMMIT
-    P: writes 1; COMMIT. Two buyers, one place, and a count that looks right: the auditor, who sums the lines, sees it.
+    P: writes 1; COMMIT. Two buyers, one ticket, and a plausible count: the auditor, which sums the lines, reports it.
     """
     event = make_event(general_admission=1)
     other = hold(event, ga_section="floor", ga_quantity=1)  # Q's whole sale …
-    run_sql("UPDATE reservations_generaladmissioninventory SET taken = 0")  # … which P's read came before.
+    run_sql("UPDATE reservations_generaladmissioninventory SET taken = 0")  # … which came after P's read.
     mine = make_hold_request(event, ga_section="floor", ga_quantity=1)
     assert is_held(in_another_connection(lambda: submit_hold(mine)))
     assert other.seat_count + 1 > get_general_admission().capacity

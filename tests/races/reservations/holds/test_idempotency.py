@@ -1,4 +1,4 @@
-"""The same request at once (rule 8): one reservation, and one answer for ever."""
+"""Concurrent copies of one request (rule 8): one reservation, and always the same answer."""
 
 import json
 
@@ -29,8 +29,8 @@ VALUES ('hold:x', %s, '', 201, %s, now()) ON CONFLICT (scope, key) DO NOTHING
 """
 
 
-def test_control_headers_first_deadlock_on_one_another_s_uncommitted_keys() -> None:
-    """Rule 8, the naive way: insert the headers first, to learn from the conflict who came second.
+def test_control_inserting_headers_first_deadlocks_on_uncommitted_keys() -> None:
+    """Rule 8, the naive way: insert the headers first, to learn from the conflict which request came second.
 
     A: inserts key 1
     B: inserts key 2
@@ -56,9 +56,9 @@ def test_control_headers_first_deadlock_on_one_another_s_uncommitted_keys() -> N
     assert [type(error.__cause__) for error in ended] == [errors.DeadlockDetected]
 
 
-def test_control_results_mapped_by_position_answer_the_wrong_buyer() -> None:
+def test_control_results_mapped_by_position_go_to_the_wrong_buyer() -> None:
     """Three requests, the first two of them the same: the insert returns two rows for three requests, and the second
-    buyer is handed the third one's."""
+    buyer receives the third one's."""
     requests = ["same", "same", "other"]
     returned = run_sql(
         "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
@@ -71,7 +71,7 @@ def test_control_results_mapped_by_position_answer_the_wrong_buyer() -> None:
     IdempotentAnswer.objects.all().delete()
 
 
-def test_a_list_with_twins_answers_each_request_with_its_own_reservation() -> None:
+def test_a_batch_with_duplicates_answers_each_request_with_its_own_reservation() -> None:
     event = make_event()
     entries = [join(event) for _ in range(3)]
     requests = [
@@ -92,8 +92,8 @@ def test_a_list_with_twins_answers_each_request_with_its_own_reservation() -> No
     "line", ["lock_entries_skipping", "lock_seats_skipping", "insert_reservations", "remember_answers"]
 )
 def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same_answer(line: str) -> None:
-    """A: decides for the admission, and goes on to the named line
-    B: the same key and body: somebody decides for this admission; it waits its bounded turn, in vain: in progress
+    """A: decides for the admission, and proceeds to the named line
+    B: same key and body: another request is deciding for this admission; waits until its lock timeout: in progress
     A: COMMIT
     B: again: A's answer, byte for byte
     """
@@ -113,11 +113,11 @@ def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same
 @pytest.mark.parametrize(
     "line", ["lock_entries_skipping", "lock_seats_skipping", "insert_reservations", "remember_answers"]
 )
-def test_a_second_click_waits_its_turn_and_gets_the_first_one_s_answer(line: str, patient: None) -> None:
-    """A: decides for the admission, and goes on to the named line
-    B: the same key and body: somebody decides for this admission; decides again, and waits, nothing else in hand
+def test_a_second_click_waits_and_gets_the_first_one_s_answer(line: str, patient: None) -> None:
+    """A: decides for the admission, and proceeds to the named line
+    B: same key and body: another request is deciding for this admission; decides again and waits, holding no other lock
     A: COMMIT
-    B: has its turn, reads the answer under it: A's, byte for byte
+    B: has the lock, reads the answer under it: A's, byte for byte
     """
     event = make_event()
     entry = join(event)
@@ -152,7 +152,7 @@ def test_eight_keys_of_one_admission_at_once_are_one_reservation() -> None:
     assert_audit_clean()
 
 
-def test_one_key_with_another_body_is_refused_whoever_comes_first() -> None:
+def test_one_key_with_another_body_is_refused_whichever_comes_first() -> None:
     event = make_event()
     entry = join(event)
     bodies = [make_hold_request(event, entry, key="once", seats=[f"hall-A-{number}"]) for number in (1, 2)]
@@ -161,8 +161,8 @@ def test_one_key_with_another_body_is_refused_whoever_comes_first() -> None:
     assert_audit_clean()
 
 
-def test_an_answer_lost_on_its_way_is_found_again_although_the_seats_are_gone() -> None:
-    """The hold committed, its answer was lost; asked again with the same key the buyer has it, not a refusal."""
+def test_a_lost_answer_is_returned_again_although_the_seats_are_taken() -> None:
+    """The hold committed and its answer was lost; a retry with the same key returns that answer, not a refusal."""
     event = make_event(rows=1, seats_per_row=2)
     request = make_hold_request(event, key="once", seats=["hall-A-1", "hall-A-2"])
     lost = submit_hold(request)
@@ -172,8 +172,8 @@ def test_an_answer_lost_on_its_way_is_found_again_although_the_seats_are_gone() 
     assert_audit_clean()
 
 
-def test_headers_are_written_last_by_shape() -> None:
-    """Every lock and every decision comes before the first insert, and the answers before the commit come last."""
+def test_headers_are_inserted_after_every_lock_and_decision() -> None:
+    """Every lock and every decision precedes the first insert; the answers are stored last before the commit."""
     event = make_event(general_admission=5, per_buyer_max=5)
     request = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)
     with statements() as names:

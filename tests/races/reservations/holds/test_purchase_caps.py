@@ -1,4 +1,4 @@
-"""Purchase caps hold per buyer and event, whatever comes at once (rule 14)."""
+"""Purchase caps hold per buyer and event under any concurrency (rule 14)."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ EMAIL = "one@example.org"
 def test_control_a_cap_counted_without_its_lock_lets_two_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive way: count, then write.
 
-    A: 1 of 2 seats of this address counted so far, and 1 wanted: fits
+    A: counts 1 of 2 seats of this address so far, and wants 1: fits
     B: counts the same, since A is not committed: fits; COMMIT
     A: COMMIT. The address has 3 of at most 2; the auditor names it.
     """
@@ -54,11 +54,11 @@ def test_control_a_cap_counted_without_its_lock_lets_two_pass(monkeypatch: pytes
     assert any(breach.startswith("I5") and EMAIL in breach for breach in audit_breaches())
 
 
-def test_two_checkouts_of_one_address_are_counted_one_after_the_other() -> None:
-    """A: locks the address's cap row; 1 of 2 so far: fits
+def test_two_checkouts_of_one_email_address_are_counted_one_after_the_other() -> None:
+    """A: locks the address's cap row; counts 1 of 2 so far: fits
     B: waits for the cap row
     A: COMMIT
-    B: has the lock, counts again: 2 of 2; refused, and its hold stays alive
+    B: has the lock, counts again: 2 of 2; refused, and its hold stays live
     """
     event = make_event(per_buyer_max=2)
     reservations.prepare_payment(event.id, EMAIL)
@@ -73,7 +73,7 @@ def test_two_checkouts_of_one_address_are_counted_one_after_the_other() -> None:
     assert_audit_clean()
 
 
-def test_sixteen_checkouts_of_one_address_pass_exactly_the_cap() -> None:
+def test_of_sixteen_checkouts_of_one_email_address_exactly_the_cap_succeeds() -> None:
     event = make_event(per_buyer_max=3)
     views = [hold(event, seats=[f"hall-{row}-{number}"]) for row in "AB" for number in range(1, 9)]
     reservations.prepare_payment(event.id, EMAIL)
@@ -90,17 +90,17 @@ def test_sixteen_checkouts_of_one_address_pass_exactly_the_cap() -> None:
 
 
 class OfEntriesOnly:
-    """Lets one buyer hold several times, from several places in line, so that nothing but the cap stands in the way."""
+    """Lets one buyer hold several times, from several queue entries, so that only the cap can refuse."""
 
     def __init__(self, statement: sql.Statement) -> None:
         self._statement = statement
 
     def call(self, *, buyers: Any, **params: Any) -> sql.Call:
-        return self._statement.call(buyers=["nobody"], **params)
+        return self._statement.call(buyers=["none"], **params)
 
 
-def test_many_places_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen tabs, each with an admission of its own, of one and the same buyer."""
+def test_many_queue_entries_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen tabs of the same buyer, each with its own admission."""
     monkeypatch.setattr(
         prior_answers, "_reservations_of_entries", OfEntriesOnly(prior_answers._reservations_of_entries)
     )
@@ -114,7 +114,7 @@ def test_many_places_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.Monke
     assert_audit_clean()
 
 
-def test_of_several_places_of_one_buyer_in_one_list_the_first_that_fits_the_cap_holds() -> None:
+def test_of_several_entries_of_one_buyer_in_one_batch_the_first_that_fits_the_cap_holds() -> None:
     event = make_event(per_buyer_max=3, general_admission=50)
     tabs = [
         replace(make_hold_request(event, ga_section="floor", ga_quantity=quantity), buyer="visitor:one-of-many")
@@ -126,9 +126,9 @@ def test_of_several_places_of_one_buyer_in_one_list_the_first_that_fits_the_cap_
     assert_audit_clean()
 
 
-def test_a_buyer_who_was_taken_out_and_joins_again_keeps_the_cap() -> None:
-    """The reservation of the place that is over is still the buyer's: a second one beside it is refused, and once it
-    is paid it counts."""
+def test_a_buyer_who_was_removed_and_joins_again_keeps_the_cap() -> None:
+    """The reservation of the removed queue entry is still the buyer's: a second one is refused beside it, and once paid
+    it counts toward the cap."""
     event = make_event(per_buyer_max=2)
     visitor = "a-visitor-who-is-sent-away"
     held = hold(event, join(event, visitor_id=visitor), seats=["hall-A-1", "hall-A-2"])
@@ -142,10 +142,10 @@ def test_a_buyer_who_was_taken_out_and_joins_again_keeps_the_cap() -> None:
 
 
 def test_a_late_payment_does_not_lift_its_buyer_over_the_cap() -> None:
-    """R: the buyer's first reservation, two of at most two, lapses while its payment, made in time, is on its way
+    """R: the buyer's first reservation, two of at most two, lapses while its payment, made in time, is in transit
     S: sweeps it
     H: the buyer holds two others: within the cap, since the first has expired
-    C: the payment arrives: its seats are free, but four would be more than the cap: the money goes back
+    C: the payment arrives: its seats are free, but four would exceed the cap: the money is refunded
     """
     event = make_event(per_buyer_max=2)
     visitor = "a-visitor-in-a-hurry"
@@ -160,8 +160,8 @@ def test_a_late_payment_does_not_lift_its_buyer_over_the_cap() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_late_payment_does_not_lift_its_address_over_the_cap() -> None:
-    """The same with two browsers and one e-mail address: the second began to pay after the first had been swept."""
+def test_a_late_payment_does_not_lift_its_email_address_over_the_cap() -> None:
+    """The same with two browsers and one email address: the second began to pay after the first was swept."""
     event = make_event(per_buyer_max=2)
     reservations.prepare_payment(event.id, EMAIL)
     first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
@@ -186,9 +186,9 @@ def test_a_late_payment_within_the_cap_is_confirmed() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_an_address_whose_lapsed_reservation_is_not_swept_yet_is_told_to_try_again() -> None:
-    """The lapsed reservation may yet be confirmed, by a payment made in time: until it is swept it counts. But that is
-    no final refusal: a moment later it has ended."""
+def test_an_email_address_with_an_unswept_lapsed_reservation_is_asked_to_try_again() -> None:
+    """The lapsed reservation may still be confirmed by a payment made in time, so it counts until it is swept. The
+    refusal is therefore temporary (busy), not final."""
     event = make_event(per_buyer_max=2)
     reservations.prepare_payment(event.id, EMAIL)
     first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)

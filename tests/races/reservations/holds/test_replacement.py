@@ -1,4 +1,4 @@
-"""A live hold replaced by another selection: both or neither, and never for longer."""
+"""A live hold replaced by another selection: both changes or neither, and no later deadline."""
 
 import uuid
 from collections.abc import Callable
@@ -46,14 +46,14 @@ def replace(event: Any, entry: Any, old: Any, **payload: Any) -> reservations.Ho
 
 
 def state(reservation: Any) -> tuple[str, list[str], int]:
-    """Its status, and what it holds."""
+    """Return its status, its seats and its number of general admission tickets."""
     view = reservations.get_reservation(reservation.id)
     holding = view.is_live and Reservation.objects.get(pk=view.id).lines.filter(live=True).exists()
     count = sum(one.quantity for one in view.general_admission) if holding else 0
     return view.status, sorted(one.seat_id for one in view.seats) if holding else [], count
 
 
-def test_another_selection_takes_the_place_of_the_first_and_ends_no_later() -> None:
+def test_another_selection_replaces_the_first_and_keeps_its_deadline() -> None:
     event = make_event(general_admission=4)
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
@@ -71,7 +71,7 @@ def test_another_selection_takes_the_place_of_the_first_and_ends_no_later() -> N
     assert_audit_clean()
 
 
-def test_asked_again_with_its_key_it_gives_the_same_answer() -> None:
+def test_a_retry_with_the_same_key_gets_the_same_answer() -> None:
     event = make_event()
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
@@ -91,7 +91,7 @@ def test_asked_again_with_its_key_it_gives_the_same_answer() -> None:
         ({"best_available": {"section": "hall", "quantity": 8}}, "not-enough-left"),
     ],
 )
-def test_who_cannot_have_the_new_selection_keeps_the_old(payload: dict[str, Any], type_: str) -> None:
+def test_a_refused_replacement_keeps_the_old_selection(payload: dict[str, Any], type_: str) -> None:
     event = make_event(rows=2, seats_per_row=4, general_admission=3)
     hold(event, seats=["hall-B-1"])
     entry = join(event)
@@ -101,12 +101,12 @@ def test_who_cannot_have_the_new_selection_keeps_the_old(payload: dict[str, Any]
     assert_audit_clean()
 
 
-def test_control_releasing_first_and_holding_then_leaves_one_with_nothing() -> None:
+def test_control_releasing_first_and_then_holding_can_lose_both() -> None:
     """The naive way: two requests.
 
     A: releases seat 1
     B: holds seats 1 and 2; COMMIT
-    A: wants seat 2: gone, and so is seat 1
+    A: wants seat 2: taken, and so is seat 1
     """
     event = make_event()
     entry = join(event)
@@ -118,7 +118,7 @@ def test_control_releasing_first_and_holding_then_leaves_one_with_nothing() -> N
     assert_audit_clean()
 
 
-def test_the_best_available_may_include_what_is_given_up() -> None:
+def test_the_best_available_may_include_released_seats() -> None:
     event = make_event(rows=1, seats_per_row=4)
     hold(event, seats=["hall-A-1"])
     entry = join(event)
@@ -130,7 +130,7 @@ def test_the_best_available_may_include_what_is_given_up() -> None:
     assert_audit_clean()
 
 
-def test_a_cap_counts_what_is_given_up_off() -> None:
+def test_a_cap_does_not_count_the_replaced_hold() -> None:
     event = make_event(general_admission=10, per_buyer_max=4)
     entry = join(event)
     old = hold(event, entry, ga_section="floor", ga_quantity=3)
@@ -139,7 +139,7 @@ def test_a_cap_counts_what_is_given_up_off() -> None:
     assert_audit_clean()
 
 
-def test_only_one_s_own_live_unpaid_reservation_can_be_replaced() -> None:
+def test_only_the_buyer_s_own_live_unpaid_reservation_can_be_replaced() -> None:
     event = make_event()
     entry = join(event)
     unknown = make_hold_request(event, entry, seats=["hall-A-1"], replace=str(uuid.uuid4()))
@@ -155,7 +155,7 @@ def test_only_one_s_own_live_unpaid_reservation_can_be_replaced() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_lapsed_hold_is_not_replaced_and_so_not_prolonged() -> None:
+def test_a_lapsed_hold_is_not_replaced_and_thus_not_extended() -> None:
     event = make_event()
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
@@ -166,7 +166,7 @@ def test_a_lapsed_hold_is_not_replaced_and_so_not_prolonged() -> None:
 
 
 def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None:
-    """The first asks for what the second still holds at that moment: nothing is half done for either."""
+    """The first requests what the second still holds at that moment: neither replacement is done in part."""
     event = make_event()
     one, two = join(event), join(event)
     first, second = hold(event, one, seats=["hall-A-1"]), hold(event, two, seats=["hall-A-2"])
@@ -186,10 +186,10 @@ def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None
     ("end", "left"),
     [(cancel, "canceled"), (begin_payment, "paying")],
 )
-def test_what_ends_or_begins_to_pay_it_first_wins(end: Callable[[Any], Any], left: str) -> None:
-    """R: replaces; has nothing locked yet
+def test_a_rival_that_ends_or_pays_the_reservation_first_wins(end: Callable[[Any], Any], left: str) -> None:
+    """R: replaces; has locked nothing yet
     E: ends or pays the same reservation; COMMIT
-    R: sees it under its lock and gives up
+    R: reads the new status under its lock: refused
     """
     event = make_event()
     entry = join(event)
@@ -206,7 +206,7 @@ def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(patient
     """R: replaces; has the reservation locked
     P: wants to pay for it; waits
     R: COMMIT
-    P: the time to pay is over
+    P: has the lock, reads canceled: the reservation has expired
     """
     event = make_event()
     entry = join(event)
@@ -218,8 +218,8 @@ def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(patient
     assert_audit_clean()
 
 
-def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
-    """Eight buyers change what they hold to seats of each other, again and again, two tabs each."""
+def test_concurrent_replacements_lose_no_reservation() -> None:
+    """Eight buyers replace what they hold by each other's seats, again and again, in two tabs each."""
     event = make_event(rows=2, seats_per_row=8, general_admission=16)
     entries = [join(event) for _ in range(8)]
     mine = [hold(event, entry, seats=[f"hall-A-{number + 1}"]) for number, entry in enumerate(entries)]
@@ -228,10 +228,15 @@ def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
         entry = entries[number % 8]
         for turn in range(4):
             held = reservations.live_reservation_of(entry.id) or mine[number % 8]
-            row, place = "AB"[(number + turn) % 2], (number + turn) % 8 + 1
+            row, number_in_row = "AB"[(number + turn) % 2], (number + turn) % 8 + 1
             hold_with_retries(
                 make_hold_request(
-                    event, entry, seats=[f"hall-{row}-{place}"], ga_section="floor", ga_quantity=2, replace=str(held.id)
+                    event,
+                    entry,
+                    seats=[f"hall-{row}-{number_in_row}"],
+                    ga_section="floor",
+                    ga_quantity=2,
+                    replace=str(held.id),
                 )
             )
 
@@ -242,7 +247,7 @@ def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
     assert_audit_clean()
 
 
-def test_seats_given_up_in_a_batch_are_had_by_who_comes_next_in_it() -> None:
+def test_seats_released_by_a_replacement_are_free_for_the_next_request_of_the_batch() -> None:
     event = make_event()
     one = join(event)
     old = hold(event, one, seats=["hall-A-1"])
@@ -256,9 +261,9 @@ def test_seats_given_up_in_a_batch_are_had_by_who_comes_next_in_it() -> None:
     assert_audit_clean()
 
 
-def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient: None) -> None:
+def test_a_replacement_never_waits_for_its_own_seat_after_the_other_locks(patient: None) -> None:
     """K: keeps the old seat locked
-    R: replaces it by places; passes over the seat, and tries again without having waited behind the hot row
+    R: replaces it by general admission; skips the locked seat, and tries again without having waited for the hot row
     """
     event = make_event(general_admission=5)
     entry = join(event)

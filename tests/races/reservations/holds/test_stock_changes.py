@@ -1,4 +1,4 @@
-"""Staff change the stock while buyers hold it: one of the two wins, never both, and nothing is lost."""
+"""Staff change the stock while buyers hold it: exactly one of the two wins, and nothing is lost."""
 
 import json
 from typing import Any
@@ -41,14 +41,14 @@ ROW_A = Selection(section="hall", rows=("A",))
 
 @pytest.fixture(autouse=True)
 def _patient_staff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Staff wait long enough for what the test does meanwhile, on however slow a machine."""
+    """Staff wait for locks long enough for everything the test does meanwhile, even on a slow machine."""
     monkeypatch.setattr(stock, "LOCK_WAIT_MS", PATIENT_MS)
 
 
 def test_control_a_seat_read_as_free_and_then_blocked_is_taken_from_its_buyer() -> None:
     """The naive way: read, then write.
 
-    S: seat 1 is free
+    S: reads seat 1 as free
     H: holds seat 1; COMMIT
     S: writes it as blocked. The buyer's line has no seat any more; the auditor names it.
     """
@@ -63,12 +63,12 @@ def test_control_a_seat_read_as_free_and_then_blocked_is_taken_from_its_buyer() 
     assert [breach[:2] for breach in audit_breaches()] == ["I1", "I2"]
 
 
-def test_control_a_section_saved_as_it_was_read_forgets_what_was_taken_meanwhile() -> None:
+def test_control_a_section_saved_as_it_was_read_loses_holds_taken_meanwhile() -> None:
     """The naive way: read the row, change its capacity, save it.
 
-    S: 20 places, none taken
+    S: reads 20 tickets, none taken
     H: holds 5; COMMIT
-    S: saves 30 places, none taken: five would be sold twice. The auditor names the section.
+    S: saves 30 tickets, none taken: five would be sold twice. The auditor names the section.
     """
     event = make_event(rows=0, general_admission=20)
     row = get_general_admission()
@@ -82,7 +82,7 @@ def test_a_seat_that_is_being_held_is_not_blocked() -> None:
     """H: wants seat 1; has it locked
     S: blocks row A; waits for seat 1
     H: takes seat 1; COMMIT
-    S: finds it held: refused by name, and the rest of the row is still on sale
+    S: reads it as held: refused by name, and the rest of the row stays on sale
     """
     event = make_event()
     request = make_hold_request(event, seats=["hall-A-1"])
@@ -98,9 +98,9 @@ def test_a_seat_that_is_being_held_is_not_blocked() -> None:
 
 def test_a_seat_that_is_being_blocked_is_not_held(patient: None) -> None:
     """S: blocks row A; has it locked
-    H: wants seat 1; passes it over, decides again, and waits for it
+    H: wants seat 1; skips it, decides again, and waits for it
     S: COMMIT
-    H: finds it blocked: refused by name
+    H: reads it as blocked: refused by name
     """
     event = make_event()
     request = make_hold_request(event, seats=["hall-B-1", "hall-A-1"])
@@ -123,10 +123,10 @@ def test_holds_elsewhere_do_not_wait_for_a_row_that_is_being_blocked() -> None:
 
 
 def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
-    """H: wants 5 of 20 places; has the row locked
+    """H: wants 5 of 20 tickets; has the row locked
     S: shrinks the section to 4; waits for the row
     H: COMMIT
-    S: finds 5 taken: refused, and told how far it could go; what the public is told stays as well
+    S: reads 5 taken: refused with the least possible capacity; the published capacity stays unchanged too
     """
     event = make_event(rows=0, general_admission=20)
     request = make_hold_request(event, ga_section="floor", ga_quantity=5)
@@ -139,10 +139,10 @@ def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
     assert_audit_clean()
 
 
-def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None:
-    """S: shrinks the section to 4; 5 places are held, past their deadline: refused, for now
+def test_staff_are_not_refused_for_holds_that_a_concurrent_sweep_has_just_ended() -> None:
+    """S: shrinks the section to 4; 5 tickets are held, past their deadline: refused, for now
     N: sweeps them; COMMIT
-    S: sweeps: nothing is left to end. It looks again all the same: the section shrinks.
+    S: sweeps: nothing is left to end. It tries again all the same: the section shrinks.
     """
     event = make_event(rows=0, general_admission=20)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=5).id)
@@ -152,11 +152,11 @@ def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None
     assert_audit_clean()
 
 
-def test_a_section_that_is_shrinking_does_not_sell_what_it_loses(patient: None) -> None:
-    """S: shrinks 20 places to 4; has the row locked
+def test_a_shrinking_section_does_not_sell_removed_tickets(patient: None) -> None:
+    """S: shrinks 20 tickets to 4; has the row locked
     H: wants 5; waits for the row
     S: COMMIT
-    H: finds 4 left: refused
+    H: reads 4 left: refused
     """
     event = make_event(rows=0, general_admission=20)
     request = make_hold_request(event, ga_section="floor", ga_quantity=5)
@@ -167,11 +167,11 @@ def test_a_section_that_is_shrinking_does_not_sell_what_it_loses(patient: None) 
     assert_audit_clean()
 
 
-def test_places_put_back_on_sale_are_held_by_who_waited_for_them(patient: None) -> None:
-    """S: puts the blocked places back; has the row locked
+def test_unblocked_tickets_are_held_by_the_request_that_waited_for_them(patient: None) -> None:
+    """S: unblocks the tickets; has the row locked
     H: wants 5; waits for the row
     S: COMMIT
-    H: finds them free: held
+    H: reads them as free: held
     """
     event = make_event(rows=0, general_admission=5)
     stock.block_places(event, "floor", 5, "house", **BY)
@@ -182,7 +182,7 @@ def test_places_put_back_on_sale_are_held_by_who_waited_for_them(patient: None) 
     assert_audit_clean()
 
 
-def test_two_resizes_at_once_come_one_after_the_other() -> None:
+def test_two_concurrent_resizes_run_one_after_the_other() -> None:
     """S: 20 → 25; has section and row locked
     T: → 30; waits
     S: COMMIT
@@ -199,9 +199,9 @@ def test_two_resizes_at_once_come_one_after_the_other() -> None:
 
 
 def test_a_price_that_changes_during_a_hold_never_shows_one_sum_and_charges_another() -> None:
-    """H: wants seat 1 and two places; their rows are locked
-    S: both cost twice as much; COMMIT, without waiting
-    H: COMMIT. What the answer said, what the header says and what the lines add up to is one sum, at either price.
+    """H: wants seat 1 and two tickets; their rows are locked
+    S: doubles both prices; COMMIT, without waiting
+    H: COMMIT. The answer, the reservation's header and the sum of its lines show one total, at either price.
     """
     event = make_event(general_admission=5, place_price_minor=SEAT_PRICE_MINOR)
     request = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
@@ -223,8 +223,8 @@ def test_a_price_that_changes_during_a_hold_never_shows_one_sum_and_charges_anot
 
 
 def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_new_price(patient: None) -> None:
-    """H: has seat 1 locked. S: moves it; waits; finds it held: refused.
-    S: moves seat 2; has it locked. H: waits for it; finds it free at its new price: held at that.
+    """H: has seat 1 locked. S: moves it; waits; reads it as held: refused.
+    S: moves seat 2; has it locked. H: waits for it; reads it as free at its new price: held at that price.
     """
     event = make_event()
     tiers.add_price(event, "Better", 9_000, **BY)
@@ -244,10 +244,10 @@ def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_ne
     assert_audit_clean()
 
 
-def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> None:
+def test_the_best_available_of_a_price_has_that_price_although_seats_move_meanwhile() -> None:
     """H: the best two at the standard price; has chosen A-1 and A-2, not yet locked
-    S: moves A-1 to a dearer price; COMMIT
-    H: sees it under the lock, and chooses again
+    S: moves A-1 to a higher price; COMMIT
+    H: reads it under the lock, and chooses again
     """
     event = make_event(rows=2, seats_per_row=2)
     tiers.add_price(event, "Better", 9_000, **BY)
@@ -260,12 +260,14 @@ def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> N
     assert_audit_clean()
 
 
-def test_everybody_at_once_leaves_books_that_balance() -> None:
-    """Buyers hold seats and places while staff block, put back, shrink and grow the same ones, all at one moment."""
+def test_concurrent_buyers_and_staff_leave_a_consistent_inventory() -> None:
+    """Buyers hold seats and tickets while staff block, unblock, shrink and grow the same ones, all at once."""
     event = make_event(general_admission=30)
-    wishes = [make_hold_request(event, seats=[f"hall-A-{n + 1}"], ga_section="floor", ga_quantity=3) for n in range(8)]
+    requests = [
+        make_hold_request(event, seats=[f"hall-A-{n + 1}"], ga_section="floor", ga_quantity=3) for n in range(8)
+    ]
 
-    def desk(number: int) -> None:
+    def change_stock(number: int) -> None:
         row = Selection(section="hall", rows=("A",))
         stock.block_seats(event, row, "house" if number % 2 else "out_of_use", **BY, only_free=True)
         stock.block_places(event, "floor", 4, "house", **BY)
@@ -275,16 +277,16 @@ def test_everybody_at_once_leaves_books_that_balance() -> None:
 
     def act(number: int) -> str:
         if number % 3:
-            outcome = submit_hold(wishes[number * 2 // 3])
+            outcome = submit_hold(requests[number * 2 // 3])
             return "held" if is_held(outcome) else "again" if is_retryable(outcome) else "refused"
         try:
-            desk(number)
+            change_stock(number)
         except problems.Problem as problem:
             return problem.type
         return "done"
 
-    said = values(storm(12, act))
-    assert set(said) <= {"held", "again", "refused", "done", "not-enough-left", "capacity-in-use", "busy"}
+    outcomes = values(storm(12, act))
+    assert set(outcomes) <= {"held", "again", "refused", "done", "not-enough-left", "capacity-in-use", "busy"}
     assert_audit_clean()
     assert Section.objects.get(slug="floor").capacity == get_general_admission().capacity
     blocked = sum(row.quantity * (1 if row.kind == "blocked" else -1) for row in _changes() if row.seat_id is None
@@ -292,8 +294,8 @@ def test_everybody_at_once_leaves_books_that_balance() -> None:
     assert get_general_admission().blocked == blocked
 
 
-def test_staff_who_wait_too_long_are_told_and_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S: blocks row A; has it locked. T: blocks seat 1 for another reason; does not get its lock in time."""
+def test_a_stock_change_that_times_out_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S: blocks row A; has it locked. T: blocks seat 1 for another reason; its lock times out."""
     monkeypatch.setattr(stock, "LOCK_WAIT_MS", 50)
     event = make_event()
 
@@ -308,7 +310,7 @@ def test_staff_who_wait_too_long_are_told_and_nothing_has_changed(monkeypatch: p
     assert {row.detail["after"] for row in _changes()} == {"house"}
 
 
-def test_what_is_changed_is_locked_first_and_written_then() -> None:
+def test_stock_changes_lock_first_and_then_write() -> None:
     event = make_event(general_admission=5)
     written = ["read_clock", "insert_inventory_changes"]
     with statements() as seen:

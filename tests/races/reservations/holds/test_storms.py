@@ -1,4 +1,4 @@
-"""Sixty-four buyers at once: exact winners, nothing sold twice, nothing left over, a clean audit."""
+"""Sixty-four concurrent buyers: exact winners, nothing sold twice, nothing left over, a clean audit."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -44,25 +44,25 @@ def seats_of(outcome: reservations.HoldOutcome) -> set[str]:
 
 
 def test_sixty_four_buyers_on_fifty_named_seats_sell_each_seat_once() -> None:
-    """Buyer n wants seat n modulo 50, so that 14 seats are wanted twice: 50 win, 14 are refused by name."""
+    """Buyer n wants seat n modulo 50, so 14 seats are wanted twice: 50 win, 14 are refused by name."""
     event = make_event(rows=5, seats_per_row=10)
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
-    wishes = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    requests = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
     owners = Counter(guid for outcome in outcomes for guid in seats_of(outcome))
     assert owners == Counter(names)
     assert_audit_clean()
 
 
-def test_sixty_four_buyers_of_overlapping_pairs_leave_no_refusal_without_a_reason() -> None:
-    """Buyer n wants two neighbours, n and n + 1 around a ring of 50, named in either order. Whoever lost, lost to
-    somebody who has one of the two; and since a pair is all or nothing, no seat is held alone."""
+def test_every_refused_pair_of_sixty_four_overlaps_a_held_pair() -> None:
+    """Buyer n wants two adjacent seats, n and n + 1 around a ring of 50, named in either order. Every refused buyer
+    lost to one who holds one of the two; and since a pair is all or nothing, no seat is held alone."""
     event = make_event(rows=5, seats_per_row=10)
     ring = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
     pairs = [[ring[number % 50], ring[(number + 1) % 50]] for number in range(BUYERS)]
-    wishes = [make_hold_request(event, seats=pair if number % 2 else pair[::-1]) for number, pair in enumerate(pairs)]
-    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    requests = [make_hold_request(event, seats=pair if number % 2 else pair[::-1]) for number, pair in enumerate(pairs)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
     taken = Counter(guid for outcome in outcomes for guid in seats_of(outcome))
     assert set(taken.values()) == {1}
     for pair, outcome in zip(pairs, outcomes, strict=True):
@@ -74,17 +74,17 @@ def test_sixty_four_buyers_of_overlapping_pairs_leave_no_refusal_without_a_reaso
     assert_audit_clean()
 
 
-def test_sixty_four_buyers_on_forty_places_sell_all_forty() -> None:
+def test_sixty_four_buyers_on_forty_tickets_sell_all_forty() -> None:
     event = make_event(rows=0, general_admission=40)
-    wishes = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    requests = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 40 + ["sold-out"] * 24
     assert (get_general_admission().taken, get_general_admission().capacity) == (40, 40)
     assert_audit_clean()
 
 
-def test_lists_of_eight_are_decided_like_single_requests() -> None:
-    """Eight batches of eight at once, as the group commit will send them: 40 places, 40 winners."""
+def test_batches_of_eight_are_decided_like_single_requests() -> None:
+    """Eight concurrent batches of eight, as group commit sends them: 40 tickets, 40 winners."""
     event = make_event(rows=0, general_admission=40)
     batches = [[make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(8)] for _ in range(8)]
 
@@ -104,49 +104,49 @@ def test_lists_of_eight_are_decided_like_single_requests() -> None:
 
 
 @pytest.mark.slow
-def test_a_storm_on_a_house_that_lapses_sells_it_again_whole() -> None:
-    """Everything is held and past its deadline; nobody has swept. 64 buyers, 50 seats: 50 winners, and every one of
-    the old reservations has ended."""
+def test_a_hall_whose_holds_have_all_lapsed_is_sold_again_completely() -> None:
+    """Every seat is held and past its deadline; no sweep has run. 64 buyers, 50 seats: 50 winners, and every one of the
+    old reservations has expired."""
     event = make_event(rows=5, seats_per_row=10)
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
     for first in range(0, 50, 5):
         hold(event, seats=names[first : first + 5])
     Reservation.objects.update(expires_at=clock.now())
-    wishes = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    requests = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
     assert Reservation.objects.filter(status="expired").count() == 10
     assert_audit_clean()
 
 
-def test_buying_and_giving_back_at_once_never_loses_a_place() -> None:
-    """Half of the buyers already have a place and give it back while the other half comes for it: at the end the
-    count is what the lines say, and whoever still wants one gets it."""
+def test_concurrent_holds_and_releases_never_lose_a_ticket() -> None:
+    """Half of the buyers release their ticket while the other half hold: at the end the count equals the sum of the
+    lines, and every buyer who still wants one gets it."""
     event = make_event(rows=0, general_admission=16)
-    had = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
-    backdate_deadline(had[0].id)
-    wishes = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
+    held_before = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
+    backdate_deadline(held_before[0].id)
+    requests = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
 
     def act(number: int) -> Any:
         if number < 16:
-            return reservations.release(had[number].id, who="test").status
-        return hold_with_retries(wishes[number - 16])
+            return reservations.release(held_before[number].id, who="test").status
+        return hold_with_retries(requests[number - 16])
 
     outcomes = values(storm(32, act))
     assert set(outcomes[:16]) <= {"canceled", "expired"}
     won = sum(is_held(outcome) for outcome in outcomes[16:])
     assert get_general_admission().taken == won
-    again = [hold_with_retries(request) for request in wishes]
+    again = [hold_with_retries(request) for request in requests]
     assert outcome_types(again) == ["held"] * 16
     assert_audit_clean()
 
 
-def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_books_balance(
+def test_no_mix_of_operations_on_the_same_rows_deadlocks_or_unbalances_the_counts(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    """Six buyers hold, change, pay, give back, release and let lapse, two at the desk block, put back, resize, move
-    and reprice, one sweeps, one repairs and resets the gate: all over six seats and one section. They wait for locks
-    longer than the database takes to notice a deadlock, and it notices none; a repair finds nothing to put right."""
+    """Six buyers hold, replace, pay, refund, release and let holds lapse; two members of staff block, unblock, resize,
+    move and reprice; one thread sweeps, one repairs and resets the gate: all over six seats and one section. Lock waits
+    exceed PostgreSQL's deadlock timeout, and it detects no deadlock; the repair finds nothing to repair."""
     for module in (transaction, service, stock):
         monkeypatch.setattr(module, "LOCK_WAIT_MS", PATIENT_MS)
     for module in (transaction, service, stock):
@@ -193,11 +193,11 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
             case _:
                 refused(lambda: reservations.release(held.id, who="test"))
 
-    def work(number: int) -> None:
-        some = Selection(seats=tuple(guids[number % 2 : 4 + number % 2]))
+    def change_stock(number: int) -> None:
+        selection = Selection(seats=tuple(guids[number % 2 : 4 + number % 2]))
         for act in (
-            lambda: stock.block_seats(event, some, "house", **by, only_free=True),
-            lambda: tiers.move_seats(event, some, ("Better", "Standard")[number % 2], **by),
+            lambda: stock.block_seats(event, selection, "house", **by, only_free=True),
+            lambda: tiers.move_seats(event, selection, ("Better", "Standard")[number % 2], **by),
             lambda: stock.block_places(event, "floor", 2, "house", **by),
             lambda: stock.resize(event, "floor", 10 + number % 3, **by),
             lambda: tiers.reprice(event, "Floor", 1_000 + number, **by),
@@ -211,7 +211,7 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
             if number < 6:
                 buy(number, turn)
             elif number < 8:
-                work(number)
+                change_stock(number)
             elif number == 8:
                 reservations.sweep(event_id=event.id, waiting=bool(turn % 2), lock_ms=PATIENT_MS)
             else:
@@ -220,7 +220,7 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
 
     before, others = deadlocks(), sessions()
     values(storm(10, act))
-    # What a session counted is known once it has ended, at the latest.
+    # A session's deadlock count is final at the latest when it has ended.
     wait_until(lambda: sessions() <= others, "the sessions of the storm are gone")
     assert deadlocks() == before
     assert not InventoryChange.objects.filter(kind=InventoryChange.Kind.REPAIRED).exists()

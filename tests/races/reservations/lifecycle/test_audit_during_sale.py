@@ -1,4 +1,4 @@
-"""The auditor while the sale goes on: whatever moves under its eyes, it cries wolf never, and misses nothing."""
+"""The audit of a running sale reports no false breach, whatever changes meanwhile, and misses no true one."""
 
 import threading
 from typing import Any
@@ -32,17 +32,17 @@ STATEMENTS = [
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many pieces, so that much can happen between two of them."""
+    """Small pieces, so that much can happen between two of them."""
     monkeypatch.setattr(auditor, "PIECE_MAX", 8)
     monkeypatch.setattr(auditor, "PIECE_MIN", 4)
 
 
-def test_a_count_over_two_statements_sees_a_breach_that_there_is_not() -> None:
-    """The naive audit, which the real one must not be.
+def test_control_counts_from_two_statements_report_a_false_breach() -> None:
+    """The naive audit, which ours must not be.
 
-    A: counts the seats that are held: one.
+    A: counts the held seats: one.
     B: releases it; COMMIT.
-    A: counts the live lines: none. One against none, and nothing is wrong.
+    A: counts the live lines: none. One against none, although nothing is wrong.
     """
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
@@ -54,43 +54,43 @@ def test_a_count_over_two_statements_sees_a_breach_that_there_is_not() -> None:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_whatever_happens_between_two_statements_is_no_breach(statement: str) -> None:
-    """A: audits; has come to this statement.
-    B: releases one reservation, pays a second, gives a third back after its sale, lets a fourth lapse and revives it,
-       holds anew what the first had and seats at the other end of the hall, and publishes another event; COMMITs.
-    A: goes on with the rest. Nothing was ever wrong, and nothing is found.
+def test_no_change_between_two_statements_is_reported_as_a_breach(statement: str) -> None:
+    """A: audits; has reached this statement.
+    B: releases one reservation, pays a second, cancels a third after its sale, lets a fourth lapse and revives it,
+       holds the first one's seats again and seats at the other end of the hall, and publishes another event; COMMITs.
+    A: continues with the rest. Nothing was ever wrong, and nothing is reported.
     """
     event = make_event(general_admission=20, per_buyer_max=8)
     released = hold(event, seats=["hall-A-1", "hall-E-10"], ga_section="floor", ga_quantity=2)
     paid = begin_payment(hold(event, seats=["hall-A-2", "hall-E-9"], ga_section="floor", ga_quantity=1).id, "a@x.org")
-    given = begin_payment(hold(event, seats=["hall-A-3", "hall-E-8"]).id, "b@x.org")
-    confirm(given.id, clock.now())
+    canceled = begin_payment(hold(event, seats=["hall-A-3", "hall-E-8"]).id, "b@x.org")
+    confirm(canceled.id, clock.now())
     revived = begin_payment(hold(event, seats=["hall-A-4"], ga_section="floor", ga_quantity=3).id, "c@x.org")
 
-    def sale() -> None:
+    def change_everything() -> None:
         reservations.release(released.id, who="test")
         confirm(paid.id, clock.now())
-        cancel(given.id)
-        in_time = clock.now()
+        cancel(canceled.id)
+        paid_at = clock.now()
         backdate_deadline(revived.id)
         reservations.sweep_all()
-        confirm(revived.id, in_time)
+        confirm(revived.id, paid_at)
         hold(event, seats=["hall-A-1", "hall-C-5", "hall-E-7"], ga_section="floor", ga_quantity=4)
         hold(make_event("opera", venue="The Other Venue", general_admission=5), seats=["hall-A-1"])
 
-    with rival_at(statement, "after", sale):
+    with rival_at(statement, "after", change_everything):
         assert [breach for breach in audit_breaches() if not breach.startswith("I4")] == []
     assert_audit_clean(without_money=True)
 
 
-def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
-    """Six buyers hold, let go, pay, are paid back, let their time run out and are swept, all on the same fifty seats
-    and twenty places; two auditors look the whole time. No audit finds anything."""
+def test_an_audit_during_a_storm_reports_no_false_breach() -> None:
+    """Six buyers hold, release, pay, are refunded, let their time run out and are swept, all on the same fifty seats
+    and twenty tickets, while two auditors run all the time. No audit reports anything."""
     event = make_event(rows=5, seats_per_row=10, general_admission=20)
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
-    wishes = [
+    requests = [
         [
-            make_hold_request(event, seats=[names[(7 * buyer + 13 * turn + place) % 50] for place in (0, 25)])
+            make_hold_request(event, seats=[names[(7 * buyer + 13 * turn + offset) % 50] for offset in (0, 25)])
             if turn % 3
             else make_hold_request(event, ga_section="floor", ga_quantity=1 + buyer % 3)
             for turn in range(ROUNDS)
@@ -102,7 +102,7 @@ def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
     selling.set()
 
     def shop(buyer: int) -> None:
-        for turn, request in enumerate(wishes[buyer]):
+        for turn, request in enumerate(requests[buyer]):
             (outcome,) = reservations.hold([request])
             if not isinstance(outcome, reservations.Held):
                 continue
@@ -132,7 +132,7 @@ def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
             return []
         found: list[str] = []
         while selling.is_set():
-            # Orders stand beside this sale, which confirms without one; and who sweeps here is a buyer at a time.
+            # This sale confirms without orders (I4), and lapsed holds are swept only by its buyers (I10).
             found += [breach for breach in audit_breaches() if not breach.startswith(("I4", "I10: overdue"))]
         return found
 
@@ -141,22 +141,22 @@ def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_breach_is_found_in_the_middle_of_a_storm_by_every_audit() -> None:
-    """One seat is stranded before the storm and stays so: no audit misses it, whatever moves around it."""
+def test_every_audit_during_a_storm_reports_a_true_breach() -> None:
+    """One seat is stranded before the storm and stays so: every audit reports it, whatever changes around it."""
     event = make_event()
     lost = hold(event, seats=["hall-E-10"])
     ReservationLine.objects.filter(reservation_id=lost.id).update(live=False)
-    wishes = [make_hold_request(event, seats=[f"hall-{row}-1"]) for row in "ABCD"]
+    requests = [make_hold_request(event, seats=[f"hall-{row}-1"]) for row in "ABCD"]
 
     def act(number: int) -> Any:
-        if number < len(wishes):
-            (outcome,) = reservations.hold([wishes[number]])
+        if number < len(requests):
+            (outcome,) = reservations.hold([requests[number]])
             assert isinstance(outcome, reservations.Held)
             reservations.release(outcome.reservation_id, who="test")
             return None
         return audit_breaches()
 
-    for found in values(storm(len(wishes) + 2, act))[len(wishes) :]:
+    for found in values(storm(len(requests) + 2, act))[len(requests) :]:
         assert {breach.split(":")[0] for breach in found} == {"I1", "I2"}
         assert any(f"seat {seat('hall-E-10').pk} (status 1)" in breach for breach in found)
     assert SeatInventory.objects.filter(status=1).count() == 1

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def deadline_passes(reservation_id: UUID, rival: ConcurrentCall) -> None:
-    """While the rival waits for the lock we hold, the deadline goes by: it is set to a moment after the rival's BEGIN
-    and before the lock is let go."""
+    """Let the deadline pass while the rival waits for the lock we hold: set it to a moment after the rival's BEGIN and
+    before we release the lock."""
     rival.wait_until_blocked()
     run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [reservation_id])
 
@@ -29,8 +29,9 @@ def test_control_a_deadline_judged_by_now_is_missed_behind_a_lock() -> None:
 
     L: locks the reservation
     P: BEGIN; locks the reservation, and waits
-    L: the deadline goes by; COMMIT
-    P: has the lock; expires_at > now()? now() is P's BEGIN: still in time, and the buyer pays for what is on sale again
+    L: the deadline passes; COMMIT
+    P: has the lock; expires_at > now()? now() is P's BEGIN: still in time, and the buyer pays for a seat that is on
+    sale again
     """
     view = hold(make_event(), seats=["hall-A-1"])
 
@@ -50,11 +51,11 @@ def test_control_a_deadline_judged_by_now_is_missed_behind_a_lock() -> None:
     assert rival.result() == (True, False)
 
 
-def test_paying_that_queued_behind_a_lock_past_its_deadline_is_refused() -> None:
+def test_a_payment_start_that_waited_for_a_lock_past_the_deadline_is_refused() -> None:
     """L: locks the reservation
     P: begins to pay, and waits
-    L: the deadline goes by; COMMIT
-    P: has the lock, asks the clock now: refused; the reservation stays as it is, for the sweep
+    L: the deadline passes; COMMIT
+    P: has the lock, reads the clock now: refused; the reservation stays as it is, for the sweep
     """
     view = hold(make_event(), seats=["hall-A-1"])
     with transaction.atomic():
@@ -67,11 +68,11 @@ def test_paying_that_queued_behind_a_lock_past_its_deadline_is_refused() -> None
     assert_audit_clean()
 
 
-def test_a_payment_that_queued_behind_the_sweep_counts_by_when_it_occurred_not_by_when_it_was_heard_of() -> None:
-    """S: the sweep locks the reservation, whose deadline has gone by
+def test_a_payment_that_waited_for_the_sweep_counts_from_when_it_occurred() -> None:
+    """S: the sweep locks the reservation, whose deadline has passed
     P: a payment that occurred in time asks to confirm, and waits
     S: expires the reservation, frees the seat; COMMIT
-    P: has the lock, reads the status under it: expired; takes the seat again, which nobody has: confirmed
+    P: has the lock, reads the status under it: expired; the seat is free, so P takes it again: confirmed
     """
     view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
     occurred_at = clock.now()
@@ -79,12 +80,12 @@ def test_a_payment_that_queued_behind_the_sweep_counts_by_when_it_occurred_not_b
     with rival_waiting_at("end_lines", "before", lambda: confirm(view.id, occurred_at)) as rival:
         assert reservations.sweep().seats == 1
     assert rival.result().status == "confirmed"
-    story = ReservationTransition.objects.values_list("from_status", "to_status")
-    assert list(story)[-2:] == [("paying", "expired"), ("expired", "confirmed")]
+    transitions = ReservationTransition.objects.values_list("from_status", "to_status")
+    assert list(transitions)[-2:] == [("paying", "expired"), ("expired", "confirmed")]
     assert_audit_clean(without_money=True)
 
 
-def test_a_hold_that_queued_behind_its_own_entry_s_lock_is_judged_by_the_admission_as_it_is_then() -> None:
+def test_a_hold_that_waited_for_its_entry_s_lock_is_judged_by_the_admission_at_that_time() -> None:
     """L: locks the queue entry
     H: a hold of that entry, and waits
     L: the admission ends; COMMIT
@@ -101,7 +102,7 @@ def test_a_hold_that_queued_behind_its_own_entry_s_lock_is_judged_by_the_admissi
     assert_audit_clean()
 
 
-def test_an_entry_that_left_while_its_hold_waited_holds_nothing() -> None:
+def test_a_hold_of_an_entry_that_left_meanwhile_is_refused() -> None:
     """L: the visitor leaves in another tab; the entry is locked and not yet committed
     H: a hold of that entry, and waits
     L: COMMIT

@@ -1,4 +1,4 @@
-"""Seats past their deadline: the sweep, a payment and a new buyer may all come for them at once (rule 9)."""
+"""Seats past their deadline: the sweep, a payment and a new buyer may all compete for them at once (rule 9)."""
 
 from typing import Any
 from uuid import UUID
@@ -51,7 +51,7 @@ lock_reservation = sql.load("apps.reservations", "lock_reservation")
 
 
 def lapsed_while_paying(event: object, **payload: object) -> reservations.ReservationView:
-    """A reservation that is being paid and whose deadline passed a moment ago, within the grace."""
+    """Create a reservation that is being paid and whose deadline passed a moment ago, within the grace period."""
     view = begin_payment(hold(event, **payload).id)  # type: ignore[arg-type]
     backdate_deadline(view.id)
     return view
@@ -65,12 +65,13 @@ WHERE owner.id = seat.reservation_id AND owner.status = 'paying' AND owner.pay_d
 """
 
 
-def test_control_taking_a_lapsed_seat_inside_the_hold_gives_it_to_two() -> None:
-    """The naive way: meet a lapsed reservation in the batch, and take its seat there.
+def test_control_taking_a_lapsed_seat_inside_the_hold_sells_it_twice() -> None:
+    """The naive way: find a lapsed reservation in the batch, and take its seat there.
 
-    C: a payment in time; locks the reservation, and says that it is confirmed
-    H: UPDATE seat … FROM reservation … WHERE paying and past its deadline     the reservation it reads is the old one:
-       H waits for nobody, has the seat, and commits
+    C: a payment in time; locks the reservation, and sets it to confirmed
+    H: UPDATE seat … FROM reservation … WHERE paying and past its deadline     it reads the reservation's old row
+    version:
+       H waits for no lock, takes the seat, and commits
     C: COMMIT. One seat, two owners; the auditor names it.
     """
     event = make_event()
@@ -88,12 +89,12 @@ def test_control_taking_a_lapsed_seat_inside_the_hold_gives_it_to_two() -> None:
 
 
 @pytest.mark.parametrize("line", ["all_lines", "lock_seats_waiting", "sell_seats", "insert_transitions"])
-def test_a_new_buyer_never_has_the_seat_of_a_payment_that_is_being_confirmed(line: str) -> None:
-    """C: a payment in time locks the lapsed reservation, and goes on to the named line
-    H: wants the seat: held, by a reservation past its deadline; sweeps, which passes it over, then waits for it a
-       little, in vain: the payment may yet be refused, so no final answer: try again
+def test_a_new_buyer_never_gets_the_seat_of_a_payment_that_is_being_confirmed(line: str) -> None:
+    """C: a payment in time locks the lapsed reservation, and proceeds to the named line
+    H: wants the seat: held, by a reservation past its deadline; its sweep skips it, then waits for it until its lock
+       timeout: the payment may yet be refused, so no final answer: try again
     C: COMMIT: confirmed, and the only owner
-    H: again: the seat is gone
+    H: again: the seat is sold
     """
     event = make_event()
     view = lapsed_while_paying(event, seats=["hall-A-1"])
@@ -107,11 +108,11 @@ def test_a_new_buyer_never_has_the_seat_of_a_payment_that_is_being_confirmed(lin
 
 
 @pytest.mark.parametrize("line", ["live_lines", "lock_seats_waiting", "end_reservations", "insert_cleanup_log"])
-def test_a_payment_that_meets_the_sweep_takes_its_seat_again(line: str) -> None:
-    """S: the sweep locks the lapsed reservation, and goes on to the named line
+def test_a_payment_that_waited_for_the_sweep_takes_its_seat_again(line: str) -> None:
+    """S: the sweep locks the lapsed reservation, and proceeds to the named line
     C: a payment in time wants to confirm it, and waits
     S: COMMIT: expired, the seat free
-    C: expired, but nobody has the seat: confirmed
+    C: reads expired, and the seat as free: confirmed
     """
     event = make_event(general_admission=3)
     view = lapsed_while_paying(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
@@ -124,9 +125,9 @@ def test_a_payment_that_meets_the_sweep_takes_its_seat_again(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["live_lines", "lock_seats_waiting", "end_reservations", "insert_cleanup_log"])
-def test_a_new_buyer_who_meets_the_sweep_is_not_refused(line: str, patient: None) -> None:
-    """S: the sweep locks the lapsed reservation, and goes on to the named line
-    H: wants the seat: held, by a reservation past its deadline; its own sweep passes over what S has; decides again:
+def test_a_hold_that_meets_the_sweep_is_not_refused(line: str, patient: None) -> None:
+    """S: the sweep locks the lapsed reservation, and proceeds to the named line
+    H: wants the seat: held, by a reservation past its deadline; its own sweep skips what S has locked; decides again:
        still held; its next sweep waits for S
     S: COMMIT: expired, the seat free
     H: decides again: held
@@ -140,10 +141,10 @@ def test_a_new_buyer_who_meets_the_sweep_is_not_refused(line: str, patient: None
     assert_audit_clean()
 
 
-def test_a_sweep_that_commits_between_two_reads_of_a_hold_costs_nobody_a_seat() -> None:
+def test_a_sweep_that_commits_between_two_reads_of_a_hold_does_not_refuse_it() -> None:
     """H: reads the seat: held
     S: sweeps the reservation that held it; COMMIT
-    H: reads what has lapsed: nothing any more. So the seat is read again: free; held
+    H: reads what has lapsed: nothing any more. So it reads the seat again: free; held
     """
     event = make_event()
     backdate_deadline(hold(event, seats=["hall-A-1"]).id)
@@ -154,7 +155,7 @@ def test_a_sweep_that_commits_between_two_reads_of_a_hold_costs_nobody_a_seat() 
     assert_audit_clean()
 
 
-def test_a_sweep_that_commits_between_two_reads_costs_best_available_no_seat() -> None:
+def test_a_sweep_that_commits_between_two_reads_does_not_refuse_best_available() -> None:
     event = make_event(rows=1, seats_per_row=2)
     backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
     request = make_hold_request(event, best_available={"section": "hall", "quantity": 2})
@@ -164,10 +165,10 @@ def test_a_sweep_that_commits_between_two_reads_costs_best_available_no_seat() -
     assert_audit_clean()
 
 
-def test_a_payment_whose_seat_went_to_a_new_buyer_goes_back() -> None:
+def test_a_late_payment_whose_seat_a_new_buyer_holds_is_refused() -> None:
     """C: a payment in time locks the reservation: expired, its seat free
     H: wants the seat: free; held; COMMIT
-    C: locks the seat: held by another. The money goes back; the seat stays the new buyer's
+    C: locks the seat: held by another buyer. The payment is refunded; the seat stays with the new buyer
     """
     event = make_event()
     view = lapsed_while_paying(event, seats=["hall-A-1"])
@@ -184,8 +185,8 @@ def test_a_payment_whose_seat_went_to_a_new_buyer_goes_back() -> None:
     assert_audit_clean()
 
 
-def test_a_payment_takes_all_its_inventory_again_or_none() -> None:
-    """The seat of the expired reservation is free, but one of its two places has gone: nothing is taken."""
+def test_a_late_payment_takes_all_of_its_inventory_again_or_none() -> None:
+    """The seat of the expired reservation is free, but one of its two tickets is taken: nothing is taken again."""
     event = make_event(general_admission=2)
     view = lapsed_while_paying(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     occurred_at = clock.now()
@@ -197,20 +198,20 @@ def test_a_payment_takes_all_its_inventory_again_or_none() -> None:
     assert_audit_clean()
 
 
-def test_the_sweep_leaves_alone_what_began_to_be_paid_in_its_last_moment() -> None:
-    """P: begins to pay, in time; its first deadline goes by before it commits
-    S: passes the reservation over
-    P: COMMIT: another deadline is in force
+def test_the_sweep_skips_a_reservation_whose_payment_began_in_the_last_moment() -> None:
+    """P: begins to pay, in time; the hold's deadline passes before it commits
+    S: skips the reservation
+    P: COMMIT: the payment's deadline is in force
     S: nothing has lapsed
     """
     view = hold(make_event(), seats=["hall-A-1"])
     swept: list[reservations.SweepResult] = []
 
-    def deadline_goes_by_and_sweep_comes() -> None:
+    def pass_deadline_and_sweep() -> None:
         run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [view.id])
         swept.append(in_another_connection(reservations.sweep))
 
-    with run_at("insert_transitions", "before", deadline_goes_by_and_sweep_comes):
+    with run_at("insert_transitions", "before", pass_deadline_and_sweep):
         begin_payment(view.id)
     swept.append(reservations.sweep())
     assert [result.reservations for result in swept] == [0, 0]
@@ -218,9 +219,9 @@ def test_the_sweep_leaves_alone_what_began_to_be_paid_in_its_last_moment() -> No
     assert_audit_clean()
 
 
-def test_two_sweeps_at_once_end_each_reservation_once() -> None:
-    """A: locks what has lapsed, and goes on to free its seats
-    B: passes over all of it: nothing to do; it waits for nobody
+def test_two_concurrent_sweeps_end_each_reservation_once() -> None:
+    """A: locks what has lapsed, and proceeds to free its seats
+    B: skips all of it without waiting: nothing to do
     """
     event = make_event(general_admission=4)
     for number in range(1, 5):
@@ -231,8 +232,8 @@ def test_two_sweeps_at_once_end_each_reservation_once() -> None:
     assert_audit_clean()
 
 
-def test_a_storm_of_sweeps_gives_everything_back_once() -> None:
-    """Eight sweeps of three reservations at a time, until nothing is left: forty ended, each by one of them."""
+def test_concurrent_sweeps_release_everything_once() -> None:
+    """Eight sweeps of three reservations at a time, until nothing is left: forty ended, each by exactly one sweep."""
     event = make_event(rows=4, seats_per_row=10, general_admission=40)
     ended = [
         hold(event, seats=[f"hall-{row}-{number}"], ga_section="floor", ga_quantity=1).id
@@ -247,7 +248,7 @@ def test_a_storm_of_sweeps_gives_everything_back_once() -> None:
             total += count
         return total
 
-    # Whoever finds all that is left in others' hands stops: together they end everything, none of it twice.
+    # A sweep that finds everything left locked by others stops: together they end everything, nothing twice.
     assert sum(values(storm(8, sweep))) == len(ended)
     assert set(Reservation.objects.values_list("status", flat=True)) == {"expired"}
     assert ReservationTransition.objects.filter(to_status="expired").count() == len(ended)
@@ -257,43 +258,43 @@ def test_a_storm_of_sweeps_gives_everything_back_once() -> None:
     assert_audit_clean()
 
 
-def test_a_storm_over_lapsed_seats_leaves_one_owner_each_and_no_deadlock() -> None:
-    """Ten seats and ten places whose time is over within the grace: for each a payment, a release, a new buyer and a
-    sweep, all at the same moment. Whoever wins, it is one; no deadlock, nobody left hanging."""
+def test_a_storm_over_lapsed_seats_leaves_each_with_one_owner() -> None:
+    """Ten seats and ten tickets past their deadline, within the grace period: for each a payment, a release, a new
+    buyer and a sweep, all at once. Each has exactly one winner; no deadlock, and no thread hangs."""
     event = make_event(rows=1, seats_per_row=10, general_admission=10)
     views = [
         lapsed_while_paying(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
         for number in range(1, 11)
     ]
     occurred_at = clock.now()
-    wishes = [
+    requests = [
         make_hold_request(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
         for number in range(1, 11)
     ]
 
-    def come(number: int) -> str:
-        kind, which = divmod(number, 10)
+    def compete(number: int) -> str:
+        kind, index = divmod(number, 10)
         match kind:
             case 0:
-                return outcome_of_payment(views[which].id, occurred_at)
+                return outcome_of_payment(views[index].id, occurred_at)
             case 1:
-                (kind_of,) = outcome_types([hold_with_retries(wishes[which])])
+                (kind_of,) = outcome_types([hold_with_retries(requests[index])])
                 return kind_of
             case 2:
                 reservations.sweep(limit=2)
                 return "swept"
             case _:
                 try:
-                    return reservations.release(views[which].id, who="test").status
+                    return reservations.release(views[index].id, who="test").status
                 except reservations.PaymentInProgress:
                     return "in progress"
 
-    outcomes = values(storm(40, come))
-    for which in range(10):
-        assert not (outcomes[which] == "confirmed" and outcomes[10 + which] == "held"), which
-        owner = seat(f"hall-A-{which + 1}").reservation_id
-        assert (owner == views[which].id) == (outcomes[which] == "confirmed")
-        assert (owner == wishes[which].reservation_id) == (outcomes[10 + which] == "held")
+    outcomes = values(storm(40, compete))
+    for index in range(10):
+        assert not (outcomes[index] == "confirmed" and outcomes[10 + index] == "held"), index
+        owner = seat(f"hall-A-{index + 1}").reservation_id
+        assert (owner == views[index].id) == (outcomes[index] == "confirmed")
+        assert (owner == requests[index].reservation_id) == (outcomes[10 + index] == "held")
     assert_audit_clean(without_money=True)
 
 
@@ -301,13 +302,14 @@ def outcome_of_payment(reservation_id: UUID, occurred_at: object) -> str:
     try:
         return str(confirm(reservation_id, occurred_at).status)
     except reservations.ReservationExpired:
-        return "money back"
+        return "refunded"
 
 
-def test_a_sweep_that_cannot_have_its_locks_costs_the_hold_no_winner() -> None:
+def test_a_sweep_without_its_locks_does_not_affect_the_winners_of_the_hold() -> None:
     """K: keeps the lock of a lapsed reservation's seat
-    H: two requests; the first wins and is committed; the second wants the lapsed seat: the sweep waits for K, in vain
-    H: the winner is answered as a winner; the other is told to try again
+    H: two requests; the first wins and is committed; the second wants the lapsed seat: the sweep waits for K until its
+       lock timeout
+    H: the winner gets its hold; the other is asked to try again
     """
     event = make_event()
     backdate_deadline(hold(event, seats=["hall-A-1"]).id)
@@ -323,7 +325,7 @@ def test_a_sweep_that_cannot_have_its_locks_costs_the_hold_no_winner() -> None:
     assert_audit_clean()
 
 
-def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
+def test_a_hold_sweeps_only_after_its_own_transaction() -> None:
     """No statement of the sweep runs before the winners' answers are written."""
     event = make_event()
     backdate_deadline(hold(event, seats=["hall-A-1"]).id)
@@ -336,11 +338,11 @@ def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
     assert_audit_clean()
 
 
-def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_second_one() -> None:
+def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_cannot_hold_a_second_one() -> None:
     """C: a payment in time locks the buyer's lapsed reservation
-    H: the same admission wants other seats: its live reservation is past its deadline; the sweep cannot have it
-    H: not while it holds one, and that is being decided: try again
-    C: COMMIT: confirmed; the admission has served its purpose
+    H: the same admission wants other seats: its live reservation is past its deadline; the sweep cannot lock it
+    H: one live reservation per admission, and this one is being decided: try again
+    C: COMMIT: confirmed; the admission is completed
     """
     event = make_event()
     entry = join(event)
@@ -353,27 +355,28 @@ def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_sec
     assert_audit_clean(without_money=True)
 
 
-def test_what_a_rival_s_sweep_has_in_hand_is_no_final_refusal() -> None:
-    """H: wants a place that only lapsed reservations have; sweeps some, and a rival has ended those just before
-    H: still short at the end; told to try again, since the others are free with the next sweep
+def test_a_hold_short_of_tickets_that_a_rival_is_sweeping_is_asked_to_try_again() -> None:
+    """H: wants a ticket that only lapsed reservations hold; sweeps some, which a rival has ended just before
+    H: still short at the end; asked to try again, since the next sweep frees the others
     """
     event = make_event(general_admission=9)
     for age in range(9):
         backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id, seconds=100 - age)
 
-    def rival_was_first(*, event_id: int, **_: Any) -> reservations.SweepResult:
+    def rival_sweeps_first(*, event_id: int, **_: Any) -> reservations.SweepResult:
         return reservations.SweepResult(0, 0, 0, found=1)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(service, "sweep", rival_was_first)
+        patched.setattr(service, "sweep", rival_sweeps_first)
         outcome = submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))
     assert is_retryable(outcome), outcome
     assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-9"])))
     assert_audit_clean()
 
 
-def test_a_sweep_does_not_wait_long_for_the_slot_of_a_stranger() -> None:
-    """S: has ended what lapsed; the entry of one is somebody's just now: its slot waits for its own deadline"""
+def test_a_sweep_does_not_wait_long_for_a_locked_queue_entry() -> None:
+    """S: has ended a lapsed reservation whose queue entry is locked: its slot is not freed now, but at its own
+    deadline"""
     event = make_event()
     entry = join(event)
     backdate_deadline(hold(event, entry, seats=["hall-A-1"]).id)

@@ -1,7 +1,7 @@
-"""The four nets under what lapses (I10): each alone with the others off, all of them at once, and what may befall them.
+"""The four mechanisms that release lapsed holds (I10): each alone, all at once, and under faults.
 
-Nothing runs in a test but what the test calls: no beat, no maintenance loop, no watcher. Where a net is proven without
-Redis, Redis is away for the hold as well.
+In a test nothing runs unless the test calls it: no beat, no maintenance loop, no watcher. Where a mechanism is tested
+without Redis, Redis is unavailable for the hold as well.
 """
 
 import os
@@ -58,10 +58,10 @@ lock_reservation = sql.load("apps.reservations", "lock_reservation")
 
 @pytest.fixture
 def no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away() -> None:
+    def unavailable() -> None:
         raise redis.RedisUnavailable("connection refused")
 
-    monkeypatch.setattr(redis, "client", away)
+    monkeypatch.setattr(redis, "client", unavailable)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SWEEP_MAX", 20)
 
 
-def lapse_and_tell(view: reservations.ReservationView) -> None:
-    """The deadline is a moment ago, and the set was told, as it is of every deadline that moves."""
+def lapse_and_notify(view: reservations.ReservationView) -> None:
+    """Move the deadline to a moment ago and notify the deadline set, as for every deadline that changes."""
     backdate_deadline(view.id)
     row = Reservation.objects.get(pk=view.id)
     after_commit.notify_deadline_changed([DeadlineChange(row.event_id, row.pk, row.pay_deadline or row.expires_at)])
@@ -90,7 +90,7 @@ def swept_by() -> set[str]:
 
 
 def three_lapsed(event: EventView, lapse_one: Callable[[Any], None]) -> None:
-    """A seat, places, and both of them being paid, all of it past the deadline."""
+    """Create three lapsed reservations: of a seat, of tickets, and of both while being paid."""
     views = [
         hold(event, seats=["hall-A-1"]),
         hold(event, ga_section="floor", ga_quantity=2),
@@ -100,7 +100,7 @@ def three_lapsed(event: EventView, lapse_one: Callable[[Any], None]) -> None:
         lapse_one(view)
 
 
-def all_is_free_again(by: str) -> None:
+def assert_all_released(by: str) -> None:
     assert statuses() == ["expired"] * 3
     assert not SeatInventory.objects.exclude(status=0).exists()
     assert get_general_admission().taken == 0
@@ -113,9 +113,9 @@ def all_is_free_again(by: str) -> None:
 # --- each alone -------------------------------------------------------------------------------------------------------
 
 
-def test_the_deadline_set_alone_releases_what_is_due_and_nothing_else(redis_client: Redis) -> None:
+def test_the_deadline_set_alone_releases_exactly_what_is_due(redis_client: Redis) -> None:
     event = make_event(general_admission=10)
-    three_lapsed(event, lapse_and_tell)
+    three_lapsed(event, lapse_and_notify)
     live = hold(event, seats=["hall-B-1"])
     assert len(in_set(redis_client, event)) == 4
     redis_deadlines.Watcher().run_once()
@@ -127,22 +127,22 @@ def test_the_deadline_set_alone_releases_what_is_due_and_nothing_else(redis_clie
     assert_audit_clean()
 
 
-def test_beat_s_task_alone_releases_everything(no_redis: None) -> None:
+def test_the_beat_task_alone_releases_everything(no_redis: None) -> None:
     event = make_event(general_admission=10)
     three_lapsed(event, lambda view: backdate_deadline(view.id))
     assert tasks.sweep_expired() == 3
-    all_is_free_again("beat")
+    assert_all_released("beat")
 
 
-def test_the_maintenance_loop_alone_releases_with_redis_and_celery_down(no_redis: None) -> None:
-    """It leaves to the other nets what has lapsed only now, and takes what they have missed, in time for I10."""
+def test_the_maintenance_loop_alone_releases_without_redis_and_celery(no_redis: None) -> None:
+    """It leaves recently lapsed holds to the other mechanisms, and releases what they missed, in time for I10."""
     event = make_event(general_admission=10)
     three_lapsed(event, lambda view: backdate_deadline(view.id))
     assert expiry_jobs.sweep_unswept() == 0
     for row in Reservation.objects.all():
         backdate_deadline(row.pk, seconds=expiry_jobs.UNSWEPT_SECONDS)
     assert expiry_jobs.sweep_unswept() == 3
-    all_is_free_again("maintenance")
+    assert_all_released("maintenance")
     job = maintenance._jobs["sweep expired reservations"]
     assert job.run is expiry_jobs.sweep_unswept
     assert expiry_jobs.UNSWEPT_SECONDS + job.interval_seconds + maintenance.TICK_SECONDS < invariants.STRANDED_SECONDS
@@ -158,8 +158,9 @@ def test_the_maintenance_loop_alone_releases_with_redis_and_celery_down(no_redis
     ],
     ids=["seats", "general admission", "best available", "both"],
 )
-def test_the_hold_that_runs_short_alone_finds_what_lapsed_free(payload: dict[str, Any], no_redis: None) -> None:
-    """A count never meets the row that has lapsed, and best available sees no seat: both look before they refuse."""
+def test_a_hold_that_finds_too_little_sweeps_what_has_lapsed(payload: dict[str, Any], no_redis: None) -> None:
+    """The count of tickets does not show which have lapsed, and best available reads free seats only: both sweep before
+    they refuse."""
     event = make_event(rows=1, seats_per_row=2, general_admission=4)
     backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=4).id)
     assert is_held(submit_hold(make_hold_request(event, **payload)))
@@ -167,7 +168,7 @@ def test_the_hold_that_runs_short_alone_finds_what_lapsed_free(payload: dict[str
     assert_audit_clean()
 
 
-def test_the_hold_alone_does_not_count_what_lapsed_against_its_buyer_s_cap(no_redis: None) -> None:
+def test_lapsed_holds_do_not_count_toward_the_buyer_s_cap(no_redis: None) -> None:
     event = make_event(per_buyer_max=2)
     tabs = [replace(make_hold_request(event, seats=[f"hall-A-{n}"]), buyer="visitor:one-of-many") for n in (1, 2, 3)]
     for request in tabs[:2]:
@@ -181,18 +182,18 @@ def test_the_hold_alone_does_not_count_what_lapsed_against_its_buyer_s_cap(no_re
 # --- all at once ------------------------------------------------------------------------------------------------------
 
 
-def two_hundred(event: EventView) -> list[UUID]:
-    """A hundred reservations of a seat, a hundred of two places; all of them lapsed four seconds ago."""
+def make_two_hundred_lapsed(event: EventView) -> list[UUID]:
+    """Create a hundred reservations of a seat and a hundred of two tickets, all lapsed four seconds ago."""
     joined = queue.join_many(
         [queue.JoinRequest(event, queue.Caller(account_id=None, visitor_id=queue.new_visitor_id())) for _ in range(200)]
     )
     entries = [entry for entry in joined if isinstance(entry, queue.EntryView)]
-    of_seats = make_hold_request(event, entries[0], seats=["hall-A-1"])
-    of_places = make_hold_request(event, entries[0], ga_section="floor", ga_quantity=2)
+    seat_template = make_hold_request(event, entries[0], seats=["hall-A-1"])
+    ticket_template = make_hold_request(event, entries[0], ga_section="floor", ga_quantity=2)
     guids = dict(SeatInventory.objects.order_by("pk").values_list("pk", "seat__guid"))
     requests = []
     for number, entry in enumerate(entries):
-        template = of_seats if number < 100 else of_places
+        template = seat_template if number < 100 else ticket_template
         seats = {list(guids)[number]: list(guids.values())[number]} if number < 100 else {}
         requests.append(
             replace(
@@ -211,15 +212,13 @@ def two_hundred(event: EventView) -> list[UUID]:
     return [request.reservation_id for request in requests]
 
 
-def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
-    small_batches: None, redis_client: Redis
-) -> None:
-    """Two watchers, two tasks, two maintenance loops, and four buyers who find nothing left: all at once over the same
-    two hundred reservations, in small batches, so that they are in each other's way all the time. The row is the work
-    key: whoever comes second finds it ended, or passes over it."""
+def test_all_four_mechanisms_at_once_release_each_reservation_once(small_batches: None, redis_client: Redis) -> None:
+    """Two watchers, two tasks, two maintenance loops and four buyers who find nothing left, all at once over the same
+    two hundred reservations, in small batches, so that they contend all the time. The row lock decides: the second to
+    reach a reservation reads that it has ended, or skips it."""
     event = make_event(rows=10, seats_per_row=10, general_admission=200)
-    ended = two_hundred(event)
-    short = [
+    ended = make_two_hundred_lapsed(event)
+    short_requests = [
         make_hold_request(event, **payload)
         for payload in (
             {"ga_section": "floor", "ga_quantity": 4},
@@ -231,7 +230,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
     redis_client.flushall()
     watchers = [redis_deadlines.Watcher(), redis_deadlines.Watcher()]
     for watcher in watchers:
-        watcher.run_once()  # The set is filled with deadlines as the ledger has them.
+        watcher.run_once()  # The set is filled with the deadlines in PostgreSQL.
 
     def act(number: int) -> Any:
         if number < 2:
@@ -242,7 +241,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
         elif number < 6:
             expiry_jobs.sweep_unswept()
         else:
-            return is_held(hold_with_retries(short[number - 6]))
+            return is_held(hold_with_retries(short_requests[number - 6]))
         return True
 
     assert all(values(storm(10, act, seconds_max=180)))
@@ -261,7 +260,9 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
 # --- the deadline set -------------------------------------------------------------------------------------------------
 
 
-def test_a_set_that_was_flushed_is_filled_from_the_ledger(redis_client: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flushed_deadline_set_is_filled_again_from_postgresql(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redis_deadlines, "FILL_PAGE", 2)
     event = make_event(general_admission=10)
     views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
@@ -275,15 +276,15 @@ def test_a_set_that_was_flushed_is_filled_from_the_ledger(redis_client: Redis, m
         backdate_deadline(view.id)
     while watcher.run_once():
         pass
-    watcher.run_once()  # What lapsed and was filled in by the last page.
+    watcher.run_once()  # What lapsed and was added by the last page.
     assert set(in_set(redis_client, event)) == {str(view.id) for view in views[2:]}
     assert Reservation.objects.filter(status="expired").count() == 2
     assert_audit_clean()
 
 
-def test_what_the_set_says_wrongly_is_found_out_under_the_lock(redis_client: Redis) -> None:
-    """A deadline that moved on unheard of, a reservation that has ended, one that never was, and no reservation at
-    all: nothing is released, what lives is in the set by its true deadline, everything else is in it no more."""
+def test_wrong_entries_of_the_deadline_set_are_corrected_under_the_lock(redis_client: Redis) -> None:
+    """A deadline that moved without notice, a reservation that has ended, one that never existed, and garbage: nothing
+    is released, the live reservation is in the set with its true deadline, and everything else is removed."""
     event = make_event()
     moved, ended = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
     reservations.release(ended.id, who="test")
@@ -298,7 +299,7 @@ def test_what_the_set_says_wrongly_is_found_out_under_the_lock(redis_client: Red
     assert_audit_clean()
 
 
-def test_paying_moves_a_reservation_in_the_set_and_its_end_takes_it_out(redis_client: Redis) -> None:
+def test_paying_moves_a_reservation_in_the_set_and_its_end_removes_it(redis_client: Redis) -> None:
     event = make_event()
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     assert view.pay_deadline is not None
@@ -308,15 +309,15 @@ def test_paying_moves_a_reservation_in_the_set_and_its_end_takes_it_out(redis_cl
     assert in_set(redis_client, event) == {}
 
 
-def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis_client: Redis) -> None:
+def test_the_watcher_skips_a_locked_reservation_and_tries_it_again(redis_client: Redis) -> None:
     """K: a payment has the lapsed reservation locked
-    W: passes it over; it is in the set again, a second from now
+    W: skips it; puts it into the set again, due a second later
     K: refused, ROLLBACK
     W: releases it
     """
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
-    lapse_and_tell(view)
+    lapse_and_notify(view)
     watcher = redis_deadlines.Watcher()
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
@@ -332,10 +333,10 @@ def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis
     assert_audit_clean()
 
 
-def test_without_redis_the_watcher_rests_and_afterwards_fills_the_set(
+def test_without_redis_the_watcher_pauses_and_afterwards_fills_the_set(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is away a reservation is held, of which the set knows nothing."""
+    """During the outage a reservation is held that the set does not contain."""
     event = make_event()
     watcher = redis_deadlines.Watcher()
     watcher.run_once()
@@ -351,7 +352,7 @@ def test_without_redis_the_watcher_rests_and_afterwards_fills_the_set(
     assert_audit_clean()
 
 
-def test_an_event_is_forgotten_when_its_last_deadline_is_long_past(redis_client: Redis) -> None:
+def test_an_event_is_removed_when_its_last_deadline_is_long_past(redis_client: Redis) -> None:
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     watcher = redis_deadlines.Watcher()
@@ -367,9 +368,9 @@ def test_an_event_is_forgotten_when_its_last_deadline_is_long_past(redis_client:
 # --- many at once, and something in the way ---------------------------------------------------------------------------
 
 
-def test_a_second_sweep_goes_on_with_what_the_first_one_left() -> None:
+def test_a_second_sweep_continues_with_what_the_first_one_left() -> None:
     """A: has locked the two longest overdue
-    B: passes over them and takes the next two, instead of going home
+    B: skips them and takes the next two, instead of stopping
     """
     event = make_event(general_admission=4)
     views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
@@ -386,11 +387,9 @@ def test_a_second_sweep_goes_on_with_what_the_first_one_left() -> None:
 
 
 @pytest.mark.parametrize("by", ["sweep_all", "the set"])
-def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
-    by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_not_obtained_delays_no_other_reservation(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """K: keeps the lock of one seat among five that have lapsed
-    S: waits for it in vain; goes round it: four have ended, one is left alone for now
+    S: waits for it until its lock timeout; ends the other four and skips that one for now
     """
     monkeypatch.setattr(release, "LOCK_WAIT_MS", 50)
     monkeypatch.setattr(release, "_skipped", release._SkipList())
@@ -398,7 +397,7 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
     for view in views:
-        lapse_and_tell(view)
+        lapse_and_notify(view)
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
         run_sql("SELECT 1 FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE", [seat("hall-A-3").pk],
@@ -412,12 +411,12 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
     assert left.pk == views[2].id
     assert release._skipped.ids() == [left.pk]
     assert release.sweep_all() == 0
-    assert release.sweep().reservations == 1  # A minute later, or whoever asks for it by another way.
+    assert release.sweep().reservations == 1  # A minute later, or by a sweep without the skip list.
     assert_audit_clean()
 
 
-def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two longest overdue fill a whole batch and cannot end: the seats say that they are somebody else's."""
+def test_stranded_reservations_at_the_front_do_not_starve_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two longest overdue fill a whole batch and cannot end: their seats belong to another reservation."""
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     monkeypatch.setattr(release, "_skipped", release._SkipList())
     monkeypatch.setattr(release, "SKIP_SECONDS", 3_600.0)
@@ -432,7 +431,7 @@ def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypat
 
 
 def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much has lapsed: the time is up after its first batch here, and the next task goes on."""
+    """However much has lapsed: here the time is up after the first batch, and the next task continues."""
     monkeypatch.setattr(expiry_jobs, "BEAT_SECONDS_MAX", 0.0)
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     event = make_event(general_admission=5)
@@ -442,8 +441,8 @@ def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch)
     assert_audit_clean()
 
 
-def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K: keeps one of eight seats that have lapsed; the task's runs end the other seven all the same, and then that."""
+def test_a_run_that_is_bounded_in_time_skips_a_locked_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K: keeps one of eight lapsed seats locked; the task ends the other seven all the same, and then that one."""
     monkeypatch.setattr(release, "SKIP_SECONDS", 0.0)
     monkeypatch.setattr(release, "UNTRIED_SKIP_SECONDS", 0.0)
     event = make_event()
@@ -462,7 +461,7 @@ def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytes
     assert_audit_clean()
 
 
-def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
+def test_tasks_without_a_worker_expire_instead_of_piling_up() -> None:
     name = "sweep expired reservations"
     ModelEntry.from_entry(name, app=app, **settings.CELERY_BEAT_SCHEDULE[name])
     assert PeriodicTask.objects.get(name=name).expire_seconds == 10
@@ -474,17 +473,17 @@ def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
     [("lock_lapsed", False), ("lock_lapsed_of_event", True), ("lock_lapsed_of_event_waiting", True),
      ("any_lapsed", True)],
 )  # fmt: skip
-def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str, of_event: bool) -> None:
-    """A clock asked by the row cannot bound an index: every live reservation would be read to find that none lapsed.
-    And what one event asks for, no other event's lapsed ones lie before."""
+def test_lapsed_reservations_are_read_from_the_front_of_their_index(name: str, of_event: bool) -> None:
+    """A volatile clock in the row's condition cannot bound an index scan: every live reservation would be read to find
+    that none has lapsed. And a query for one event does not read another event's lapsed reservations first."""
     statement = sql.load("apps.reservations", name)
     params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_id": 1, "event_ids": [1]}
     with transaction.atomic():
-        # A table of no rows is read whole, whatever there is to read it by.
+        # An empty table is read sequentially, whichever indexes it has.
         for method in ("seqscan", "bitmapscan", "sort"):
             run_sql(f"SET LOCAL enable_{method} = off")
         if of_event:
-            # Which of two that fit it takes hangs on what earlier tests left in the table's statistics.
+            # Which of two suitable indexes it takes depends on the table's statistics from earlier tests.
             for status in ("pending", "paying"):
                 run_sql(f"DROP INDEX reservation_{status}_expiry")
         plan = "\n".join(line for (line,) in run_sql(f"EXPLAIN {statement.text}", params))
@@ -520,8 +519,8 @@ with sql.observe(kill):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "moment"), [("free_taken_seats", "after"), ("give_back_general_admission", "after")])
-def test_a_worker_killed_in_the_midst_of_a_sweep_loses_nothing(name: str, moment: str) -> None:
-    """The process is gone between two statements: its transaction never was, and the next sweep does all of it."""
+def test_a_worker_killed_during_a_sweep_loses_nothing(name: str, moment: str) -> None:
+    """The process is killed between two statements: its transaction rolls back, and the next sweep does all of it."""
     event = make_event(general_admission=10)
     three_lapsed(event, lambda view: backdate_deadline(view.id))
     process = subprocess.Popen(
@@ -534,15 +533,15 @@ def test_a_worker_killed_in_the_midst_of_a_sweep_loses_nothing(name: str, moment
     finally:
         end_processes([process])
     assert not CleanupLog.objects.exists()
-    # Its locks go when PostgreSQL notices.
+    # Its locks are released when PostgreSQL notices the lost connection.
     until(lambda: tasks.sweep_expired() == 3, "the next sweep ends all three")
-    all_is_free_again("beat")
+    assert_all_released("beat")
 
 
 @pytest.mark.parametrize("days", [-1, 1], ids=["a day behind", "a day ahead"])
-def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines are made and judged by PostgreSQL's clock: whatever this process takes the time to be, what lives is
-    left alone by every net, and what has lapsed is released."""
+def test_the_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines are set and judged by PostgreSQL's clock: whatever this process's clock shows, no mechanism touches
+    live holds, and lapsed ones are released."""
 
     real_time, real_now = time.time, clock.process_now
     monkeypatch.setattr(time, "time", lambda: real_time() + days * 86_400)
@@ -550,9 +549,9 @@ def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.Monkey
     assert abs(clock.process_now() - clock.now()) > timedelta(hours=23)
     event = make_event()
     live, late = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
-    for net in (redis_deadlines.Watcher().run_once, tasks.sweep_expired, expiry_jobs.sweep_unswept):
-        assert not net()
-    lapse_and_tell(late)
+    for sweep in (redis_deadlines.Watcher().run_once, tasks.sweep_expired, expiry_jobs.sweep_unswept):
+        assert not sweep()
+    lapse_and_notify(late)
     redis_deadlines.Watcher().run_once()
     assert Reservation.objects.get(pk=late.id).status == "expired"
     assert Reservation.objects.get(pk=live.id).status == "pending_payment"
@@ -562,7 +561,7 @@ def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("nested_loop", [False, True])
 def test_the_cleanup_log_is_kept_for_a_month(nested_loop: bool) -> None:
-    """In a nested loop, a subquery that chooses the rows would run once per row and go beyond the limit."""
+    """In a nested loop, a subquery that chooses the rows would run once per row and exceed the limit."""
     for method in ("hashjoin", "mergejoin", "hashagg", "material", "sort") if nested_loop else ():
         run_sql(f"SET enable_{method} = off")
     event = make_event(general_admission=3)

@@ -1,4 +1,4 @@
-"""What keeps a queue entry busy is its live reservation, whatever comes late or twice."""
+"""A queue entry is busy exactly as long as it has a live reservation, even if updates arrive late or twice."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -39,12 +39,12 @@ def test_the_slot_follows_the_reservation_from_hold_to_end() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_control_freeing_a_slot_by_the_ended_deadline_frees_one_that_is_busy_again() -> None:
+def test_control_freeing_a_slot_by_the_old_deadline_frees_one_that_is_busy_again() -> None:
     """The naive way: a slot busy until no later than the ended reservation's deadline is free.
 
-    R: one minute to hold, three to pay: canceled while paying; its deadline lay three minutes ahead
-    H: the buyer holds anew: busy for one minute
-    F: one minute is no later than three: "free", though a live reservation keeps it
+    R: one minute to hold, three to pay: canceled while paying; its deadline was three minutes ahead
+    H: the buyer holds again: busy for one minute
+    F: one minute is no later than three: "free", although a live reservation keeps it busy
     """
     event = make_event(hold_minutes=1)
     entry = join(event)
@@ -55,15 +55,15 @@ def test_control_freeing_a_slot_by_the_ended_deadline_frees_one_that_is_busy_aga
     naive = QueueEntry.objects.filter(pk=entry.id, busy_until__lte=first.pay_deadline)
     assert naive.exists()
     assert reservations.get_reservation(second.id).is_live
-    refresh_slots([entry.id])  # Ours comes late as well, and says what is.
+    refresh_slots([entry.id])  # Ours also runs late, but sets the slot from the live reservation.
     assert busy_until() == second.expires_at
     assert_audit_clean()
 
 
-def test_freeing_that_meets_a_new_hold_waits_for_it_and_leaves_it_busy() -> None:
+def test_freeing_a_slot_waits_for_a_new_hold_and_leaves_it_busy() -> None:
     """E: a reservation has ended; its entry's slot is to be freed afterwards
-    H: the buyer holds anew, and has the entry locked
-    F: waits for the entry; reads what keeps it, under the lock: the new one
+    H: the buyer holds again, and has the entry locked
+    F: waits for the entry; reads under its lock that the new reservation keeps it busy
     """
     event = make_event()
     entry = join(event)
@@ -77,9 +77,9 @@ def test_freeing_that_meets_a_new_hold_waits_for_it_and_leaves_it_busy() -> None
     assert_audit_clean()
 
 
-def test_a_new_hold_that_meets_the_freeing_is_busy_afterwards(patient: None) -> None:
-    """F: has the entry locked, reads: nothing keeps it
-    H: the buyer holds anew: waits for the entry
+def test_a_new_hold_that_waits_for_the_freeing_of_its_slot_is_busy_afterwards(patient: None) -> None:
+    """F: has the entry locked, reads that no reservation keeps it busy
+    H: the buyer holds again: waits for the entry
     F: free; COMMIT
     H: holds; busy
     """
@@ -95,22 +95,23 @@ def test_a_new_hold_that_meets_the_freeing_is_busy_afterwards(patient: None) -> 
 
 
 def test_a_slot_is_freed_only_after_the_commit_that_ended_its_reservation() -> None:
-    """Entries come before reservations in the order of locks: freed inside, the two would wait for one another."""
+    """Entries precede reservations in the lock order: freed inside the transaction, the two could deadlock."""
     event = make_event()
     entry = join(event)
     view = hold(event, entry, seats=["hall-A-1"])
     with transaction.atomic():
         release.cancel(view.id, who="test", why="test")
         assert busy_until() == view.expires_at
-        # Somebody else can have the entry's lock meanwhile, and waits for nobody.
+        # Another transaction can lock the entry meanwhile, without waiting.
         ConcurrentCall(lambda: QueueEntry.objects.update(joined_at=clock.now() - timedelta(minutes=1))).result()
     assert busy_until() is None
     assert_audit_clean()
 
 
-def test_a_paid_admission_starts_nothing_new_before_it_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paid_admission_cannot_hold_again_before_it_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     """P: the payment confirms and commits; the entry is completed only by the next transaction
-    H: in between the entry still reads ready: the hold sees the paid reservation under the entry's lock, and refuses
+    H: in between the entry still reads ready: the hold reads the paid reservation under the entry's lock, and
+    refuses
     """
     event = make_event()
     entry = join(event)
@@ -128,8 +129,8 @@ def test_a_paid_admission_starts_nothing_new_before_it_is_completed(monkeypatch:
     assert_audit_clean(without_money=True)
 
 
-def test_a_late_payment_that_revives_a_reservation_leaves_the_slot_to_the_one_held_since() -> None:
-    """S: the first reservation lapses while its payment, made in time, is on its way
+def test_a_late_payment_leaves_the_slot_to_the_reservation_held_since() -> None:
+    """S: the first reservation lapses while its payment, made in time, is in transit
     H: the buyer holds other seats by the same admission
     P: the payment revives the first: the admission is not over, the second hold keeps it until it ends
     """

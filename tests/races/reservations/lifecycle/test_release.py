@@ -1,4 +1,5 @@
-"""A reservation ends once, whoever comes for it at the same moment; and nobody waits for the end of another's."""
+"""A reservation ends exactly once, whatever ends it concurrently; and no operation waits for the end of another
+reservation."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -63,12 +64,12 @@ def endings(reservation_id: UUID) -> list[str]:
     return list(ended.values_list("to_status", flat=True))
 
 
-def test_control_giving_back_by_what_was_read_without_its_lock_gives_back_twice() -> None:
+def test_control_a_release_decided_without_the_lock_releases_twice() -> None:
     """The naive way: read that it is live, then lower the count.
 
-    A: the reservation is live, and has two places
+    A: reads the reservation as live, with two tickets
     B: releases it; COMMIT
-    A: gives two places back. They are another buyer's: the auditor names the section.
+    A: releases two tickets. They are another buyer's: the auditor names the section.
     """
     event = make_event(rows=0, general_admission=10)
     view = hold(event, ga_section="floor", ga_quantity=2)
@@ -79,11 +80,11 @@ def test_control_giving_back_by_what_was_read_without_its_lock_gives_back_twice(
     assert any(breach.startswith("I3") and "taken 0 against 2" in breach for breach in audit_breaches())
 
 
-def test_who_comes_second_for_the_same_end_finds_it_done() -> None:
+def test_the_second_of_two_concurrent_ends_finds_the_reservation_ended() -> None:
     """A: ends the reservation; it is locked
-    B: comes to end it too; waits for it
+    B: wants to end it too; waits for it
     A: COMMIT
-    B: reads its status under the lock: there is nothing left to end. What it had came back once.
+    B: reads its status under the lock: already ended. Its inventory was released once.
     """
     event = make_event(general_admission=10)
     hold(event, ga_section="floor", ga_quantity=4)
@@ -108,19 +109,19 @@ def test_who_comes_second_for_the_same_end_finds_it_done() -> None:
         (lapsed, cancel, sweep, "canceled"),
         (sold, cancel, cancel, "canceled"),
     ]
-    for make, first, second, became in meetings:
+    for make, first, second, final_status in meetings:
         reservation_id = make()
         with rival_waiting_at("end_lines", "before", partial(second, reservation_id)) as rival:
             first(reservation_id)
         rival.result()
-        assert endings(reservation_id) == [became], (first, second)
+        assert endings(reservation_id) == [final_status], (first, second)
         assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 4), (first, second)
     assert_audit_clean()
 
 
-def test_who_pays_and_gives_back_at_the_same_moment_does_one_of_the_two() -> None:
-    """R: releases; the reservation is locked | P: begins to pay; waits; finds it over
-    P: begins to pay; the reservation is locked | R: releases; waits; finds it paying, and it stays held
+def test_of_a_concurrent_payment_start_and_release_one_succeeds() -> None:
+    """R: releases; the reservation is locked | P: begins to pay; waits; reads that it has ended
+    P: begins to pay; the reservation is locked | R: releases; waits; reads paying, and it stays held
     """
     event = make_event(general_admission=10)
     view = hold(event, **MIXED)
@@ -136,9 +137,9 @@ def test_who_pays_and_gives_back_at_the_same_moment_does_one_of_the_two() -> Non
     assert_audit_clean()
 
 
-def test_places_of_a_sale_given_back_are_had_by_who_waits_for_their_row(patient: None) -> None:
-    """C: gives a sale back; has the section's row locked
-    H: wants its places, the last ones; waits for the row
+def test_tickets_of_a_canceled_sale_go_to_the_hold_that_waits_for_their_row(patient: None) -> None:
+    """C: cancels a sale; has the section's row locked
+    H: wants its tickets, the last ones; waits for the row
     C: COMMIT
     H: reads what is left under the lock: held
     """
@@ -151,8 +152,8 @@ def test_places_of_a_sale_given_back_are_had_by_who_waits_for_their_row(patient:
     assert_audit_clean()
 
 
-def late(event: events.EventView) -> tuple[UUID, datetime]:
-    """A reservation that was swept, and a payment for it in time that is heard of only now."""
+def make_late_payment(event: events.EventView) -> tuple[UUID, datetime]:
+    """Create a reservation that was swept, and a payment for it that was made in time but arrives only now."""
     view = begin_payment(hold(event, **MIXED).id)
     occurred_at = clock.now()
     backdate_deadline(view.id)
@@ -160,19 +161,19 @@ def late(event: events.EventView) -> tuple[UUID, datetime]:
     return view.id, occurred_at
 
 
-def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C: a payment in time locks the reservation: expired, its seat and places free
-    S: blocks the seat, or some of the places, or takes them away; COMMIT
-    C: has their locks: not all of it is there any more. The money goes back, and nothing was taken.
+def test_a_late_payment_gets_nothing_that_staff_took_off_sale_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: a payment in time locks the reservation: expired, its seat and tickets free
+    S: blocks the seat, or some of the tickets, or shrinks the section; COMMIT
+    C: has their locks: not all of it is available any more. The payment is refunded, and nothing was taken.
 
     And the other way round:
     C: has the seat locked, and takes it
-    S: blocks it; waits; finds it sold: refused
+    S: blocks it; waits; reads it as sold: refused
     """
     monkeypatch.setattr(stock, "LOCK_WAIT_MS", PATIENT_MS)
     event = make_event(general_admission=2)
     chosen = Selection(seats=("hall-A-1",))
-    taking: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+    stock_changes: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
         (
             lambda: stock.block_seats(event, chosen, "house", **BY),
             lambda: stock.unblock_seats(event, chosen, **BY),
@@ -183,8 +184,8 @@ def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monke
         ),
         (lambda: stock.resize(event, "floor", 1, **BY), lambda: stock.resize(event, "floor", 2, **BY)),
     ]
-    for take_off, put_back in taking:
-        reservation_id, occurred_at = late(event)
+    for take_off, put_back in stock_changes:
+        reservation_id, occurred_at = make_late_payment(event)
         with (
             rival_at("all_lines", "before", take_off),
             pytest.raises(reservations.ReservationExpired),
@@ -193,8 +194,8 @@ def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monke
         assert seat("hall-A-1").reservation_id is None
         assert get_general_admission().taken == 0
         put_back()
-    reservation_id, occurred_at = late(event)
-    with rival_waiting_at("take_seats", "before", taking[0][0]) as rival:
+    reservation_id, occurred_at = make_late_payment(event)
+    with rival_waiting_at("take_seats", "before", stock_changes[0][0]) as rival:
         assert confirm(reservation_id, occurred_at).status == "confirmed"
     with pytest.raises(reservations.SeatsUnavailable):
         rival.result()
@@ -203,9 +204,9 @@ def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monke
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> None:
-    """One after the other they stop at their last line, with all their locks in hand, of one row of seats; meanwhile
-    everything is done with another row, from beginning to end. Who waited would be told so, and fail."""
+def test_no_operation_waits_for_the_end_sale_change_or_repair_of_other_seats() -> None:
+    """Each operation stops at its last line, holding all its locks on one row of seats; meanwhile every operation runs
+    on another row, from beginning to end. One that had to wait would time out and fail."""
     event = make_event(rows=2, seats_per_row=10, general_admission=10)
     blocked = Selection(seats=("hall-A-9",))
 
@@ -220,7 +221,7 @@ def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> 
     def sold(guid: str) -> UUID:
         return confirm(paying(guid), clock.now()).id
 
-    def everything() -> None:
+    def run_every_operation() -> None:
         release(hold(event, seats=["hall-A-1"]).id)
         changed = replacing("hall-A-1", "hall-A-2")()
         assert is_held(changed)
@@ -244,9 +245,9 @@ def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> 
         ("insert_inventory_changes", lambda: stock.unblock_seats(event, row, **BY)),
     ]
     for line, act in acts:
-        with rival_at(line, "after", everything):
+        with rival_at(line, "after", run_every_operation):
             act()
     SeatInventory.objects.filter(seat__guid="hall-B-6").update(status=0, reservation_id=None)
-    with rival_at("set_seat", "after", everything):
+    with rival_at("set_seat", "after", run_every_operation):
         reconciler.run(repair_by="test")
     assert_audit_clean(without_money=True)
