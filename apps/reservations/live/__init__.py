@@ -1,2 +1,2 @@
-"""What changes, told to everybody who listens: counts, the line, seats to those who may see them, and to each the state
-of what is theirs. The relay says what moved; each process reads what its own listeners need, once for all of them."""
+"""Live updates for listeners: counts, the queue, seats for admitted buyers, and the state of their own reservations and
+orders. The relay publishes what changed; each process reads what its listeners need, once for all of them."""

@@ -1,4 +1,4 @@
-"""What a process knows of one event's announcements, and which of them are new to its listeners."""
+"""The announcements of one event as known to this process, and which of them are new to its listeners."""
 
 from dataclasses import dataclass, field
 
@@ -8,14 +8,14 @@ from apps.events import facade as events
 from apps.kernel.push.frames import Frame, Key
 
 POLL_SECONDS = 8.0
-"""So often PostgreSQL is asked whether one did not come over the subscription: whatever is lost is told within ten."""
+"""How often PostgreSQL is polled for announcements lost by the subscription: they arrive within ten seconds."""
 SILENT_POLL_SECONDS = 2.0
-"""The same while nothing comes over it."""
+"""The same while the subscription is silent."""
 SILENT_SECONDS = 1.2
 INITIAL_COUNT = 3
-"""So many, the newest versions, are told whoever begins to listen."""
+"""The number of newest announcements sent to a new listener."""
 KEPT_MAX = 60
-"""As many as are at hand: those that stand and those that were taken back."""
+"""As many as are loaded at once: current and withdrawn ones."""
 
 
 class _FrameVersion(msgspec.Struct):
@@ -25,34 +25,34 @@ class _FrameVersion(msgspec.Struct):
 @dataclass(slots=True)
 class AnnouncementLog:
     read_to: int = 0
-    """The number up to which PostgreSQL was read; what came over the subscription may have holes."""
-    asked_at: float = float("-inf")
+    """The version up to which PostgreSQL was read; the subscription may have gaps."""
+    polled_at: float = float("-inf")
     _sent: dict[Key, tuple[int, Frame]] = field(default_factory=dict)
-    """By announcement its last version and that one's frame, in the order of versions."""
+    """The last version of each announcement and its frame, in the order of versions."""
 
-    def is_due(self, now: float, heard_at: float) -> bool:
-        """Whether it is time to ask again."""
-        silent = now - heard_at > SILENT_SECONDS
-        return now - self.asked_at > (SILENT_POLL_SECONDS if silent else POLL_SECONDS)
+    def is_due(self, now: float, received_at: float) -> bool:
+        """Return whether it is time to poll again."""
+        silent = now - received_at > SILENT_SECONDS
+        return now - self.polled_at > (SILENT_POLL_SECONDS if silent else POLL_SECONDS)
 
     def latest_frames(self) -> list[Frame]:
-        """What those are told who come now, the newest last."""
+        """Return the frames for a new listener, newest last."""
         return [frame for _, frame in list(self._sent.values())[-INITIAL_COUNT:]]
 
-    def record_if_new(self, told: Frame) -> bool:
-        """Whether listeners have neither this version nor a later one; from now on they have."""
-        version = msgspec.json.decode(told.data, type=_FrameVersion).version
-        last = self._sent.get(told.key)
+    def record_if_new(self, frame: Frame) -> bool:
+        """Record the frame; return False if listeners already have this version or a later one."""
+        version = msgspec.json.decode(frame.data, type=_FrameVersion).version
+        last = self._sent.get(frame.key)
         if last is not None and last[0] >= version:
             return False
-        self._sent.pop(told.key, None)
-        self._sent[told.key] = (version, told)
+        self._sent.pop(frame.key, None)
+        self._sent[frame.key] = (version, frame)
         kept = sorted(self._sent.items(), key=lambda one: one[1][0])[-KEPT_MAX:]
         self._sent = dict(kept)
         return True
 
     def read(self, feed: events.AnnouncementFeed) -> list[Frame]:
-        """PostgreSQL says this; what of it listeners have not been told."""
+        """Record a read of PostgreSQL; return the frames that are new to listeners."""
         if feed.current.latest < self.read_to:
             self._sent.clear()  # PostgreSQL was restored to an earlier state.
         self.read_to = feed.current.latest

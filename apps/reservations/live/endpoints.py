@@ -1,9 +1,9 @@
-"""The three doors to what changes: server-sent events, a socket, and a short poll. They tell the same frames.
+"""The three endpoints of live updates: server-sent events, a WebSocket and a short poll, with the same frames.
 
-`GET /api/events/<slug>/sections/updates` with `?section=` (its seats, for who may choose; up to four of them),
-`?reservation=` and `?order=` (their owner's): events for who accepts them, else the frames of this moment as one
-document, with `since`, ETag and `next_poll`. The same address as a socket. A browser that comes back is told everything
-anew that is a state; what it says it has read (Last-Event-ID) it is not told again.
+`GET /api/events/<slug>/sections/updates` with `?section=` (its seats, for admitted buyers; up to four sections),
+`?reservation=` and `?order=` (for their owner). A client that accepts event streams gets one; others get the current
+frames as one document, with `since`, ETag and `next_poll`. The same URL accepts WebSockets. A reconnecting client gets
+the complete state again, except the frame that it has already read (Last-Event-ID).
 """
 
 import asyncio
@@ -46,25 +46,25 @@ logger = logging.getLogger(__name__)
 PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
 NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
 SECTIONS_MAX = 4
-"""The seats of so many sections may be listened to at once: what a map shows of a house from near."""
+"""The number of sections whose seats one client can follow: what a zoomed-in map shows."""
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),
-    # nginx would gather what is small.
+    # nginx would buffer small chunks.
     (b"x-accel-buffering", b"no"),
 )
 _random = random.Random()  # noqa: S311 - It only spreads polls.
 
 Authorize = Callable[[queue.Caller, Request, uuid.UUID], object]
-"""Raises a problem unless this is the caller's. For threads."""
+"""Raises a problem unless the caller owns it. Blocks: call it in a thread."""
 
 
 class TooManyListeners(problems.Busy):
-    """As many listen here as may; short polls are answered still."""
+    """All connections of this process are in use; short polls still work."""
 
 
 class LiveEndpoints:
-    """What a process answers at these addresses."""
+    """The endpoints of one process."""
 
     def __init__(self) -> None:
         self.hub = Hub()
@@ -74,19 +74,19 @@ class LiveEndpoints:
         self._numbers = itertools.count(1)
 
     def register_owned(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
-        """Things of this kind may be listened to by their owners."""
+        """Let owners follow things of this kind."""
         self._authorize[kind] = authorize
         self.event_updates.add_owned(kind, reader)
 
     async def close(self) -> None:
-        """Everybody has been sent away."""
+        """Disconnect all listeners."""
         self._seat_viewers.close()
         await self.event_updates.close()
 
-    # --- over http ---------------------------------------------------------------------------------------------------
+    # --- HTTP --------------------------------------------------------------------------------------------------------
 
     async def http(self, scope: Scope, receive: Receive, send: Send, slug: str) -> None:
-        """Whoever asks by GET is answered; the stream may go on after this returns."""
+        """Answer a GET request; the stream may continue after this returns."""
         request = Request(scope, receive)
         request.id = f"live{next(self._numbers):x}"
         begun, status = monotonic(), 200
@@ -95,17 +95,17 @@ class LiveEndpoints:
             wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
-            # Before 1.1 there is no answer without an end.
+            # HTTP/1.0 has no response of unknown length on a kept connection.
             if request.accepts_event_stream() and scope.get("http_version") != "1.0":
                 await self._stream(request, send, event, caller, wanted)
             else:
-                answer = await self._poll(request, event, wanted)
-                status = answer.status
-                await _send(answer, request, send)
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            answer = _refusal(request, error)
-            status = answer.status
-            await _send(answer, request, send)
+                reply = await self._poll(request, event, wanted)
+                status = reply.status
+                await _send(reply, request, send)
+        except Exception as error:  # noqa: BLE001 - Every error becomes a response.
+            reply = _refusal(request, error)
+            status = reply.status
+            await _send(reply, request, send)
         request_metrics.record_response("updates", request.method, status, monotonic() - begun)
 
     def _check_rate_limit(self, request: Request) -> None:
@@ -116,13 +116,13 @@ class LiveEndpoints:
             raise problems.RateLimited(wait_seconds)
 
     async def _check(self, request: Request, event: events.EventView, wanted: "_Subscriptions") -> queue.Caller | None:
-        """Who asks, where that matters. Raises what the calls for the same things say."""
+        """Return the caller if a personal subscription needs it. Raises the errors of the corresponding API calls."""
         if not wanted.is_personal:
             return None
         try:
             caller = await queue.authenticate_async(request, event.slug)
         except ForwardToSite:
-            caller = queue.Caller()  # A session that is over, or such: the site sets it right, here it proves nothing.
+            caller = queue.Caller()  # For example an expired session: Django corrects it, here it proves nothing.
         if wanted.sections:
             if not caller.is_known:
                 raise problems.TokenMissing
@@ -132,7 +132,7 @@ class LiveEndpoints:
         return caller
 
     async def _frames(self, event: events.EventView, wanted: "_Subscriptions") -> list[Frame]:
-        """What somebody is told who stays for nothing."""
+        """Return the current frames, without subscribing."""
         frames = await self.event_updates.follow_event(event)
         for section in self._sections(event, wanted):
             if seats := await self.event_updates.seats.read_once(section):
@@ -144,7 +144,7 @@ class LiveEndpoints:
         return frames
 
     def _sections(self, event: events.EventView, wanted: "_Subscriptions") -> list[tuple[int, str]]:
-        """Ids and public names. Raises NotFound."""
+        """Return ids and slugs of the subscribed sections. Raises NotFound."""
         found = []
         for slug in wanted.sections:
             section_id = self.event_updates.section_of(event.id, slug)
@@ -156,15 +156,15 @@ class LiveEndpoints:
     async def _poll(self, request: Request, event: events.EventView, wanted: "_Subscriptions") -> Reply:
         frames = await self._frames(event, wanted)
         frames = [one for one in frames if not one.id or one.id != wanted.since]
-        said = ",".join(one.text for one in frames)
-        etag = f'W/"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'
+        text = ",".join(one.text for one in frames)
+        etag = f'W/"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
         headers = [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache")]
         known = request.headers.get("if-none-match")
         if known is not None and has_etag(known, etag):
             return Reply(304, b"", headers)
-        # The very same to everybody for whom nothing changes, so that the ETag means something.
+        # `next_poll` is random and not part of the ETag.
         next_poll = NEXT_POLL_MS + _random.randrange(NEXT_POLL_SPREAD_MS)
-        return Reply(200, b'{"frames":[%b],"next_poll":%d}' % (said.encode(), next_poll), [JSON, *headers])
+        return Reply(200, b'{"frames":[%b],"next_poll":%d}' % (text.encode(), next_poll), [JSON, *headers])
 
     async def _stream(
         self,
@@ -193,7 +193,7 @@ class LiveEndpoints:
     async def _send_initial_state(
         self, listener: Listener, event: events.EventView, caller: queue.Caller | None, wanted: "_Subscriptions"
     ) -> None:
-        """The listener is told what is so, and from now on what changes."""
+        """Subscribe the listener and send it the current state."""
         self.hub.listen(listener, [topic_of(event.id)])
         for one in await self.event_updates.follow_event(event):
             if not one.id or one.id != wanted.since:
@@ -219,7 +219,7 @@ class LiveEndpoints:
         caller: queue.Caller | None,
         wanted: "_Subscriptions",
     ) -> None:
-        """The same under a server that is not ours."""
+        """Stream under a server without our extension."""
         head = Reply(200, b"", _STREAM_HEADERS).stream_head(request.id, secure=request.is_secure())
         await send({"type": "http.response.start", "status": 200, "headers": head})
         listener = QueuedListener("events", as_text=False)
@@ -239,10 +239,10 @@ class LiveEndpoints:
             pass
         self.hub.leave(listener)
 
-    # --- over a socket -----------------------------------------------------------------------------------------------
+    # --- WebSocket ---------------------------------------------------------------------------------------------------
 
     async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The same frames, each a message. What a client sends is not for anybody."""
+        """Send the same frames as messages; ignore messages of the client."""
         found = PATH.fullmatch(scope["path"])
         await receive()
         if found is None:
@@ -260,8 +260,8 @@ class LiveEndpoints:
             caller = await self._check(request, event, wanted)
             await self.event_updates.follow_event(event)
             self._sections(event, wanted)
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            # As the status over http, in the range that is the application's own.
+        except Exception as error:  # noqa: BLE001 - Every error becomes a close code.
+            # 4000 plus the HTTP status: the range for applications.
             await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
             return
         await send({"type": "websocket.accept"})
@@ -281,19 +281,19 @@ class LiveEndpoints:
 
 
 class _Subscriptions:
-    """What somebody wants to hear besides what everybody hears."""
+    """The subscriptions in a request, besides the public frames."""
 
     def __init__(self, request: Request, kinds: Iterable[str]) -> None:
-        asked = QueryDict(request.scope["query_string"])
-        self.sections = [slug for slug in dict.fromkeys(asked.getlist("section")) if slug]
+        query = QueryDict(request.scope["query_string"])
+        self.sections = [slug for slug in dict.fromkeys(query.getlist("section")) if slug]
         if len(self.sections) > SECTIONS_MAX:
             raise problems.Invalid({"section": f"at most {SECTIONS_MAX}"})
-        self.since = asked.get("since") or request.headers.get("last-event-id", "")
+        self.since = query.get("since") or request.headers.get("last-event-id", "")
         self.things: list[tuple[str, uuid.UUID]] = []
         for kind in kinds:
-            if kind in asked:
+            if kind in query:
                 try:
-                    self.things.append((kind, uuid.UUID(asked[kind])))
+                    self.things.append((kind, uuid.UUID(query[kind])))
                 except ValueError as error:
                     raise problems.Invalid({kind: "no such id"}) from error
 
@@ -303,9 +303,8 @@ class _Subscriptions:
 
 
 def _require_same_origin(request: Request) -> None:
-    """A page of somebody else's opens no socket with our visitors' cookies, and one that is no browser's needs none.
-    Raises what a write is refused with (`apps.kernel.http.same_origin`), or Malformed for an address that is not
-    ours."""
+    """Refuse WebSockets that a foreign page opens with our visitors' cookies; clients that are no browsers need none.
+    Raises CrossOrigin, like writes (`apps.kernel.http.same_origin`), or Malformed for a host that is not ours."""
     if not request.has_allowed_host():
         raise problems.Malformed
     is_ours = same_origin.is_same_origin_request(request)
@@ -314,9 +313,9 @@ def _require_same_origin(request: Request) -> None:
 
 
 async def _send_first_frame(listener: Listener, watched: Any) -> None:
-    told = await watched
-    if told is not None:
-        listener.send_frame(told)
+    first = await watched
+    if first is not None:
+        listener.send_frame(first)
 
 
 def _own_reservation(caller: queue.Caller, request: Request, reservation_id: uuid.UUID) -> object:
@@ -330,10 +329,10 @@ def _refusal(request: Request, error: BaseException) -> Reply:
     return response.problem_reply(known or problems.Fault())
 
 
-async def _send(answer: Reply, request: Request, send: Send) -> None:
-    headers = answer.head(request.id, secure=request.is_secure())
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
+async def _send(reply: Reply, request: Request, send: Send) -> None:
+    headers = reply.head(request.id, secure=request.is_secure())
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else reply.body})
 
 
 live_endpoints = LiveEndpoints()

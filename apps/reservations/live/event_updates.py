@@ -1,9 +1,9 @@
-"""What this process tells its listeners of events: one subscription of the channel layer for each event that anybody
-here listens to, and what is done where nothing comes over it.
+"""Updates of events for the listeners of this process: one channel-layer subscription per followed event, and the
+fallback while it is silent.
 
-The relay speaks of every event at least twice a second. Where it is silent (Redis is away, a message was lost, the
-relay has died) this process reads what the relay wrote to PostgreSQL, and where that is old too it counts by itself: so
-nobody hears more than two seconds late, whatever is away, and is told when nobody counts for everybody.
+The relay publishes every event at least twice a second. While it is silent (Redis is unavailable, a message was lost,
+the relay has crashed), this process reads the relay's frames in PostgreSQL, and if they are old too, it counts by
+itself. So updates are at most two seconds late, and listeners are informed while no relay runs.
 """
 
 import asyncio
@@ -33,33 +33,33 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
 QUEUE_SECONDS = 1.0
-"""So often it is looked how far the line has come."""
+"""The interval of reading the queue's progress."""
 SILENT_SECONDS = 1.2
-"""The relay speaks more often than this."""
+"""The relay publishes more often than this."""
 SILENT_READ_SECONDS = 0.5
-"""While it is silent its counts are read so often, at most."""
+"""The shortest interval of reading its counts while it is silent."""
 KEPT_SECONDS = 30.0
-"""An event to which nobody listens any more is followed for so long."""
+"""How long an event without listeners is still followed."""
 REREAD_SECONDS = {"reservation": 10.0}
 DEFAULT_REREAD_SECONDS = 3.0
-"""What no ledger of reservations says anything about is read so often."""
+"""The interval of reading things whose changes the relay does not publish."""
 
 
 @dataclass(slots=True)
 class _EventFeed:
-    """An event, and what is known of it here."""
+    """A followed event and its latest state."""
 
     event: events.EventView
     sections: dict[str, int]
-    """Ids by public name."""
+    """Ids by slug."""
     latest: dict[Key, Frame] = field(default_factory=dict)
-    """What everybody who comes is told, by key."""
+    """The frames for a new listener, by key."""
     counts: bytes = b""
-    """The sections' part of the last counts, for telling whether they have changed."""
-    heard_at: float = float("-inf")
+    """The sections of the last counts, to detect changes."""
+    received_at: float = float("-inf")
     read_at: float = float("-inf")
     paused_until: float = 0.0
-    asked_queue_at: float = float("-inf")
+    queue_read_at: float = float("-inf")
     wanted_at: float = 0.0
     is_subscribed: bool = False
     is_late: bool = False
@@ -67,7 +67,7 @@ class _EventFeed:
 
 
 class EventUpdates:
-    """All of it, of one process. On the loop's own thread."""
+    """All followed events of one process. Runs on the event loop."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -85,7 +85,7 @@ class EventUpdates:
         self.add_owned("reservation", read_reservations)
 
     def add_owned(self, kind: str, reader: OwnerReader) -> None:
-        """Things of this kind may be listened to by their owners."""
+        """Let owners follow things of this kind."""
         again = REREAD_SECONDS.get(kind, DEFAULT_REREAD_SECONDS)
         self._owned[kind] = OwnedStates(self.hub, kind, reader, again_seconds=again)
 
@@ -93,7 +93,7 @@ class EventUpdates:
         return self._owned[kind]
 
     async def follow_event(self, event: events.EventView) -> list[Frame]:
-        """The event is followed from now on; what everybody is told who comes."""
+        """Follow the event; return the frames for a new listener."""
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
             sections = await thread_pool.run_in_thread(_sections_of, event.id)
@@ -101,8 +101,8 @@ class EventUpdates:
             followed.wanted_at = monotonic()
             self._ensure_tasks()
             await self._read_counts([event.id])
-            await self._ask_queue(followed)
-            await self._ask_announcements([event.id])
+            await self._read_queue(followed)
+            await self._read_announcements([event.id])
         followed.wanted_at, followed.event = monotonic(), event
         self._ensure_tasks()
         return [*followed.latest.values(), *followed.announcements.latest_frames()]
@@ -112,7 +112,7 @@ class EventUpdates:
         return None if followed is None else followed.sections.get(slug)
 
     async def close(self) -> None:
-        """Everybody has been sent away, and nothing is asked any more."""
+        """Disconnect all listeners and stop all tasks."""
         await self.hub.close()
         for task in (
             self._tick_task,
@@ -125,7 +125,7 @@ class EventUpdates:
             if task is not None:
                 task.cancel()
 
-    # --- what comes over the subscription ----------------------------------------------------------------------------
+    # --- subscription ------------------------------------------------------------------------------------------------
 
     def _ensure_tasks(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class EventUpdates:
                     self._channel = await layer.new_channel()
                 self._on_message(await layer.receive(self._channel))
             except redis.RedisUnavailable as error:
-                logger.debug("listeners are told by PostgreSQL: %s", log_context.summarize_error(error))
+                logger.debug("updates come from PostgreSQL: %s", log_context.summarize_error(error))
                 await asyncio.sleep(SILENT_READ_SECONDS)
 
     async def _subscribe(self, channel: str, followed: Collection[_EventFeed]) -> None:
@@ -151,15 +151,15 @@ class EventUpdates:
                 await get_channel_layer().group_add(group_of(one.event.id), channel)
                 one.is_subscribed = True
             except redis.RedisUnavailable as error:
-                logger.debug("subscribed to later: %s", log_context.summarize_error(error))
+                logger.debug("the subscription is retried: %s", log_context.summarize_error(error))
                 return
 
     def _on_message(self, message: Mapping[str, Any]) -> None:
         followed = self._by_id.get(message.get("event", 0))
         if followed is None:
             return
-        if "frames" not in message and "owned" not in message:  # It is the relay that speaks.
-            followed.heard_at = monotonic()
+        if "frames" not in message and "owned" not in message:  # From the relay.
+            followed.received_at = monotonic()
             self._publish_state(followed, is_late=False)
         if "counts" in message:
             self._publish_counts(followed, CountsDocument(message["id"], message["counts"]))
@@ -175,28 +175,28 @@ class EventUpdates:
             if kind in self._owned:
                 self._owned[kind].mark_due([uuid.UUID(name)])
 
-    def _publish_frame(self, followed: _EventFeed, told: Frame) -> None:
-        if told.key.kind != events.ANNOUNCEMENT_FRAME:
-            self._publish(followed, told)
-        elif followed.announcements.record_if_new(told):
-            self.hub.publish(topic_of(followed.event.id), told)
+    def _publish_frame(self, followed: _EventFeed, update: Frame) -> None:
+        if update.key.kind != events.ANNOUNCEMENT_FRAME:
+            self._publish(followed, update)
+        elif followed.announcements.record_if_new(update):
+            self.hub.publish(topic_of(followed.event.id), update)
 
-    def _publish(self, followed: _EventFeed, told: Frame) -> None:
-        followed.latest[told.key] = told
-        self.hub.publish(topic_of(followed.event.id), told)
+    def _publish(self, followed: _EventFeed, update: Frame) -> None:
+        followed.latest[update.key] = update
+        self.hub.publish(topic_of(followed.event.id), update)
 
-    def _publish_counts(self, followed: _EventFeed, told: CountsDocument) -> None:
+    def _publish_counts(self, followed: _EventFeed, document: CountsDocument) -> None:
         last = followed.latest.get(_COUNTS)
-        # A relay's frames are told in their order; of another relay's nobody can say which is newer.
-        if last is not None and not _is_newer(told.frame_id, last.id):
+        # Frames of one relay are published in order; frames of different relays cannot be compared.
+        if last is not None and not _is_newer(document.frame_id, last.id):
             return
-        counts = told.data.rpartition(b',"timestamp"')[0]
+        counts = document.data.rpartition(b',"timestamp"')[0]
         if last is not None and counts == followed.counts:
-            # Said again: what those have read who come back is this one.
-            followed.latest[_COUNTS] = Frame(_COUNTS, told.data, told.frame_id)
+            # Unchanged counts: keep the newer frame id, which reconnecting clients will send.
+            followed.latest[_COUNTS] = Frame(_COUNTS, document.data, document.frame_id)
             return
         followed.counts = counts
-        self._publish(followed, Frame(_COUNTS, told.data, told.frame_id))
+        self._publish(followed, Frame(_COUNTS, document.data, document.frame_id))
 
     def _publish_state(self, followed: _EventFeed, *, is_late: bool) -> None:
         if followed.is_late == is_late and _STATE in followed.latest:
@@ -204,7 +204,7 @@ class EventUpdates:
         followed.is_late = is_late
         self._publish(followed, frame("state", {"live": not is_late}))
 
-    # --- what is looked after ----------------------------------------------------------------------------------------
+    # --- periodic work -----------------------------------------------------------------------------------------------
 
     async def _tick_loop(self) -> None:
         while self._by_id:
@@ -212,7 +212,7 @@ class EventUpdates:
             try:
                 self._tick()
             except Exception:
-                logger.exception("what listeners are told is looked after again in a moment")
+                logger.exception("updating the listeners failed; it is retried with the next tick")
 
     def _tick(self) -> None:
         now = monotonic()
@@ -230,7 +230,7 @@ class EventUpdates:
         silent = [
             event_id
             for event_id, one in self._by_id.items()
-            if now - one.heard_at > SILENT_SECONDS
+            if now - one.received_at > SILENT_SECONDS
             and now - one.read_at > SILENT_READ_SECONDS
             and now >= one.paused_until
         ]
@@ -240,79 +240,77 @@ class EventUpdates:
             for owned in self._owned.values():
                 owned.mark_all_due()
         if self._queue_task is None or self._queue_task.done():
-            due = [one for one in self._by_id.values() if now - one.asked_queue_at > QUEUE_SECONDS]
+            due = [one for one in self._by_id.values() if now - one.queue_read_at > QUEUE_SECONDS]
             if due:
-                self._queue_task = asyncio.get_running_loop().create_task(self._ask_queues(due))
+                self._queue_task = asyncio.get_running_loop().create_task(self._read_queues(due))
         if self._announcements_task is None or self._announcements_task.done():
-            late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.heard_at)]
+            late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.received_at)]
             if late:
-                self._announcements_task = asyncio.get_running_loop().create_task(self._ask_announcements(late))
+                self._announcements_task = asyncio.get_running_loop().create_task(self._read_announcements(late))
         self.seats.tick()
         for owned in self._owned.values():
             owned.tick()
 
     async def _read_counts(self, event_ids: Collection[int]) -> None:
-        """What the relay told last, or what this process counts by itself."""
+        """Publish the relay's last counts, or counts by this process."""
         begun = monotonic()
         wanted = [self._by_id[event_id] for event_id in event_ids if event_id in self._by_id]
         try:
             found = await thread_pool.run_in_thread(read_counts, [one.event.id for one in wanted])
-        except Exception as error:  # noqa: BLE001 - PostgreSQL is away: what was told last stands, and is asked again.
-            logger.debug("listeners are told nothing new: %s", log_context.summarize_error(error))
+        except Exception as error:  # noqa: BLE001 - PostgreSQL is unavailable: the next tick retries.
+            logger.debug("the counts are not updated: %s", log_context.summarize_error(error))
             for one in wanted:
                 one.read_at = monotonic()
             return
         for one in wanted:
             one.read_at = monotonic()
-            told = found.get(one.event.id)
-            if told is None:
+            document = found.get(one.event.id)
+            if document is None:
                 continue
-            if told.is_own:
+            if document.is_own:
                 one.paused_until = monotonic() + duty_cycle.pause_seconds(begun)
-            self._publish_counts(one, told)
-            self._publish_state(one, is_late=told.is_late)
+            self._publish_counts(one, document)
+            self._publish_state(one, is_late=document.is_late)
 
-    async def _ask_queues(self, followed: Collection[_EventFeed]) -> None:
+    async def _read_queues(self, followed: Collection[_EventFeed]) -> None:
         for one in followed:
-            await self._ask_queue(one)
+            await self._read_queue(one)
 
-    async def _ask_queue(self, followed: _EventFeed) -> None:
-        followed.asked_queue_at = monotonic()
+    async def _read_queue(self, followed: _EventFeed) -> None:
+        followed.queue_read_at = monotonic()
         try:
             document = await queue.get_room_progress(followed.event)
         except Exception as error:  # noqa: BLE001 - As above.
-            logger.debug("how far the line is is told later: %s", log_context.summarize_error(error))
+            logger.debug("the queue's progress is read later: %s", log_context.summarize_error(error))
             return
         if document is None:
             return
-        told = Frame(_QUEUE, msgspec.json.encode(document))
+        update = Frame(_QUEUE, msgspec.json.encode(document))
         last = followed.latest.get(_QUEUE)
-        if last is None or last.data != told.data:
-            self._publish(followed, told)
+        if last is None or last.data != update.data:
+            self._publish(followed, update)
 
-    async def _ask_announcements(self, event_ids: Collection[int]) -> None:
-        """Whatever was announced and did not come over the subscription is told."""
-        asked = {
-            event_id: one.announcements for event_id in event_ids if (one := self._by_id.get(event_id)) is not None
-        }
-        for announced in asked.values():
-            announced.asked_at = monotonic()
+    async def _read_announcements(self, event_ids: Collection[int]) -> None:
+        """Publish announcements that the subscription has missed."""
+        logs = {event_id: one.announcements for event_id in event_ids if (one := self._by_id.get(event_id)) is not None}
+        for log in logs.values():
+            log.polled_at = monotonic()
         try:
-            known = {event_id: announced.read_to for event_id, announced in asked.items()}
+            known = {event_id: log.read_to for event_id, log in logs.items()}
             found = await thread_pool.run_in_thread(events.announcements_since, known)
         except Exception as error:  # noqa: BLE001 - As above.
-            logger.debug("announcements are looked for again: %s", log_context.summarize_error(error))
+            logger.debug("announcements are read later: %s", log_context.summarize_error(error))
             return
         for event_id, feed in found.items():
-            for told in asked[event_id].read(feed):
-                self.hub.publish(topic_of(event_id), told)
+            for update in logs[event_id].read(feed):
+                self.hub.publish(topic_of(event_id), update)
 
     async def _leave_group(self, event_id: int) -> None:
         if self._channel is not None:
             try:
                 await get_channel_layer().group_discard(group_of(event_id), self._channel)
             except redis.RedisUnavailable as error:
-                logger.debug("a group is left later: %s", log_context.summarize_error(error))
+                logger.debug("leaving a group failed: %s", log_context.summarize_error(error))
 
     def _run_in_background(self, act: Any) -> None:
         task = asyncio.get_running_loop().create_task(act)
@@ -328,7 +326,7 @@ def _sections_of(event_id: int) -> dict[str, int]:
 
 
 def _is_newer(one: str, other: str) -> bool:
-    """Whether the frame of this id was written after the other, or by another relay."""
+    """Return whether the frame with id `one` was written after `other`, or by another relay."""
     epoch, _, sequence = one.rpartition("-")
     epoch_before, _, sequence_before = other.rpartition("-")
     if epoch != epoch_before or not sequence.isdigit() or not sequence_before.isdigit():

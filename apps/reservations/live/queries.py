@@ -1,4 +1,4 @@
-"""What the followers of an event ask PostgreSQL and Redis for. All of it blocks, and is for threads."""
+"""Queries of live updates to PostgreSQL and Redis. All of them block: call them in threads."""
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +21,7 @@ from apps.reservations.models import Reservation, SeatInventory
 _frames_told = sql.load("apps.reservations", "frames_told")
 
 RELAY_SECONDS_MAX = 12.0
-"""A frame in PostgreSQL that is older says that the relay is away: it writes each anew after ten seconds."""
+"""An older frame in PostgreSQL means that no relay runs: it rewrites each after ten seconds."""
 _SECTIONS_KEPT_MAX = 512
 
 
@@ -32,13 +32,13 @@ class CountsDocument:
     frame_id: str
     data: bytes
     is_own: bool = False
-    """Nobody counts for everybody just now: counted by this process itself, more seldom."""
+    """Counted by this process, since no relay has counted lately; such counts are less frequent."""
     is_late: bool = False
-    """And somebody should: the event is on sale."""
+    """No relay counts although the event is on sale."""
 
 
 def read_counts(event_ids: Collection[int]) -> dict[int, CountsDocument]:
-    """The counts of these events: the relay's last from Redis, else from PostgreSQL, else counted here."""
+    """Return the counts of these events: the relay's last from Redis, else from PostgreSQL, else counted here."""
     found: dict[int, CountsDocument] = {}
     answers = redis.attempt(lambda client: _from_redis(client, list(event_ids)))
     for event_id, (frame_id, text) in zip(event_ids, answers or (), strict=False):
@@ -77,13 +77,13 @@ def _count_documents(event_ids: list[int]) -> dict[int, CountsDocument]:
 
 
 def _local_document(event_id: int, free: Mapping[str, int]) -> CountsDocument:
-    # Named by what it says: the same in every process.
+    # A content hash: the same in every process.
     name = hashlib.sha256(msgspec.json.encode(free)).hexdigest()[:12]
     return CountsDocument(f"{name}-0", counts_document(free), is_own=True, is_late=_is_on_sale(event_id))
 
 
 def _is_on_sale(event_id: int) -> bool:
-    # As it is now: it may have been canceled since somebody began to listen.
+    # Read again: the event may have been canceled since the listeners subscribed.
     try:
         return events.get_event_by_id(event_id).selling_state(clock.process_now()) == "on_sale"
     except events.EventNotFound:
@@ -91,7 +91,7 @@ def _is_on_sale(event_id: int) -> bool:
 
 
 def counts_document(free: Mapping[str, int]) -> bytes:
-    """What is free by section, as the public contract has a frame."""
+    """Return the free counts by section in the public format of a frame."""
     sections = [{"section_id": slug, "available_seats": count} for slug, count in free.items()]
     return msgspec.json.encode({"sections": sections, "timestamp": clock.iso(clock.process_now())})
 
@@ -103,7 +103,7 @@ def _guids(section_id: int) -> dict[int, str]:
 
 
 def read_seats(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
-    """How each seat of these sections that is not free stands, by its public id."""
+    """Return the status of each seat of these sections that is not free, by public id."""
     rows = SeatInventory.objects.filter(section_id__in=section_ids).exclude(status=SeatInventory.Status.AVAILABLE)
     found: dict[int, dict[str, str]] = {section_id: {} for section_id in section_ids}
     for section_id, seat_id, status in rows.values_list("section_id", "seat_id", "status"):
@@ -114,16 +114,16 @@ def read_seats(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
 
 
 def read_reservations(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
-    """How these reservations stand; past its deadline one reads as expired before anyone swept it."""
+    """Return the states of these reservations; an overdue one is reported as expired even before the sweep."""
     rows = Reservation.objects.filter(pk__in=list(ids)).values_list("pk", "status", "expires_at", "pay_deadline")
     now, found = clock.now(), {}
     for pk, status, expires_at, pay_deadline in rows:
         until = pay_deadline or expires_at
         lapsed = status in Reservation.LIVE and until <= now
-        said = Reservation.Status.EXPIRED if lapsed else status
-        found[pk] = {"reservation_id": str(pk), "status": str(said), "reserved_until": clock.iso(until)}
+        shown = Reservation.Status.EXPIRED if lapsed else status
+        found[pk] = {"reservation_id": str(pk), "status": str(shown), "reserved_until": clock.iso(until)}
     return found
 
 
 OwnerReader = Callable[[Collection[UUID]], Mapping[UUID, Mapping[str, Any]]]
-"""How these things of their owners stand, by id; those that are gone are left out."""
+"""Returns the states of owned things by id; those that no longer exist are left out."""

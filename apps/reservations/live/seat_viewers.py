@@ -1,5 +1,5 @@
-"""Who is shown seats: whether they may still choose is asked anew now and then, by one task for all of a process. A
-task for each would cost as much as the listener."""
+"""Listeners that receive seats: one task per process rechecks their admissions regularly. A task for each would cost as
+much as the listener."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 RECHECK_SECONDS = 20.0
 ROUND_SECONDS = 0.1
-"""Who is due within this is asked about together: one statement, mostly."""
+"""Listeners due within this time are checked together, mostly with one statement."""
 BATCH_MAX = 100
 
 
@@ -30,35 +30,35 @@ class _SeatViewer:
     event: events.EventView
     caller: queue.Caller
     sections: Mapping[str, str]
-    """What they are called, by topic."""
+    """Section slugs by topic."""
     due_at: float
 
 
 class SeatViewers:
-    """All of one process. On the loop's own thread."""
+    """All seat viewers of one process. Runs on the event loop."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._waiting: deque[_SeatViewer] = deque()
-        """In the order in which they are due."""
-        self._asking: asyncio.Task[None] | None = None
+        """In due order."""
+        self._check_task: asyncio.Task[None] | None = None
 
     def add(
         self, listener: Listener, event: events.EventView, caller: queue.Caller, sections: Mapping[str, str]
     ) -> None:
-        """The listener hears of these sections, which are called so, for as long as the caller may choose; and then why
-        it hears no more. By topic."""
+        """Keep the listener subscribed to these sections (slugs by topic) while the caller is admitted; afterwards send
+        the reason and unsubscribe it."""
         self._wait(_SeatViewer(listener, event, caller, sections, 0.0))
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(self._check_loop())
+        if self._check_task is None or self._check_task.done():
+            self._check_task = asyncio.get_running_loop().create_task(self._check_loop())
 
     def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._check_task is not None:
+            self._check_task.cancel()
 
-    def _wait(self, shopper: _SeatViewer) -> None:
-        shopper.due_at = monotonic() + RECHECK_SECONDS
-        self._waiting.append(shopper)
+    def _wait(self, viewer: _SeatViewer) -> None:
+        viewer.due_at = monotonic() + RECHECK_SECONDS
+        self._waiting.append(viewer)
 
     async def _check_loop(self) -> None:
         while self._waiting:
@@ -68,18 +68,18 @@ class SeatViewers:
                 due.append(self._waiting.popleft())
             await asyncio.gather(*(self._check(one) for one in due if not one.listener.is_gone))
 
-    async def _check(self, shopper: _SeatViewer) -> None:
+    async def _check(self, viewer: _SeatViewer) -> None:
         try:
-            queue.require_entry(shopper.event.id, await queue.claim_or_get_entry_async(shopper.event, shopper.caller))
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the others are asked about.
+            queue.require_entry(viewer.event.id, await queue.claim_or_get_entry_async(viewer.event, viewer.caller))
+        except Exception as error:  # noqa: BLE001 - An error must not stop the other checks.
             problem = problems.from_exception(error)
             if problem is not None and problem.status < 500:
-                for topic, section in shopper.sections.items():
-                    self._hub.leave_topic(shopper.listener, topic)
-                    shopper.listener.send_frame(frame("seats", _end_document(section, problem), about=section))
+                for topic, section in viewer.sections.items():
+                    self._hub.leave_topic(viewer.listener, topic)
+                    viewer.listener.send_frame(frame("seats", _end_document(section, problem), about=section))
                 return
-            logger.debug("whether somebody may still choose is asked again: %s", log_context.summarize_error(error))
-        self._wait(shopper)
+            logger.debug("an admission is checked again later: %s", log_context.summarize_error(error))
+        self._wait(viewer)
 
 
 def _end_document(section: str, problem: problems.Problem) -> dict[str, Any]:

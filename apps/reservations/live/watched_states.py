@@ -1,5 +1,5 @@
-"""Things of which listeners of this process want the present state: which they are, which have moved, and telling what
-became of them. Read together for everybody, once for each round, and all of them anew now and then."""
+"""Things whose state listeners of this process follow. Changed ones are read together, once per round for all
+listeners, and all of them are read again at intervals."""
 
 import asyncio
 import logging
@@ -19,19 +19,19 @@ from apps.reservations.live.queries import OwnerReader, read_seats
 logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 0.3
-"""What moves is read no more often than this, and more seldom where reading takes long."""
+"""The shortest interval of reading changes; longer if reading is slow."""
 READ_MAX = 200
-"""So many at once."""
+"""Per read."""
 
 Thing = TypeVar("Thing", bound=Hashable)
 State = TypeVar("State")
 
 
 class WatchedStates(ABC, Generic[Thing, State]):
-    """The things of one kind that somebody here listens to, each under a topic of its own."""
+    """The followed things of one kind, each with its own topic."""
 
     AGAIN_SECONDS = 10.0
-    """So often all of them are read anew, whatever was said about them."""
+    """The interval of reading all of them, changed or not."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -46,18 +46,18 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
     @abstractmethod
     def read(self, things: Collection[Thing]) -> Mapping[Thing, State]:
-        """How they stand now. For threads; those that are gone are left out."""
+        """Return the current states; missing things are left out. Blocks: called in a thread."""
 
     @abstractmethod
     def full_frame(self, thing: Thing, state: State) -> Frame:
-        """What somebody is told who knows nothing of it."""
+        """Return the frame for a new listener."""
 
     @abstractmethod
     def changed(self, thing: Thing, before: State, after: State) -> Frame:
-        """What those are told who were told what was before."""
+        """Return the frame for listeners that know the state `before`."""
 
     async def watch(self, listener: Listener, thing: Thing) -> Frame | None:
-        """The listener is told from now on; the first frame, or None where there is no such thing."""
+        """Subscribe the listener; return the first frame, or None if the thing does not exist."""
         self._hub.listen(listener, [self.topic(thing)])
         if thing not in self._known:
             await self._read_now([thing])
@@ -65,21 +65,21 @@ class WatchedStates(ABC, Generic[Thing, State]):
         return None if state is None else self.full_frame(thing, state)
 
     async def read_once(self, thing: Thing) -> Frame | None:
-        """The same once, for nobody who stays."""
+        """Return the current frame without subscribing, or None if the thing does not exist."""
         state = self._known.get(thing)
         if state is None:
             state = (await thread_pool.run_in_thread(self.read, [thing])).get(thing)
         return None if state is None else self.full_frame(thing, state)
 
     def mark_due(self, things: Collection[Thing]) -> None:
-        """Something may have happened to them."""
+        """Schedule a read of those of these things that are followed."""
         self._changed_ids.update(thing for thing in things if thing in self._known)
 
     def mark_all_due(self) -> None:
         self._changed_ids.update(self._known)
 
     def tick(self) -> None:
-        """Called now and then: what is due is being read, if it is time."""
+        """Start the next read if one is due. Called at short intervals."""
         now = monotonic()
         if now >= self._reread_at:
             self._reread_at = now + self.AGAIN_SECONDS
@@ -100,7 +100,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
             await self._read_now(due)
         except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
             self._changed_ids.update(due)
-            logger.debug("listeners are told later: %s", log_context.summarize_error(error))
+            logger.debug("states are read later: %s", log_context.summarize_error(error))
         self._paused_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
 
     async def _read_now(self, things: Collection[Thing]) -> None:
@@ -116,7 +116,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
 
 class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
-    """Sections, by id and public name: how their seats stand."""
+    """The seats of sections, by section id and slug."""
 
     def topic(self, thing: tuple[int, str]) -> str:
         return f"seats:{thing[0]}"
@@ -129,9 +129,9 @@ class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
         return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
 
     def changed(self, thing: tuple[int, str], before: dict[str, str], after: dict[str, str]) -> Frame:
-        told = {guid: status for guid, status in after.items() if before.get(guid) != status}
-        told |= {guid: "available" for guid in before if guid not in after}
-        return DeltaFrame(_key(thing), {"section_id": thing[1]}, "seats", told)
+        changes = {guid: status for guid, status in after.items() if before.get(guid) != status}
+        changes |= {guid: "available" for guid in before if guid not in after}
+        return DeltaFrame(_key(thing), {"section_id": thing[1]}, "seats", changes)
 
 
 def _key(thing: tuple[int, str]) -> Key:
@@ -139,7 +139,7 @@ def _key(thing: tuple[int, str]) -> Key:
 
 
 class OwnedStates(WatchedStates[UUID, Mapping[str, Any]]):
-    """Things of one kind that have an owner, read by whoever knows them."""
+    """Things of one kind that have an owner, read by the app that owns them."""
 
     def __init__(self, hub: Hub, kind: str, reader: OwnerReader, *, again_seconds: float) -> None:
         super().__init__(hub)
