@@ -42,7 +42,7 @@ live_endpoints.register_owned(orders.UPDATE_KIND, orders.authorize_subscriber, o
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
-    if path == "/healthz":
+    if path == "/healthz" and scope["method"] in ("GET", "HEAD"):
         await _healthz(send)
     elif (
         path.endswith("/updates")

@@ -94,6 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._awaited: object = None
         self._since = 0.0
         self._bytes = 0
+        self._received_bytes = 0
         self._unread_clock: asyncio.TimerHandle | None = None
         self._is_a_socket = False
         self._answering: Any = None
@@ -119,6 +120,7 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self._received_bytes = len(data)
         if self._listener is not None:
             self.transport.abort()  # It was told that the answer goes on.
             return
@@ -174,13 +176,19 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
             self._abort()
-        elif len(self.headers) > HEADERS_MAX:
+        elif len(self.headers) > HEADERS_MAX or self._has_large_headers():
             self._cut(HEADERS_TOO_LARGE)
         if self.transport.is_closing():
             return
         super().on_headers_complete()
         if self.cycle is not None and _is_shutting_down(self.server_state):
             self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
+
+    def _has_large_headers(self) -> bool:
+        # Counted only where what has arrived, body included, is more than the limit.
+        if self._bytes + self._received_bytes <= HEADER_BYTES_MAX:
+            return False
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.

@@ -94,6 +94,20 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "trailers without end": ((CHUNKED, b"2\r\n{}\r\n0\r\n", b"X-More: " + b"x" * 4_000_000), (413, 0)),
     "a great many headers": ((STATUS + b"".join(b"X-%d: 1\r\n" % n for n in range(5_000)) + CLOSE,), (431,)),
     "a header without end": ((STATUS + b"X-Long: " + b"x" * 1_000_000,), (431,)),
+    "headers of 90 KB in one piece": ((STATUS + b"X-Long: " + b"x" * 90_000 + b"\r\n" + CLOSE,), (431,)),
+    "an address of 90 KB in one piece": ((b"GET /api/" + b"x" * 90_000 + b" HTTP/1.1\r\n" + CLOSE,), (431,)),
+    "headers below the limit and a body above it": (
+        (
+            STATUS.replace(b"GET", b"POST").replace(b"/status", b"")
+            + b"X-Long: "
+            + b"x" * 60_000
+            + b"\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n"
+            + CLOSE
+            + b" " * 89_998
+            + b"{}",
+        ),
+        (201,),
+    ),
     "an address without end": ((b"GET /api/" + b"x" * 1_000_000,), (431,)),
     "no HTTP": ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,), (400,)),
     "an absurd method": ((b"MAKEMEASANDWICH /api/events HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400,)),
