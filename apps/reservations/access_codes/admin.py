@@ -50,7 +50,7 @@ class AccessCodeAdmin(CodeAdmin):
         (None, {"fields": [*FIXED, "is_active", "note"]}),
         ("Sections", {"fields": ["sections"]}),
         CodeAdmin.limits_shown,
-        ("Usage", {"fields": told}),
+        ("Usage", {"fields": usage_fields}),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AccessCode]:
