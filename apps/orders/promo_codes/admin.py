@@ -55,7 +55,7 @@ class PromoCodeAdmin(CodeAdmin):
         (None, {"fields": ["event", "code", "is_active", "note"]}),
         ("Discount", {"fields": ["kind", "rate", "amount_minor", "categories", "places_max"]}),
         CodeAdmin.limits_shown,
-        ("So far", {"fields": CodeAdmin.told}),
+        ("So far", {"fields": CodeAdmin.usage_fields}),
     ]
 
     @admin.display(description="takes off")
