@@ -1,4 +1,4 @@
-"""Races for an order and its money. Every one ends with a clean audit."""
+"""Races for an order and its money. Each ends with a clean audit."""
 
 import json
 import re
@@ -46,8 +46,8 @@ def _audit() -> Any:
 
 
 def test_eight_requests_with_one_key_place_one_order_and_get_one_answer() -> None:
-    """All eight insert the order; the unique reservation lets one through. The seven wait for its commit, lock the
-    order it placed, and find the remembered answer there."""
+    """All eight insert the order; the unique reservation lets one through. The other seven wait for its commit, lock
+    the order it placed, and find the stored answer there."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     answers = values(storm(8, lambda _: check_out(reservation, checkout_body(), "key")))
     assert len(set(answers)) == 1
@@ -56,7 +56,7 @@ def test_eight_requests_with_one_key_place_one_order_and_get_one_answer() -> Non
 
 
 def test_eight_tabs_with_eight_keys_place_one_order_and_are_charged_once() -> None:
-    """Each has a key of its own, so none finds another's answer: they find its order, and its pending charge."""
+    """Each has its own key, so none finds another's answer: they find the order, and its pending charge."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     answers = values(storm(8, lambda number: check_out(reservation, checkout_body(), f"tab {number}")))
     assert {answer.status for answer in answers} == {202}
@@ -66,8 +66,8 @@ def test_eight_tabs_with_eight_keys_place_one_order_and_are_charged_once() -> No
 
 
 def test_eight_cancellations_with_one_key_cancel_once_and_get_one_answer() -> None:
-    """All wait for the order's lock. The first cancels and remembers its answer in the same transaction; the others
-    find it there."""
+    """All wait for the order's lock. The first cancels and stores its answer in the same transaction; the others find
+    it there."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     answers = values(storm(8, lambda _: order_cancellation.cancel_order_idempotently(order.pk, {}, "key")))
     assert len(set(answers)) == 1
@@ -75,8 +75,8 @@ def test_eight_cancellations_with_one_key_cancel_once_and_get_one_answer() -> No
 
 
 def test_one_key_for_two_orders_at_once_cancels_one_of_them() -> None:
-    """No lock is common to both: the answer's unique key makes the second wait for the first one's commit, and then
-    its whole transaction is undone."""
+    """The two orders share no lock: the answer's unique key makes the second wait for the first one's commit; then its
+    whole transaction is rolled back."""
     event = make_event()
     orders = [place_order(hold(event, seats=[seat])) for seat in ("hall-A-1", "hall-A-2")]
     Order.objects.update(buyer=orders[0].buyer)
@@ -97,9 +97,9 @@ def test_two_tabs_that_try_again_at_once_start_one_more_attempt() -> None:
     assert Order.objects.get().status == Order.Status.CONFIRMED
 
 
-def test_control_without_the_unique_reservation_each_tab_has_an_order_of_its_own() -> None:
-    """The naive checkout looks for an order, finds none, and writes one. With the constraint gone, both tabs look
-    before either writes: two orders, two charges for one seat."""
+def test_control_without_the_unique_reservation_each_tab_places_an_order() -> None:
+    """The naive checkout looks for an order, finds none, and writes one. Without the constraint, both tabs look before
+    either writes: two orders, two charges for one seat."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = place_order(reservation)
     values_of = {field.attname: getattr(order, field.attname) for field in Order._meta.concrete_fields}
@@ -124,11 +124,11 @@ def test_control_without_the_unique_reservation_each_tab_has_an_order_of_its_own
         IdempotentAnswer.objects.filter(scope__startswith="checkout:").delete()
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE orders_order ADD CONSTRAINT order_one_per_reservation UNIQUE (reservation_id)")
-        reservations_back_to_hold(reservation)
+        cancel_reservation(reservation)
 
 
-def reservations_back_to_hold(reservation: reservations.ReservationView) -> None:
-    """The control's leftovers are gone: what it sold twice is free again."""
+def cancel_reservation(reservation: reservations.ReservationView) -> None:
+    """Clean up after the control: free what it sold twice."""
     with transactions.write():
         reservations.cancel(reservation.id, who="test", why="the control is over")
 
@@ -139,19 +139,20 @@ def claim_charge() -> outbox.Message:
 
 
 def test_a_worker_killed_after_the_provider_s_answer_charges_no_second_time(monkeypatch) -> None:
-    """A: claims the charge, the provider takes the money, A dies before it can settle.
-    B: gets the message again, finds that the charge was started, asks the provider by its key, and settles that."""
+    """A: claims the charge, the provider takes the money, A is killed before it can settle.
+    B: gets the message again, finds that the charge was started, asks the provider by its key, and settles that.
+    """
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     message = claim_charge()
 
     class Killed(BaseException):
         pass
 
-    def die(*args: object) -> None:
+    def be_killed(*args: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(charges, "record_provider_answer", die)
+        patch.setattr(charges, "record_provider_answer", be_killed)
         with pytest.raises(Killed):
             charges.handle_charge(message)
     order.refresh_from_db()
@@ -179,8 +180,8 @@ def test_a_worker_killed_before_it_called_the_provider_leaves_the_charge_to_the_
 
 
 def test_a_message_whose_claim_ran_out_is_handled_by_two_workers_and_charged_once() -> None:
-    """The claim's time is over while the first worker still waits for the provider: both ask with one key, both
-    settle; the second finds the message processed."""
+    """The claim expires while the first worker still waits for the provider: both ask with one key, both settle; the
+    second finds the message processed."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     message = claim_charge()
     values(storm(4, lambda _: charges.handle_charge(message)))
@@ -190,7 +191,7 @@ def test_a_message_whose_claim_ran_out_is_handled_by_two_workers_and_charged_onc
 
 
 def test_a_success_that_arrives_while_the_buyer_cancels_is_either_a_sale_or_a_refund(monkeypatch) -> None:
-    """The buyer's cancellation commits between the provider's answer and its settling: the money goes back."""
+    """The buyer's cancellation commits between the provider's answer and its settling: the money is refunded."""
     event = make_event()
     order = place_order(hold(event, seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
@@ -209,10 +210,10 @@ def test_a_success_that_arrives_while_the_buyer_cancels_is_either_a_sale_or_a_re
     hold(event, seats=["hall-A-1"])
 
 
-def test_a_payment_in_time_meets_the_sweep_and_keeps_its_seats_or_takes_them_again() -> None:
-    """At once: the late word of a payment that occurred in time, and two sweepers that fail the lapsed order and free
-    its seats. Whoever gets the order's lock first, the word decides from what it finds under it: the seats are still
-    held, or free and so its own again."""
+def test_a_payment_in_time_concurrent_with_the_sweep_gets_its_seats() -> None:
+    """At once: the late message of a payment that occurred in time, and two sweeps that fail the lapsed order and free
+    its seats. Whichever gets the order's lock first, the message is decided by what it reads under the lock: the seats
+    are still held, or free and so taken again."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.LATE)
     backdate_pay_deadline(order)
@@ -239,15 +240,15 @@ def test_ten_deliveries_of_one_webhook_at_once_are_stored_and_processed_once() -
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
-    news = values(storm(10, lambda _: inbox.receive(sandbox.NAME, raw, header)))
-    assert news.count(True) == 1
+    stored = values(storm(10, lambda _: inbox.receive(sandbox.NAME, raw, header)))
+    assert stored.count(True) == 1
     values(storm(3, lambda _: deliver_outbox()))
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert Ticket.objects.count() == 1
 
 
-def test_two_refunds_of_one_order_at_once_give_the_money_back_once() -> None:
+def test_concurrent_refunds_of_one_order_return_the_money_once() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     values(storm(4, lambda number: order_cancellation.refund_order(order.pk, f"staff:{number}")))
     values(storm(3, lambda _: deliver_outbox()))
@@ -255,8 +256,8 @@ def test_two_refunds_of_one_order_at_once_give_the_money_back_once() -> None:
     assert selectors.get_order(order.pk).payment.refunded_minor == order.total_minor
 
 
-def test_buyers_of_different_seats_do_not_wait_for_one_another() -> None:
-    """No-conflict: while one order's row is locked, another buyer's whole sale goes through."""
+def test_buyers_of_different_seats_do_not_wait_for_each_other() -> None:
+    """No conflict: while one order's row is locked, another buyer's whole sale completes."""
     event = make_event()
     first, second = place_order(hold(event, seats=["hall-A-1"])), hold(event, seats=["hall-A-2"])
     with transaction.atomic():
@@ -275,12 +276,12 @@ def sell(reservation: reservations.ReservationView) -> Order:
     return order
 
 
-def test_who_waited_for_an_order_s_lock_reads_its_payments_as_they_are_then() -> None:
+def test_a_transaction_that_waited_for_an_order_s_lock_reads_its_current_payments() -> None:
     """A: locks the order and writes to its payment; not yet committed
-    B: sends the lock and the reading in one journey, and waits for A
+    B: sends the lock and the read in one round trip, and waits for A
     A: commits
-    B: has the lock, and reads what A wrote: the reading is a statement of its own, with a snapshot taken after the wait
-    C (the control) waited with B, for lock and payment in one statement: it has the new order beside the old payment.
+    B: has the lock, and reads what A wrote: the read is a statement of its own, with a snapshot taken after the wait
+    C (the control) waited with B, for lock and payment in one statement: it reads the new order beside the old payment.
     """
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     payment = payment_of(order)
@@ -309,7 +310,7 @@ def test_who_waited_for_an_order_s_lock_reads_its_payments_as_they_are_then() ->
     assert control.outcome().value == ("Another", "")
 
 
-def test_the_order_s_lock_comes_before_the_reservation_s_and_both_without_their_keys(
+def test_the_order_is_locked_before_the_reservation_and_neither_by_plain_for_update(
     django_assert_max_num_queries: Callable[..., Any],
 ) -> None:
     """Shape: of all row locks in a settlement the order's is the first (rule 3), and none is plain FOR UPDATE."""
@@ -320,14 +321,14 @@ def test_the_order_s_lock_comes_before_the_reservation_s_and_both_without_their_
     assert not [sql for sql in statements if "FOR UPDATE" in sql]
     locks = [sql for sql in statements if sql.endswith("FOR NO KEY UPDATE")]
     tables = [re.search(r"FROM \"?(\w+)", sql).group(1) for sql in locks]  # type: ignore[union-attr]
-    # The charge's start locks the order; its settlement the order, then what reservations locks below it.
+    # Starting the charge locks the order; settling it locks the order, then what reservations locks below it.
     assert tables[:3] == ["orders_order", "orders_order", "reservations_reservation"]
     assert "orders_order" not in tables[3:]
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
 
 
-def test_remembered_answers_are_per_buyer() -> None:
+def test_stored_answers_are_per_buyer() -> None:
     event = make_event()
     first, second = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
     answers = {check_out(reservation, checkout_body(), "1").body for reservation in (first, second)}

@@ -1,4 +1,4 @@
-"""Races for the last uses of a promo code. Every one ends with a clean audit."""
+"""Races for the last uses of a promo code. Each ends with a clean audit."""
 
 import threading
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.orders.sale import make_code, place_order
 from tests.support.races import Outcome, in_another_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
-CROWD, USES = 50, 10
+BUYERS, USES = 50, 10
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +28,14 @@ def _audit() -> Any:
 
 @pytest.fixture
 def concert() -> events.EventView:
-    return make_event("concert", general_admission=CROWD * 2)
+    return make_event("concert", general_admission=BUYERS * 2)
 
 
 def holds(event: events.EventView, count: int) -> list[reservations.ReservationView]:
     return [hold(event, ga_section="floor", ga_quantity=1) for _ in range(count)]
 
 
-def bought(held: list[reservations.ReservationView], **changes: Any) -> list[Outcome]:
+def buy_with_code(held: list[reservations.ReservationView], **changes: Any) -> list[Outcome]:
     return storm(
         len(held), lambda at: place_order(held[at], code="HALFPRICE", **{"email": f"buyer{at}@example.org"} | changes)
     )
@@ -46,19 +46,19 @@ def refusals(outcomes: list[Outcome]) -> set[type[BaseException]]:
 
 
 @pytest.mark.slow
-def test_of_fifty_checkouts_at_once_ten_use_a_code_of_ten(concert) -> None:
-    """Each waits for the code's row, and counts what those before it have committed."""
+def test_of_fifty_concurrent_checkouts_ten_use_a_code_of_ten_uses(concert) -> None:
+    """Each waits for the code's row, and counts the uses that earlier checkouts have committed."""
     make_code(concert, uses_max=USES)
-    held = holds(concert, CROWD)
-    outcomes = bought(held)
+    held = holds(concert, BUYERS)
+    outcomes = buy_with_code(held)
     assert refusals(outcomes) == {CodeUsedUp}
     assert Order.objects.count() == CodeUse.objects.count() == USES
     live = [view for view in held if reservations.get_reservation(view.id).status == "pending_payment"]
-    assert len(live) == CROWD - USES
+    assert len(live) == BUYERS - USES
     assert place_order(live[0], email="other@example.org").total_minor == 2_500
 
 
-def test_control_without_the_lock_more_use_it_than_may(concert, monkeypatch) -> None:
+def test_control_without_the_lock_a_code_is_used_too_often(concert, monkeypatch) -> None:
     """Three read the code without locking it, count no use, and all three write one."""
     make_code(concert, uses_max=1)
     counted = threading.Barrier(3)
@@ -72,33 +72,33 @@ def test_control_without_the_lock_more_use_it_than_may(concert, monkeypatch) -> 
     with monkeypatch.context() as patch:
         patch.setattr(promo_codes, "lock_code", lambda code_id: PromoCode.objects.get(pk=code_id))
         patch.setattr(promo_codes, "count_uses", count_with_the_others)
-        values(bought(holds(concert, 3)))
+        values(buy_with_code(holds(concert, 3)))
     assert CodeUse.objects.count() == 3
     for order in Order.objects.order_by("pk")[1:]:
         order_cancellation.refund_order(order.pk, "test")
 
 
-def test_one_buyer_in_five_tabs_uses_a_code_of_one_each_once(concert) -> None:
-    """Five reservations and one address: whoever has the code's row first is counted by the other four."""
+def test_one_buyer_in_five_tabs_uses_a_code_of_one_use_per_buyer_once(concert) -> None:
+    """Five reservations and one address: the checkout that locks the code's row first is counted by the other four."""
     make_code(concert, uses_per_buyer_max=1)
-    outcomes = bought(holds(concert, 5), email="one@example.org")
+    outcomes = buy_with_code(holds(concert, 5), email="one@example.org")
     assert refusals(outcomes) == {CodeLimitReached}
     assert CodeUse.objects.count() == 1
 
 
 def test_eight_tabs_of_one_reservation_use_the_code_once(concert) -> None:
-    """The unique order lets one through; the seven find that order, and ask for no use of their own."""
+    """The unique order lets one through; the other seven find that order, and use the code no more."""
     make_code(concert, uses_max=1)
     held = hold(concert, ga_section="floor", ga_quantity=1)
-    assert len({order.pk for order in values(bought([held] * 8, email="one@example.org"))}) == 1
+    assert len({order.pk for order in values(buy_with_code([held] * 8, email="one@example.org"))}) == 1
     assert CodeUse.objects.count() == 1
 
 
-def test_a_use_given_back_and_taken_at_once_is_never_two(concert) -> None:
-    """Ten orders end while ten others check out. Who counts before an ending has committed is refused, who counts
-    after it is not; there are never more than ten."""
+def test_a_use_released_and_taken_at_once_is_never_counted_twice(concert) -> None:
+    """Ten orders end while ten others check out. A checkout that counts before an ending has committed is refused, one
+    that counts after it is not; there are never more than ten uses."""
     make_code(concert, uses_max=USES)
-    first = values(bought(holds(concert, USES)))
+    first = values(buy_with_code(holds(concert, USES)))
     second = holds(concert, USES)
 
     def act(at: int) -> Any:
@@ -112,8 +112,9 @@ def test_a_use_given_back_and_taken_at_once_is_never_two(concert) -> None:
     assert CodeUse.objects.filter(released_at=None).count() == taken <= USES
 
 
-def test_an_order_that_ends_waits_for_no_checkout_with_its_code(concert) -> None:
-    """Somebody keeps the code's row: an ending has seats locked by then, and would wait in the wrong order."""
+def test_the_end_of_an_order_does_not_wait_for_checkouts_with_its_code(concert) -> None:
+    """Another transaction keeps the code's row locked: an ending has seats locked by then, and would wait in the wrong
+    order."""
     code = make_code(concert, uses_max=USES)
     order = place_order(hold(concert, seats=["hall-A-1"]), code="HALFPRICE")
     with transaction.atomic():
@@ -122,7 +123,7 @@ def test_an_order_that_ends_waits_for_no_checkout_with_its_code(concert) -> None
     assert CodeUse.objects.get().released_at is not None
 
 
-def test_a_code_without_limits_keeps_nobody_waiting(concert) -> None:
+def test_a_checkout_does_not_wait_for_a_code_without_limits(concert) -> None:
     code = make_code(concert)
     held = hold(concert, seats=["hall-A-1"])
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The draw cut off at every line, made by two at once, and beside joins: nobody's number ever depends on it."""
+"""The draw killed at every line, run by two processes, and beside joins: the drawn numbers never depend on it."""
 
 import threading
 from datetime import timedelta
@@ -38,7 +38,7 @@ SMALL_CHUNK = 2
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this line runs, and its session ends."""
+    """The process is killed: nothing after this line runs, and its session ends."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +47,11 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_and_be_killed(nth: int, moment: str) -> bool:
-    """A drawer is killed right before or after its nth statement; whether it came that far."""
+    """Run a draw worker that is killed right before or after its nth statement. Return whether it ran that far."""
     count = 0
     watched = threading.get_ident()
 
-    def look(name: str, when: str) -> None:
+    def watch(name: str, when: str) -> None:
         nonlocal count
         if threading.get_ident() != watched or when != moment:
             return
@@ -59,21 +59,22 @@ def run_and_be_killed(nth: int, moment: str) -> bool:
         if count == nth:
             raise Killed(name)
 
-    drawer = DrawWorker(database_url())
+    worker = DrawWorker(database_url())
     try:
-        with sql.observe(look):
-            drawer.run_until_idle()
+        with sql.observe(watch):
+            worker.run_until_idle()
     except Killed:
         return True
     finally:
-        drawer.close()
+        worker.close()
     return False
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str) -> None:
-    """Killed at its first statement, the next drawer at its second, and so on: each goes on from what is committed."""
+def test_a_draw_killed_at_any_line_resumes_with_the_same_result(moment: str) -> None:
+    """Killed at its first statement, the next worker at its second, and so on: each continues from what is
+    committed."""
     event, _ = make_lobby(entrants=5)
     event = close_lobby(event)
     late = join(event)
@@ -81,14 +82,14 @@ def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str
     for nth in range(1, 200):
         was_killed = run_and_be_killed(nth, moment)
         draw = draw_of(event)
-        # What is published once stays: a reader in between must not have seen another truth.
+        # What is published once stays: a reader in between must never see a different value.
         for name in ("digest", "digest_at", "revealed_at", "seed", "drawn_at", "numbered_at"):
             value = getattr(draw, name)
             if value is not None:
                 assert first.setdefault(name, value) == value
         drawn = drawn_numbers(event)
         if drawn:
-            assert first.setdefault("places", drawn) == drawn
+            assert first.setdefault("numbers", drawn) == drawn
         through = room_of(event).numbered_through
         given = sorted(number for number in entry_numbers(event).values() if number is not None)
         assert given == list(range(1, len(given) + 1))
@@ -108,8 +109,8 @@ def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str
 
 
 @pytest.mark.slow
-def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
-    """One kill at each line of a whole draw, each in a lobby of its own."""
+def test_the_next_worker_completes_a_draw_killed_at_any_line() -> None:
+    """One kill at every third line of a whole draw, each in its own lobby."""
     event, _ = make_lobby("whole", entrants=3)
     close_lobby(event)
     with statements() as seen:
@@ -125,7 +126,7 @@ def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
     assert_audit_clean()
 
 
-def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends() -> None:
+def test_of_two_workers_one_draws_and_the_other_takes_over_when_its_session_ends() -> None:
     event, _ = make_lobby(entrants=5)
     close_lobby(event)
     first, second = DrawWorker(database_url()), DrawWorker(database_url())
@@ -134,7 +135,7 @@ def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends
         assert second.run_once() is False
         assert draw_of(event).revealed_at is None
         first.close()
-        # The server may take a moment to see that the session has ended.
+        # The server may take a moment to notice that the session has ended.
         pause = threading.Event()
         for _ in range(600):
             if second.run_once():
@@ -148,25 +149,25 @@ def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends
     assert_audit_clean()
 
 
-def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The advisory lock spares work; what decides is each step's own lock and condition."""
+def test_workers_without_leader_election_still_draw_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advisory lock only saves work; correctness comes from each step's own lock and condition."""
     event, _ = make_lobby(entrants=6)
     close_lobby(event)
 
-    def everybody_leads(self: Leadership) -> bool:
+    def always_lead(self: Leadership) -> bool:
         if self.session is None:
             self.session = psycopg.connect(self._conninfo, autocommit=True)
         return True
 
-    monkeypatch.setattr(Leadership, "holds", everybody_leads)
+    monkeypatch.setattr(Leadership, "holds", always_lead)
 
     def act(number: int) -> None:
-        drawer = DrawWorker(database_url())
+        worker = DrawWorker(database_url())
         try:
             for _ in range(40):
-                drawer.run_once()
+                worker.run_once()
         finally:
-            drawer.close()
+            worker.close()
 
     values(storm(4, act))
     draw_all()
@@ -177,7 +178,7 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
     assert_audit_clean()
 
 
-def test_two_that_close_the_lobby_close_it_once() -> None:
+def test_concurrent_closings_close_the_lobby_once() -> None:
     event, _ = make_lobby(entrants=4)
     event = backdate_sale_start(event)
 
@@ -192,70 +193,70 @@ def test_two_that_close_the_lobby_close_it_once() -> None:
     assert_audit_clean()
 
 
-def test_who_joins_during_the_draw_is_behind_it_and_not_let_in_before_it() -> None:
-    """Late ones come and ticks pass before each statement of the draw, in other connections: the room's lock is never
-    held over a step, and nobody of the lobby is overtaken."""
+def test_an_entry_that_joins_during_the_draw_is_behind_the_lobby() -> None:
+    """New entries join and ticks run before each statement of the draw, in other connections: the room's lock is never
+    held across steps, and no entry of the lobby is overtaken."""
     event, _ = make_lobby(entrants=4, active=50)
     event = close_lobby(event)
     late: list[facade.EntryView] = []
-    let_in: list[int] = []
+    admitted_counts: list[int] = []
     watched = threading.get_ident()
 
-    def look(name: str, when: str) -> None:
+    def watch(name: str, when: str) -> None:
         if threading.get_ident() == watched and when == "before" and name in ("draw_places", "number_entries"):
             late.append(ConcurrentCall(lambda: join(event)).result())
-            let_in.append(ConcurrentCall(lambda: tick(event)).result())
+            admitted_counts.append(ConcurrentCall(lambda: tick(event)).result())
 
-    with sql.observe(look):
+    with sql.observe(watch):
         draw_all()
     assert [entry.number for entry in late] == list(range(5, 5 + len(late)))
-    assert let_in == [0, 0, SMALL_CHUNK]
+    assert admitted_counts == [0, 0, SMALL_CHUNK]
     assert {entry.status for entry in late} == {"waiting"}
     tick(event)
     assert {row(entry).status for entry in late} == {"ready"}
     assert_audit_clean()
 
 
-def test_who_leaves_while_the_number_is_written_has_left_with_it() -> None:
+def test_an_entry_that_leaves_during_the_draw_still_gets_its_number() -> None:
     """D: draws
     L: leaves, before the chunk with its entry is written
     D: writes the number into the entry that has left
     """
     event, entries = make_lobby(entrants=2)
     event = close_lobby(event)
-    gone = entries[1]
-    with rival_at("number_entries", "before", lambda: positions.leave(event, facade.Caller(entry_id=gone.id))):
+    leaving = entries[1]
+    with rival_at("number_entries", "before", lambda: positions.leave(event, facade.Caller(entry_id=leaving.id))):
         draw_all()
-    assert row(gone).status == "left"
-    assert row(gone).number == drawn_numbers(event)[gone.id]
+    assert row(leaving).status == "left"
+    assert row(leaving).number == drawn_numbers(event)[leaving.id]
     assert tick(event) == 1
     assert_audit_clean()
 
 
-def test_a_tick_before_the_room_knows_of_a_chunk_lets_nobody_of_it_in() -> None:
+def test_a_tick_before_the_room_advances_admits_no_entry_of_the_new_chunk() -> None:
     """D: writes a chunk's numbers; COMMIT
-    T: those have their numbers, but the room has not moved on: nobody
-    D: moves the room on
-    T: lets them in
+    T: the entries have their numbers, but the room has not advanced: admits none
+    D: advances the room
+    T: admits them
     """
     event, entries = make_lobby(entrants=2, active=9)
     event = close_lobby(event)
-    # The room's lock comes after the chunk's commit: by then its numbers are there for everybody.
+    # The room is locked after the chunk's commit: by then its numbers are visible to every transaction.
     seen: list[tuple[int, int]] = []
     watched = threading.get_ident()
     numbered = False
 
-    def look(name: str, when: str) -> None:
+    def watch(name: str, when: str) -> None:
         nonlocal numbered
         if threading.get_ident() != watched or when == "after":
             return
         if name == "number_entries":
             numbered = True
         elif name == "lock_rooms" and numbered and not seen:
-            let_in = ConcurrentCall(lambda: tick(event)).result()
-            seen.append((let_in, len([one for one in entry_numbers(event).values() if one])))
+            admitted = ConcurrentCall(lambda: tick(event)).result()
+            seen.append((admitted, len([one for one in entry_numbers(event).values() if one])))
 
-    with sql.observe(look):
+    with sql.observe(watch):
         draw_all()
     assert seen == [(0, 2)]
     assert tick(event) == 2
@@ -264,7 +265,7 @@ def test_a_tick_before_the_room_knows_of_a_chunk_lets_nobody_of_it_in() -> None:
 
 
 def test_the_shape_of_a_draw() -> None:
-    """Entries are never locked with the room: first the numbers, then the room in a transaction of its own."""
+    """Entries are never locked with the room: first the numbers, then the room in its own transaction."""
     event, _ = make_lobby(entrants=SMALL_CHUNK + 1)
     close_lobby(event)
     with statements() as seen:
@@ -282,61 +283,61 @@ def test_the_shape_of_a_draw() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_draw_keeps_nobody_waiting() -> None:
-    """No conflict: with the whole draw's INSERT uncommitted, joins, leavers and ticks of the same room go through."""
+def test_a_long_draw_blocks_no_other_operation() -> None:
+    """No conflict: with the whole draw's INSERT uncommitted, joins, leaves and ticks of the same room complete."""
     event, entries = make_lobby(entrants=3)
     event = close_lobby(event)
-    came: list[Any] = []
+    results: list[Any] = []
     watched = threading.get_ident()
 
-    def look(name: str, when: str) -> None:
+    def watch(name: str, when: str) -> None:
         if threading.get_ident() == watched and (name, when) == ("draw_places", "after"):
-            came.append(ConcurrentCall(lambda: join(event)).result().number)
-            came.append(ConcurrentCall(lambda: tick(event)).result())
-            came.append(
+            results.append(ConcurrentCall(lambda: join(event)).result().number)
+            results.append(ConcurrentCall(lambda: tick(event)).result())
+            results.append(
                 ConcurrentCall(lambda: positions.leave(event, facade.Caller(entry_id=entries[0].id))).result().status
             )
 
-    with sql.observe(look):
+    with sql.observe(watch):
         draw_all()
-    assert came == [4, 0, "left"]
+    assert results == [4, 0, "left"]
     assert entry_numbers(event) == drawn_numbers(event)
 
 
-def test_a_database_that_ends_the_session_costs_one_round() -> None:
+def test_a_terminated_session_costs_one_round() -> None:
     event, _ = make_lobby(entrants=3)
     close_lobby(event)
-    drawer = DrawWorker(database_url())
+    worker = DrawWorker(database_url())
     try:
-        assert drawer.run_once() is True
-        assert drawer.lead.session is not None
+        assert worker.run_once() is True
+        assert worker.lead.session is not None
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [drawer.lead.session.info.backend_pid])
-        assert drawer.run_once() is False
-        drawer.run_until_idle()
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [worker.lead.session.info.backend_pid])
+        assert worker.run_once() is False
+        worker.run_until_idle()
     finally:
-        drawer.close()
+        worker.close()
     assert entry_numbers(event) == drawn_numbers(event)
 
 
-def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
+def test_the_draw_thread_draws_and_stops_on_request() -> None:
     event, _ = make_lobby(entrants=3)
     close_lobby(event)
     stopping = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
-        drawer = ConcurrentCall(lambda: lobby_draw.loop(stopping))
+        worker = ConcurrentCall(lambda: lobby_draw.loop(stopping))
         pause = threading.Event()
         for _ in range(600):
             if Draw.objects.filter(numbered_at__isnull=False).exists():
                 break
             pause.wait(0.05)
         stopping.set()
-        drawer.outcome()
+        worker.outcome()
     assert entry_numbers(event) == drawn_numbers(event)
 
 
-def test_a_second_lobby_does_not_wait_for_the_first_ones_beacon() -> None:
+def test_a_second_lobby_does_not_wait_for_the_first_one_s_beacon() -> None:
     waits, _ = make_lobby("waits", entrants=2)
     goes, _ = make_lobby("goes", entrants=2, venue="B")
     commit_to_beacon(waits, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""Races for the slots of a room: each shown lost the naive way, and won ours."""
+"""Races for the slots of a room: each lost the naive way, and won our way."""
 
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,7 @@ def ready_count() -> int:
 
 
 def naive_tick(event: EventView) -> int:
-    """Counts, then admits; both right by themselves, and no lock on the room around them."""
+    """Count, then admit; each right by itself, but without a lock on the room around both."""
     with transactions.write(), connection.cursor() as cursor:
         room = WaitingRoom.objects.get(event_id=event.id)
         ((active, *_),) = admission._count_active.rows(cursor, event_id=event.id)
@@ -60,7 +60,7 @@ def naive_tick(event: EventView) -> int:
 
 
 def test_control_two_gatekeepers_that_count_and_then_admit_fill_the_same_slots(event: EventView) -> None:
-    """A: counts: none active, three may come
+    """A: counts: none active, three may be admitted
     B: counts the same, admits 1, 2 and 3; COMMIT
     A: admits the next three: six active with a cap of three
     """
@@ -72,11 +72,11 @@ def test_control_two_gatekeepers_that_count_and_then_admit_fill_the_same_slots(e
     assert audit_breaches() == ["I9: concert: 6 are active with a cap of 3"]
 
 
-def test_two_gatekeepers_at_once_keep_the_cap(event: EventView) -> None:
-    """A: has the room, counts
+def test_two_concurrent_gatekeepers_keep_the_cap(event: EventView) -> None:
+    """A: has the room locked, counts
     B: waits for the room
     A: admits three; COMMIT
-    B: has the room, counts three active: nobody
+    B: has the room locked, counts three active: admits none
     """
     join_waiting_entries(event, 10)
     backdate_tick(event)
@@ -97,11 +97,11 @@ def test_a_leader_that_stalled_is_refused_by_its_epoch(event: EventView) -> None
     assert {batch.epoch for batch in AdmissionBatch.objects.all()} == {2}
 
 
-def test_a_leader_that_stalls_in_front_of_the_room_is_refused_when_it_goes_on(event: EventView) -> None:
-    """N: elected since; has the room and claims it
-    O: the old leader, believing in itself, waits for the room
+def test_a_leader_that_stalls_before_the_room_lock_is_refused_when_it_continues(event: EventView) -> None:
+    """N: elected since; has the room locked and claims it
+    O: the old leader, unaware of the election, waits for the room
     N: COMMIT
-    O: has the room, reads a younger epoch: nothing is done
+    O: has the room locked, reads a newer epoch: nothing is done
     """
     join_waiting_entries(event, 10)
     backdate_tick(event)
@@ -112,11 +112,11 @@ def test_a_leader_that_stalls_in_front_of_the_room_is_refused_when_it_goes_on(ev
     assert ready_count() == 3
 
 
-def test_who_leaves_while_it_is_being_let_in_has_left_and_takes_no_slot(event: EventView) -> None:
+def test_an_entry_that_leaves_while_being_admitted_takes_no_slot(event: EventView) -> None:
     """L: has its entry locked, and leaves; not yet committed
     T: picks 1, 2 and 3, and waits for the first of them
     L: COMMIT
-    T: 1 is waiting no more: lets in 2 and 3; the slot is the next tick's
+    T: 1 is no longer waiting: admits 2 and 3; the next tick fills the slot
     """
     entries = join_waiting_entries(event, 5)
     backdate_tick(event)
@@ -129,8 +129,8 @@ def test_who_leaves_while_it_is_being_let_in_has_left_and_takes_no_slot(event: E
     assert_audit_clean()
 
 
-def test_who_leaves_right_after_it_was_let_in_frees_the_slot(event: EventView) -> None:
-    """T: has let in 1, 2 and 3; not yet committed
+def test_an_entry_that_leaves_right_after_its_admission_frees_the_slot(event: EventView) -> None:
+    """T: has admitted 1, 2 and 3; not yet committed
     L: 1 leaves: waits for its entry
     T: COMMIT
     L: reads ready under the lock: left, and the slot is free
@@ -145,7 +145,7 @@ def test_who_leaves_right_after_it_was_let_in_frees_the_slot(event: EventView) -
     assert_audit_clean()
 
 
-def test_a_pause_during_a_tick_takes_its_turn_and_then_holds(event: EventView) -> None:
+def test_a_pause_during_a_tick_waits_for_it_and_then_applies(event: EventView) -> None:
     entries = join_waiting_entries(event, 9)
     backdate_tick(event)
     with rival_waiting_at(
@@ -157,7 +157,7 @@ def test_a_pause_during_a_tick_takes_its_turn_and_then_holds(event: EventView) -
     assert tick(event) == 0
 
 
-def test_a_tick_that_found_the_room_open_and_meets_a_pause_lets_nobody_in(event: EventView) -> None:
+def test_a_tick_that_waited_for_a_pause_admits_no_entry(event: EventView) -> None:
     join_waiting_entries(event, 9)
     assert admission.due_rooms() == [event.id]
     with transaction.atomic():
@@ -167,10 +167,10 @@ def test_a_tick_that_found_the_room_open_and_meets_a_pause_lets_nobody_in(event:
     assert ready_count() == 0
 
 
-def test_a_marked_one_who_leaves_meanwhile_gives_its_slot_to_nobody_by_this_act(event: EventView) -> None:
-    """O: the room is paused; one marked place waits already, and O lets through another: two may come
+def test_the_slot_of_a_marked_entry_that_leaves_goes_to_no_unmarked_entry(event: EventView) -> None:
+    """O: the room is paused; one marked entry waits already, and O lets another through: two may be admitted
     L: the first of the two leaves; COMMIT
-    O: lets in the other one, and nobody whose turn it is not while the room is paused
+    O: admits the other, and no unmarked entry while the room is paused
     """
     entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(pk=entries[4].id).update(marked="vip")
@@ -181,17 +181,17 @@ def test_a_marked_one_who_leaves_meanwhile_gives_its_slot_to_nobody_by_this_act(
     assert_audit_clean()
 
 
-def test_a_leader_that_hangs_in_the_middle_of_a_tick_gives_the_room_back(event: EventView) -> None:
-    """By shape: its transaction may not idle for as long as a join that waits for the room tries twice."""
+def test_a_leader_that_hangs_during_a_tick_releases_the_room(event: EventView) -> None:
+    """By shape: its transaction may idle for less time than a join's two attempts wait for the room."""
     found: list[str] = []
 
-    def look() -> None:
+    def read_timeout() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'")
             found.extend(cursor.fetchone())
 
     join_waiting_entries(event, 5)
-    with run_at("count_active", "after", look):
+    with run_at("count_active", "after", read_timeout):
         admission.tick(event.id, EPOCH)
     assert found == [str(admission.TICK_IDLE_MS)]
     assert admission.TICK_IDLE_MS < 2 * queue_join.JOIN_LOCK_MS
@@ -200,14 +200,14 @@ def test_a_leader_that_hangs_in_the_middle_of_a_tick_gives_the_room_back(event: 
 
 def test_sixteen_tabs_of_one_browser_take_one_slot(event: EventView) -> None:
     caller = facade.Caller(visitor_id="a-visitor-of-the-line")
-    places = values(storm(16, lambda _: positions.join(event, caller)))
-    assert len({place.id for place in places}) == 1
+    entries = values(storm(16, lambda _: positions.join(event, caller)))
+    assert len({entry.id for entry in entries}) == 1
     assert QueueEntry.objects.count() == ready_count() == 1
     assert_audit_clean()
 
 
 def naive_numbered_join(connection: Any, event: EventView, visitor: str) -> None:
-    """The number from a sequence, which no lock guards and no rollback gives back."""
+    """Insert an entry with a number from a sequence, which no lock guards and no rollback returns."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO queue_queueentry"
@@ -218,10 +218,10 @@ def naive_numbered_join(connection: Any, event: EventView, visitor: str) -> None
         )
 
 
-def test_control_a_number_from_a_sequence_that_commits_late_waits_for_ever(event: EventView) -> None:
+def test_control_a_number_from_a_sequence_that_commits_late_waits_forever(event: EventView) -> None:
     """A: takes number 1; not yet committed
     B: takes number 2; COMMIT
-    T: lets in everything up to number 2: the head is 2, and number 1 is nowhere to be seen
+    T: admits everything up to number 2: the head is 2, and number 1 is not visible
     A: COMMIT
     T: looks above the head, where number 1 will never be
     """
@@ -255,7 +255,7 @@ def test_control_a_number_from_a_sequence_that_commits_late_waits_for_ever(event
 
 
 def test_a_number_is_taken_under_the_room_s_lock_so_none_commits_late(event: EventView) -> None:
-    """A: has the room, has number 1 and is in; not yet committed
+    """A: has the room locked, takes number 1 and is admitted; not yet committed
     B: waits for the room
     A: COMMIT
     B: number 2
@@ -267,7 +267,7 @@ def test_a_number_is_taken_under_the_room_s_lock_so_none_commits_late(event: Eve
     assert_audit_clean()
 
 
-def test_control_a_lower_bound_forgets_who_came_back(event: EventView) -> None:
+def test_control_a_lower_bound_skips_an_entry_that_returned(event: EventView) -> None:
     entries = join_waiting_entries(event, 5)
     tick(event)
     backdate_claims(entries[0])
@@ -280,11 +280,11 @@ def test_control_a_lower_bound_forgets_who_came_back(event: EventView) -> None:
     assert row(entries[3]).status == "waiting"
 
 
-def test_who_comes_back_while_the_tick_picks_is_let_in_by_this_tick_or_the_next_and_never_over_the_cap(
+def test_an_entry_that_returns_during_a_tick_is_admitted_within_the_cap(
     event: EventView,
 ) -> None:
     """T: has counted: one slot is free
-    R: comes back to number 1, below the head; COMMIT
+    R: returns to number 1, below the head; COMMIT
     T: picks the lowest number: that one, and no other
     """
     entries = join_waiting_entries(event, 6)
@@ -300,11 +300,11 @@ def test_who_comes_back_while_the_tick_picks_is_let_in_by_this_tick_or_the_next_
     assert_audit_clean()
 
 
-def test_a_claim_and_the_end_of_its_time_have_one_outcome(event: EventView) -> None:
+def test_a_claim_concurrent_with_its_expiry_has_one_outcome(event: EventView) -> None:
     """C: in time by the clock read under its lock: claims; not yet committed
-    T: the claim's time is over by now, but the entry is locked: passed over, the slot stays taken
+    T: the claim has expired by now, but the entry is locked: skipped, the slot stays taken
     C: COMMIT
-    T: shops
+    T: the entry is shopping
     """
     entries = join_waiting_entries(event, 5)
     tick(event)
@@ -323,9 +323,9 @@ def test_a_claim_and_the_end_of_its_time_have_one_outcome(event: EventView) -> N
     assert_audit_clean()
 
 
-def test_a_hold_under_way_when_its_admission_ends_keeps_the_slot(event: EventView) -> None:
-    """H: has the entry locked; its admission lasts
-    T: the admission is over by now: the entry is locked, passed over; nobody is let in
+def test_a_hold_that_is_running_when_its_admission_ends_keeps_the_slot(event: EventView) -> None:
+    """H: has the entry locked; its admission is valid
+    T: the admission is over by now: the entry is locked, skipped; no entry is admitted
     H: COMMIT: busy until the reservation ends
     T: the slot is taken
     """
@@ -346,9 +346,9 @@ def test_a_hold_under_way_when_its_admission_ends_keeps_the_slot(event: EventVie
     assert_audit_clean()
 
 
-def test_a_storm_of_everything_never_passes_the_cap() -> None:
-    """Joins, ticks of several believers, claims, leavers and operators at once; the constraint on every batch and the
-    auditor watch the cap."""
+def test_a_storm_of_all_operations_never_exceeds_the_cap() -> None:
+    """Concurrent joins, ticks of several leaders, claims, leaves and staff admissions; the constraint on every batch
+    and the auditor check the cap."""
     event = make_room(rate=1_000, active=7, rows=0, general_admission=500)
     early = join_waiting_entries(event, 20)
 
@@ -375,7 +375,7 @@ def test_a_storm_of_everything_never_passes_the_cap() -> None:
     assert_audit_clean()
 
 
-def test_joins_in_a_storm_take_every_number_once_and_only_the_cap_gets_in() -> None:
+def test_concurrent_joins_take_every_number_once_and_only_the_cap_is_admitted() -> None:
     event = make_room(rate=1_000, active=5)
 
     def act(number: int) -> list[Any]:
@@ -383,7 +383,7 @@ def test_joins_in_a_storm_take_every_number_once_and_only_the_cap_gets_in() -> N
             [facade.JoinRequest(event, facade.Caller(visitor_id=f"visitor-{number}-{one}")) for one in range(4)]
         )
 
-    outcomes = [place for places in values(storm(12, act)) for place in places]
-    assert sorted(place.number for place in outcomes) == list(range(1, 49))
-    assert sorted(place.number for place in outcomes if place.is_ready) == [1, 2, 3, 4, 5]
+    outcomes = [entry for entries in values(storm(12, act)) for entry in entries]
+    assert sorted(entry.number for entry in outcomes) == list(range(1, 49))
+    assert sorted(entry.number for entry in outcomes if entry.is_ready) == [1, 2, 3, 4, 5]
     assert_audit_clean()

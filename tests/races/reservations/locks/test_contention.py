@@ -1,4 +1,4 @@
-"""A lock in the way is not a refusal (rules 6 and 13): only sold or held is."""
+"""A request blocked by a lock is not refused (rules 6 and 13): only a sold or held seat is."""
 
 import threading
 
@@ -37,13 +37,13 @@ ROUNDS = 40
 lock_seats_skipping = sql.load("apps.reservations", "lock_seats_skipping")
 
 
-def test_control_passing_over_locked_rows_alone_refuses_a_seat_that_nobody_takes() -> None:
-    """Rule 6, the naive way: SKIP LOCKED, and what it did not find is gone.
+def test_control_skipping_locked_rows_refuses_a_seat_that_stays_free() -> None:
+    """Rule 6, the naive way: SKIP LOCKED, and treat a row it did not return as taken.
 
-    P: wants seat 1 and more places than are left; has seat 1 locked
-    Q: wants seat 1; SKIP LOCKED does not show it: refused
-    P: loses for want of places; COMMIT
-    Seat 1 is free, and both were sent away.
+    P: wants seat 1 and more tickets than are left; has seat 1 locked
+    Q: wants seat 1; SKIP LOCKED does not return it: refused
+    P: refused for lack of tickets; COMMIT
+    Seat 1 is free, and both were refused.
     """
     event = make_event(general_admission=1)
     first = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
@@ -61,11 +61,11 @@ def test_control_passing_over_locked_rows_alone_refuses_a_seat_that_nobody_takes
     assert_audit_clean()
 
 
-def test_a_seat_that_only_a_lock_hides_is_decided_again_and_won(patient: None) -> None:
-    """P: wants seat 1 and more places than are left; has seat 1 locked
-    Q: wants seat 1; passes it over; decides again, and waits for it
-    P: loses for want of places; COMMIT
-    Q: has seat 1, free under the lock: held
+def test_a_request_for_a_seat_that_is_only_locked_is_decided_again_and_wins(patient: None) -> None:
+    """P: wants seat 1 and more tickets than are left; has seat 1 locked
+    Q: wants seat 1; skips it; decides again, and waits for it
+    P: refused for lack of tickets; COMMIT
+    Q: has seat 1 locked, reads it as free: held
     """
     event = make_event(general_admission=1)
     first = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
@@ -76,11 +76,11 @@ def test_a_seat_that_only_a_lock_hides_is_decided_again_and_won(patient: None) -
     assert_audit_clean()
 
 
-def test_a_seat_whose_locker_takes_it_is_refused_as_held(patient: None) -> None:
+def test_a_seat_that_its_locker_takes_is_refused_as_held(patient: None) -> None:
     """P: wants seat 1; has it locked
-    Q: wants seats 1 and 2; passes 1 over, decides again, and waits for it
+    Q: wants seats 1 and 2; skips 1, decides again, and waits for it
     P: takes seat 1; COMMIT
-    Q: has seat 1, held under the lock: refused, by name; seat 2 is not taken
+    Q: has seat 1 locked, reads it as held: refused, by name; seat 2 is not taken
     """
     event = make_event()
     first, second = (
@@ -96,9 +96,9 @@ def test_a_seat_whose_locker_takes_it_is_refused_as_held(patient: None) -> None:
     assert_audit_clean()
 
 
-def test_in_many_rounds_no_seat_is_refused_that_nobody_took() -> None:
-    """Each round: P wants a seat and places that are not there, Q the seat alone, at the same moment. P must lose and
-    Q must win, every time."""
+def test_in_many_rounds_no_free_seat_is_refused() -> None:
+    """Each round: P wants a seat and more tickets than exist, Q the seat alone, at the same moment. P must lose and Q
+    must win, every time."""
     event = make_event(rows=5, seats_per_row=ROUNDS // 5, general_admission=1)
     seats = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, ROUNDS // 5 + 1)]
     losers = [make_hold_request(event, seats=[guid], ga_section="floor", ga_quantity=2) for guid in seats]
@@ -118,11 +118,11 @@ def test_in_many_rounds_no_seat_is_refused_that_nobody_took() -> None:
     assert_audit_clean()
 
 
-def test_control_locking_every_free_seat_shows_the_rival_an_empty_hall() -> None:
+def test_control_locking_every_free_seat_makes_the_hall_look_sold_out() -> None:
     """Rule 13, the naive way: lock the free seats of the section, then choose among them.
 
-    P: SELECT … status = 0 … SKIP LOCKED     has all fifty, wants two
-    Q: the same     sees none, and says sold out
+    P: SELECT … status = 0 … SKIP LOCKED     locks all fifty, wants two
+    Q: the same     sees none, and answers sold out
     """
     make_event()
     greedy = (
@@ -135,23 +135,25 @@ def test_control_locking_every_free_seat_shows_the_rival_an_empty_hall() -> None
 
 def test_best_available_chooses_around_seats_that_a_rival_has_locked() -> None:
     """P: wants the best two; has them locked
-    Q: wants the best two; chooses the same from what it reads, passes them over, and chooses others at once
+    Q: wants the best two; chooses the same from what it reads, skips them, and chooses others at once
     P: takes its two; COMMIT
     """
     event = make_event()
     first, second = (make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
-    came: list[reservations.HoldOutcome] = []
-    with run_at("take_seats", "before", lambda: came.append(in_another_connection(lambda: submit_hold(second)))):
+    rival_outcomes: list[reservations.HoldOutcome] = []
+    with run_at(
+        "take_seats", "before", lambda: rival_outcomes.append(in_another_connection(lambda: submit_hold(second)))
+    ):
         assert is_held(submit_hold(first))
-    assert is_held(came[0])
+    assert is_held(rival_outcomes[0])
     assert_audit_clean()
 
 
-def test_best_available_waits_where_only_locked_seats_would_fit(patient: None) -> None:
-    """P: wants the last two seats and places that are not there; has the seats locked
+def test_best_available_waits_if_only_locked_seats_would_fit(patient: None) -> None:
+    """P: wants the last two seats and more tickets than exist; has the seats locked
     Q: wants the best two: nothing else is free; waits for them
-    P: loses; COMMIT
-    Q: has both
+    P: refused; COMMIT
+    Q: holds both
     """
     event = make_event(rows=1, seats_per_row=2, general_admission=1)
     first = make_hold_request(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=2)
@@ -166,9 +168,9 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
     patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P: takes the best two of four; not yet committed
-    Q: wants the best two, and is made to wait for the very same: it finds them held, and chooses the other two
+    Q: wants the best two, and must wait for the same seats: reads them as held, and chooses the other two
     """
-    # As if chance never sent Q further down.
+    # Q makes no random choice further down the list.
     monkeypatch.setattr("secrets.randbelow", lambda limit: 0)
     event = make_event(rows=1, seats_per_row=4)
     first, second = (make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
@@ -189,11 +191,11 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 
 
 @pytest.mark.slow
-def test_sixty_four_buyers_of_the_best_seats_are_all_served_while_seats_that_fit_are_free() -> None:
-    """128 seats, 64 buyers of two each, at the same moment: everybody wins, and the hall is full."""
+def test_sixty_four_concurrent_requests_for_the_best_seats_fill_the_hall() -> None:
+    """128 seats, 64 concurrent buyers of two each: every buyer wins, and the hall is full."""
     event = make_event(rows=8, seats_per_row=16)
-    wishes = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
-    outcomes = values(storm(64, lambda number: hold_with_retries(wishes[number])))
+    requests = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
+    outcomes = values(storm(64, lambda number: hold_with_retries(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 64
     assert run_sql("SELECT status, count(*) FROM reservations_seatinventory GROUP BY status") == [(1, 128)]
     assert (
@@ -204,12 +206,12 @@ def test_sixty_four_buyers_of_the_best_seats_are_all_served_while_seats_that_fit
 
 
 @pytest.mark.slow
-def test_sixty_four_buyers_of_the_best_seats_need_not_ask_twice_in_a_hall_with_room_for_all() -> None:
-    """600 seats, 64 buyers of two each, at the same moment: all read the same best seats; each is answered at its first
-    asking, because who loses a choice to a rival's lock looks further down than the others do."""
+def test_sixty_four_requests_for_the_best_seats_of_a_large_hall_need_no_retry() -> None:
+    """600 seats, 64 concurrent buyers of two each: all read the same best seats, and each is answered at its first
+    attempt, because a request that loses its choice to a rival's lock chooses at random further down."""
     event = make_event(rows=15, seats_per_row=40)
-    wishes = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
-    outcomes = values(storm(64, lambda number: submit_hold(wishes[number])))
+    requests = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
+    outcomes = values(storm(64, lambda number: submit_hold(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 64
     for outcome in outcomes:
         assert isinstance(outcome, reservations.Held)

@@ -1,5 +1,5 @@
-"""One order of locks for everybody (rules 2 and 3): what every operation locks, by shape; and each lock statement with
-its order taken away, which deadlocks."""
+"""One lock order for every operation (rules 2 and 3): what each operation locks, by shape; and each lock statement
+without its order, which deadlocks."""
 
 import re
 import threading
@@ -38,18 +38,18 @@ create_caps = sql.load("apps.reservations", "create_caps")
 
 BY: dict[str, Any] = {"who": "ann", "why": ""}
 PATIENT_MS = 60_000
-"""Longer than the database takes to notice a deadlock: cut short, none would ever be seen."""
+"""Longer than PostgreSQL's deadlock timeout: a shorter lock timeout would hide every deadlock."""
 
 # --- by shape ---------------------------------------------------------------------------------------------------------
 
 ORDER = {
     "queue_waitingroom": "room", "queue_queueentry": "entries", "orders_order": "order",
     "reservations_reservation": "reservations", "reservations_purchasecap": "caps",
-    "reservations_seatinventory": "seats", "reservations_generaladmissioninventory": "places",
+    "reservations_seatinventory": "seats", "reservations_generaladmissioninventory": "tickets",
 }  # fmt: skip
 RANK = {kind: rank for rank, kind in enumerate(ORDER.values())}
 BEGINS = "set_config('lock_timeout'"
-"""The first statement of every transaction that writes."""
+"""The first statement of every writing transaction."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,10 @@ class Lock:
 
 @contextmanager
 def locks() -> Iterator[list[list[Lock]]]:
-    """What each transaction of this thread's connection locks in the block, in order: told by its SQL, whoever sends
-    it."""
+    """Yield what each transaction of this thread's connection locks in the block, in order, derived from its SQL."""
     seen: list[list[Lock]] = [[]]
 
-    def look(execute: Callable[..., Any], text: str, params: Any, many: bool, context: Any) -> Any:
+    def watch(execute: Callable[..., Any], text: str, params: Any, many: bool, context: Any) -> Any:
         text = re.sub(r"--.*", "", text)
         if BEGINS in text:
             seen.append([])
@@ -76,33 +75,33 @@ def locks() -> Iterator[list[list[Lock]]]:
             seen[-1].extend(Lock(ORDER[table], False) for table in found if table in ORDER)
         return execute(text, params, many, context)
 
-    with connection.execute_wrapper(look):
+    with connection.execute_wrapper(watch):
         yield seen
 
 
 def locked_by(act: Callable[[], Any]) -> list[str]:
-    """What the transactions of this act lock, in order, each as one line. Raises AssertionError if one of them goes
-    back in the order of the system, or writes rows that it has not locked before."""
+    """Return what the transactions of this act lock, in order, each as one line. Raises AssertionError if one of them
+    violates the lock order, or writes rows that it has not locked before."""
     with locks() as seen:
         act()
-    told = []
+    lines = []
     for one in filter(None, seen):
         kinds = list(dict.fromkeys(lock.kind for lock in one))
         assert kinds == sorted(kinds, key=RANK.__getitem__), one
         for kind in kinds:
             first = next(lock for lock in one if lock.kind == kind)
             assert not first.is_written, f"{kind} written before they were locked: {one}"
-        told.append(" ".join(kinds))
-    return told
+        lines.append(" ".join(kinds))
+    return lines
 
 
-def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writes() -> None:
-    """Rules 2 and 3: whatever meets whatever, nobody waits for somebody who waits for him. Each line below is one
-    transaction: the slot of an entry is brought up to date in one of its own, after the commit."""
+def test_every_operation_locks_in_the_global_order_and_before_it_writes() -> None:
+    """Rules 2 and 3: no two operations can wait for each other in a cycle. Each line below is one transaction: an
+    entry's slot is updated in a transaction of its own, after the commit."""
     event = make_event(general_admission=30, per_buyer_max=6)
     tiers.add_price(event, "Better", 9_000, **BY)
     free = iter(f"hall-{row}-{number}" for row in "BCDE" for number in range(1, 11))
-    slot, given_back = "entries", ["reservations seats places", "entries"]
+    slot, released = "entries", ["reservations seats tickets", "entries"]
 
     def mixed() -> dict[str, Any]:
         return {"seats": [next(free)], "ga_section": "floor", "ga_quantity": 1}
@@ -118,16 +117,16 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
         make_hold_request(event, **mixed()),
     )
     prepare_caps(one, other, third)
-    assert locked_by(lambda: decide([one], statements.LockWait.PLACES_ONLY)) == ["entries caps seats places"]
-    assert locked_by(lambda: decide([other], statements.LockWait.NONE)) == ["entries caps seats places"]
-    assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([one], statements.LockWait.PLACES_ONLY)) == ["entries caps seats tickets"]
+    assert locked_by(lambda: decide([other], statements.LockWait.NONE)) == ["entries caps seats tickets"]
+    assert locked_by(lambda: decide([third])) == ["entries caps seats tickets"]
     entry = join(event)
     change = make_hold_request(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
     prepare_caps(change)
-    assert locked_by(lambda: decide([change])) == ["entries reservations caps seats places"]
+    assert locked_by(lambda: decide([change])) == ["entries reservations caps seats tickets"]
 
     view = hold(event, **mixed())
-    assert locked_by(lambda: reservations.release(view.id, who="test")) == given_back
+    assert locked_by(lambda: reservations.release(view.id, who="test")) == released
     for sweep in (
         reservations.sweep,
         lambda: reservations.sweep(event_id=event.id),
@@ -137,33 +136,33 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
         expiry_jobs.sweep_unswept,
     ):
         backdate_deadline(hold(event, **mixed()).id, seconds=10)
-        assert locked_by(sweep) == given_back, sweep
+        assert locked_by(sweep) == released, sweep
 
     view = hold(event, **mixed())
     reservations.prepare_payment(event.id, "buyer@example.org")
     assert locked_by(lambda: begin_payment(view.id)) == ["reservations caps", slot]
     assert locked_by(lambda: confirm(view.id, clock.now())) == ["reservations seats", slot]
-    assert locked_by(lambda: cancel(view.id)) == given_back
-    late, in_time = paying(), clock.now()
+    assert locked_by(lambda: cancel(view.id)) == released
+    late, paid_at = paying(), clock.now()
     backdate_deadline(late.id)
     reservations.sweep()
-    assert locked_by(lambda: confirm(late.id, in_time)) == ["reservations caps seats places", slot]
+    assert locked_by(lambda: confirm(late.id, paid_at)) == ["reservations caps seats tickets", slot]
 
     chosen = Selection(seats=(next(free), next(free)))
     assert locked_by(lambda: stock.block_seats(event, chosen, "house", **BY)) == ["seats"]
     assert locked_by(lambda: stock.unblock_seats(event, chosen, **BY)) == ["seats"]
-    assert locked_by(lambda: stock.block_places(event, "floor", 2, "house", **BY)) == ["places"]
-    assert locked_by(lambda: stock.unblock_places(event, "floor", 1, "house", **BY)) == ["places"]
-    assert locked_by(lambda: stock.resize(event, "floor", 31, **BY)) == ["places"]
+    assert locked_by(lambda: stock.block_places(event, "floor", 2, "house", **BY)) == ["tickets"]
+    assert locked_by(lambda: stock.unblock_places(event, "floor", 1, "house", **BY)) == ["tickets"]
+    assert locked_by(lambda: stock.resize(event, "floor", 31, **BY)) == ["tickets"]
     assert locked_by(lambda: tiers.move_seats(event, chosen, "Better", **BY)) == ["seats"]
     assert locked_by(lambda: tiers.reprice(event, "Better", 8_000, **BY)) == []
 
     SeatInventory.objects.filter(reservation_id=late.id).update(status=0, reservation_id=None)
     GeneralAdmissionInventory.objects.update(taken=0)
-    assert locked_by(lambda: reconciler.run(repair_by="test")) == ["reservations seats", "places"]
+    assert locked_by(lambda: reconciler.run(repair_by="test")) == ["reservations seats", "tickets"]
     SeatInventory.objects.filter(reservation_id=late.id).update(status=0, reservation_id=None)
     ReservationLine.objects.filter(reservation_id=late.id).update(live=False)
-    assert locked_by(lambda: reconciler.run(repair_by="test"))[0] == "reservations seats places"
+    assert locked_by(lambda: reconciler.run(repair_by="test"))[0] == "reservations seats tickets"
     for read in (
         reconciler.run,
         auditor.run,
@@ -174,21 +173,21 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
     assert_audit_clean(without_money=True)
 
 
-def test_a_compensation_locks_in_the_one_order_of_the_system_and_before_it_writes() -> None:
+def test_a_compensation_locks_in_the_global_order_and_before_it_writes() -> None:
     with without_constraints():
         event, _ = oversold_by_one()
-        made = oversell_plan.plan(event)
-        locked = locked_by(lambda: list(oversell_compensation.apply(made, by="test", approved_by="Ada")))
-        assert locked == ["order reservations places", "entries"]
+        plan = oversell_plan.plan(event)
+        locked = locked_by(lambda: list(oversell_compensation.apply(plan, by="test", approved_by="Ada")))
+        assert locked == ["order reservations tickets", "entries"]
         assert_audit_clean()
 
 
 # --- the order taken away ---------------------------------------------------------------------------------------------
 
 
-class OneOfTwoBackwards:
-    """A lock statement without its ORDER BY, as chance may have it: it locks in one order for one session and in the
-    other for another, the thread of which says so."""
+class UnorderedStatement:
+    """A lock statement without its ORDER BY: it locks in ascending order in one session and in descending order in the
+    thread that sets `is_backwards`."""
 
     def __init__(self, statement: sql.Statement) -> None:
         head, _, rest = statement.text.rpartition("ORDER BY ")
@@ -207,14 +206,14 @@ class OneOfTwoBackwards:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Two acts that lock the same three rows by one statement; and what locks the middle one of them, for who keeps
-    both until each had the time to lock what comes before it."""
+class Conflict:
+    """Two acts that lock the same three rows by one statement, and the statement that locks the middle row: a third
+    session keeps it locked until each act had the time to lock the rows before it."""
 
     first: Callable[[], Any]
     second: Callable[[], Any]
     keep: str
-    middle: Any
+    middle_row: Any
 
 
 _numbers = count()
@@ -239,32 +238,32 @@ def prepare_caps(*requests: reservations.HoldRequest) -> None:
     )
 
 
-def batches_of(first: list[reservations.HoldRequest], second: list[reservations.HoldRequest], keep: str,
-               middle: Any) -> Meeting:  # fmt: skip
-    return Meeting(lambda: decide(first), lambda: decide(second), keep, middle)
+def batch_conflict(first: list[reservations.HoldRequest], second: list[reservations.HoldRequest], keep: str,
+               middle_row: Any) -> Conflict:  # fmt: skip
+    return Conflict(lambda: decide(first), lambda: decide(second), keep, middle_row)
 
 
 def locking(table: str, column: str = "id") -> str:
     return f"SELECT 1 FROM {table} WHERE {column} = %s FOR NO KEY UPDATE"
 
 
-def batches_for_the_same_seats() -> Meeting:
+def batches_for_the_same_seats() -> Conflict:
     event = show()
     first, second = (
         [make_hold_request(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (3, 2, 1))
     )
-    middle = SeatInventory.objects.get(event_id=event.id, seat__guid="hall-A-2").pk
-    return batches_of(first, second, locking("reservations_seatinventory", "seat_id"), middle)
+    middle_row = SeatInventory.objects.get(event_id=event.id, seat__guid="hall-A-2").pk
+    return batch_conflict(first, second, locking("reservations_seatinventory", "seat_id"), middle_row)
 
 
-def batches_for_the_same_places() -> Meeting:
+def batches_for_the_same_tickets() -> Conflict:
     shows = [show(rows=0, general_admission=5) for _ in range(3)]
     first, second = ([make_hold_request(one, ga_section="floor", ga_quantity=1) for one in shows] for _ in range(2))
-    (middle,) = (section.id for section in events.list_sections(shows[1].id))
-    return batches_of(first, second, locking("reservations_generaladmissioninventory", "section_id"), middle)
+    (middle_row,) = (section.id for section in events.list_sections(shows[1].id))
+    return batch_conflict(first, second, locking("reservations_generaladmissioninventory", "section_id"), middle_row)
 
 
-def batches_of_the_same_buyers() -> Meeting:
+def batches_of_the_same_buyers() -> Conflict:
     """In two tabs each."""
     event = show(per_buyer_max=4)
     first, others = (
@@ -272,12 +271,12 @@ def batches_of_the_same_buyers() -> Meeting:
     )
     second = [replace(other, buyer=one.buyer) for one, other in zip(first, others, strict=True)]
     prepare_caps(*first)
-    middle = sorted(PurchaseCap.objects.filter(event_id=event.id).values_list("id", flat=True))[1]
-    return batches_of(first, second, locking("reservations_purchasecap"), middle)
+    middle_row = sorted(PurchaseCap.objects.filter(event_id=event.id).values_list("id", flat=True))[1]
+    return batch_conflict(first, second, locking("reservations_purchasecap"), middle_row)
 
 
-def batches_of_the_same_admissions() -> Meeting:
-    """Everybody clicked twice."""
+def batches_of_the_same_admissions() -> Conflict:
+    """Every buyer clicked twice."""
     event = show()
     entries = sorted((join(event) for _ in range(3)), key=lambda entry: entry.id)
     first, second = (
@@ -285,15 +284,15 @@ def batches_of_the_same_admissions() -> Meeting:
         for first in (1, 4)
     )
     keep = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-    return batches_of(first, second, keep, str(entries[1].id))
+    return batch_conflict(first, second, keep, str(entries[1].id))
 
 
-def batches_that_replace_the_same() -> Meeting:
-    """Strangers name what is not theirs: it is locked before that is known."""
+def batches_that_replace_the_same() -> Conflict:
+    """Buyers name other buyers' reservations: they are locked before the ownership is checked."""
     event = show()
     held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
     first, second = ([make_hold_request(event, seats=["hall-A-4"], replace=str(one)) for one in held] for _ in range(2))
-    return batches_of(first, second, locking("reservations_reservation"), held[1])
+    return batch_conflict(first, second, locking("reservations_reservation"), held[1])
 
 
 def lapsed(event: events.EventView) -> list[Any]:
@@ -303,57 +302,57 @@ def lapsed(event: events.EventView) -> list[Any]:
     return held
 
 
-def sweeps_of_the_same() -> Meeting:
+def sweeps_of_the_same() -> Conflict:
     held = lapsed(event := show())
 
     def sweep() -> None:
         reservations.sweep(event_id=event.id, waiting=True, lock_ms=PATIENT_MS)
 
-    return Meeting(sweep, sweep, locking("reservations_reservation"), held[1])
+    return Conflict(sweep, sweep, locking("reservations_reservation"), held[1])
 
 
-def sweeps_of_these() -> Meeting:
+def sweeps_of_these() -> Conflict:
     held = lapsed(show())
 
     def sweep() -> None:
         release.sweep_these(held, "hold", waiting=True, lock_ms=PATIENT_MS)
 
-    return Meeting(sweep, sweep, locking("reservations_reservation"), held[1])
+    return Conflict(sweep, sweep, locking("reservations_reservation"), held[1])
 
 
-def slots_of_the_same_entries() -> Meeting:
+def slots_of_the_same_entries() -> Conflict:
     event = show()
     entries = sorted(join(event).id for _ in range(3))
 
     def refresh() -> None:
         queue_slots.refresh_slots(entries, lock_ms=PATIENT_MS)
 
-    return Meeting(refresh, refresh, locking("queue_queueentry"), entries[1])
+    return Conflict(refresh, refresh, locking("queue_queueentry"), entries[1])
 
 
-def staff_at_the_same_row() -> Meeting:
+def staff_at_the_same_row() -> Conflict:
     event = show()
     chosen = Selection(seats=("hall-A-1", "hall-A-2", "hall-A-3"))
-    middle = SeatInventory.objects.get(event_id=event.id, seat__guid="hall-A-2").pk
-    return Meeting(
+    middle_row = SeatInventory.objects.get(event_id=event.id, seat__guid="hall-A-2").pk
+    return Conflict(
         lambda: stock.block_seats(event, chosen, "house", **BY),
         lambda: stock.block_seats(event, chosen, "out_of_use", **BY),
         locking("reservations_seatinventory", "seat_id"),
-        middle,
+        middle_row,
     )
 
 
-def meet(meeting: Meeting, thread: threading.local) -> list[BaseException | None]:
-    """How the two end who met."""
+def run_conflict(conflict: Conflict, thread: threading.local) -> list[BaseException | None]:
+    """Return how the two conflicting acts end."""
 
     def second() -> None:
         thread.is_backwards = True
-        meeting.second()
+        conflict.second()
 
     with rival_connection() as keeper:
         run_sql("BEGIN", using=keeper)
-        run_sql(meeting.keep, [meeting.middle], using=keeper)
-        rivals = [ConcurrentCall(meeting.first).wait_until_blocked()]
+        run_sql(conflict.keep, [conflict.middle_row], using=keeper)
+        rivals = [ConcurrentCall(conflict.first).wait_until_blocked()]
         rivals += [ConcurrentCall(second).wait_until_blocked()]
         run_sql("ROLLBACK", using=keeper)
     return [rival.outcome().error for rival in rivals]
@@ -366,10 +365,10 @@ def is_deadlock(error: BaseException | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("make_meeting", "module", "name"),
+    ("make_conflict", "module", "name"),
     [
         (batches_for_the_same_seats, statements, "_lock_seats_waiting"),
-        (batches_for_the_same_places, statements, "_lock_general_admission"),
+        (batches_for_the_same_tickets, statements, "_lock_general_admission"),
         (batches_of_the_same_buyers, statements, "_lock_caps"),
         (batches_of_the_same_admissions, statements, "_lock_admissions"),
         (batches_that_replace_the_same, replacement, "_lock_replaced_waiting"),
@@ -380,29 +379,29 @@ def is_deadlock(error: BaseException | None) -> bool:
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )
-def test_without_its_order_a_lock_statement_deadlocks_and_with_it_never(
-    make_meeting: Callable[[], Meeting], module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_lock_statement_deadlocks_without_its_order_and_never_with_it(
+    make_conflict: Callable[[], Conflict], module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K: keeps row 2
+    """K: keeps row 2 locked
     A: locks 1, 2, 3     has 1, waits for 2
 
     without the order:
     B: locks 3, 2, 1     has 3, waits for 2
-    K lets go: whoever gets 2 waits for what the other has, who waits for it. PostgreSQL ends one of them, and with it
-    everybody of its batch.
+    K releases row 2: the session that gets it waits for the other's row, and the other waits for row 2. PostgreSQL ends
+    one of them, and with it every request of its batch.
 
     with it:
-    B: locks 1, 2, 3, however they were named     waits for 1, with nothing in hand
-    K lets go: A has all three, and then B.
+    B: locks 1, 2, 3, in whichever order they were named     waits for 1, holding no lock
+    K releases row 2: A gets all three, and then B.
     """
     for patched in (transaction, stock):
         monkeypatch.setattr(patched, "LOCK_WAIT_MS", PATIENT_MS)
         monkeypatch.setattr(patched, "STATEMENT_MS", PATIENT_MS)
     with monkeypatch.context() as broken:
-        without_order = OneOfTwoBackwards(getattr(module, name))
+        without_order = UnorderedStatement(getattr(module, name))
         broken.setattr(module, name, without_order)
-        ended = [error for error in meet(make_meeting(), without_order.thread) if error is not None]
+        ended = [error for error in run_conflict(make_conflict(), without_order.thread) if error is not None]
     assert len(ended) == 1
     assert is_deadlock(ended[0]), ended
-    assert meet(make_meeting(), threading.local()) == [None, None]
+    assert run_conflict(make_conflict(), threading.local()) == [None, None]
     assert_audit_clean()

@@ -1,4 +1,4 @@
-"""Buyers of different things never wait for one another, and the work of a hold is what it should be."""
+"""Buyers of different things never wait for each other, and a hold runs exactly the expected statements."""
 
 import pytest
 from django.db import connection
@@ -27,12 +27,12 @@ lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for a lock at all fails."""
+    """Any wait for a lock fails."""
     monkeypatch.setattr(transaction, "LOCK_WAIT_MS", 1)
 
 
-def test_a_hold_beside_locked_neighbours_is_decided_in_one_round(impatient: None) -> None:
-    """K: has every seat of row A locked, and keeps them
+def test_a_hold_next_to_locked_seats_is_decided_in_one_round(impatient: None) -> None:
+    """K: keeps every seat of row A locked
     H: holds two seats of row B: one transaction, nothing decided twice
     """
     event = make_event(general_admission=5)
@@ -51,8 +51,8 @@ def test_a_hold_beside_locked_neighbours_is_decided_in_one_round(impatient: None
 
 
 @pytest.mark.parametrize("line", ["lock_seats_skipping", "take_seats", "insert_reservations", "remember_answers"])
-def test_two_holds_of_different_seats_pass_one_another(line: str, impatient: None) -> None:
-    """A: holds seat 1, and goes on to the named line
+def test_two_holds_of_different_seats_do_not_wait_for_each_other(line: str, impatient: None) -> None:
+    """A: holds seat 1, and proceeds to the named line
     B: holds seat 2 of the same event, the same section, the same row; COMMIT
     A: COMMIT
     """
@@ -64,24 +64,24 @@ def test_two_holds_of_different_seats_pass_one_another(line: str, impatient: Non
     assert_audit_clean()
 
 
-def test_a_release_a_payment_and_a_sweep_pass_a_hold_that_is_under_way(impatient: None) -> None:
+def test_a_release_a_payment_and_a_sweep_do_not_wait_for_a_running_hold(impatient: None) -> None:
     event = make_event()
     to_release, to_pay = (hold(event, seats=[f"hall-B-{number}"]) for number in (1, 2))
     request = make_hold_request(event, seats=["hall-A-1"])
 
-    def others() -> list[str]:
+    def run_others() -> list[str]:
         released = reservations.release(to_release.id, who="test").status
         paying = begin_payment(to_pay.id).status
         return [released, paying, str(reservations.sweep().reservations)]
 
-    with rival_at("insert_reservations", "after", others) as rival:
+    with rival_at("insert_reservations", "after", run_others) as rival:
         assert is_held(submit_hold(request))
     assert rival.result == ["canceled", "paying", "0"]
     assert_audit_clean()
 
 
-def test_holds_of_two_events_pass_one_another_on_their_last_rows(impatient: None) -> None:
-    """Each event's general-admission row is its own: the last lock of one is nobody else's."""
+def test_holds_of_two_events_do_not_wait_for_each_other(impatient: None) -> None:
+    """Each event has its own general admission row: the last lock of a hold conflicts with no other event."""
     concert = make_event("concert", rows=0, general_admission=1)
     opera = make_event("opera", rows=0, general_admission=1, venue="The Other Venue")
     first, second = (make_hold_request(event, ga_section="floor", ga_quantity=1) for event in (concert, opera))
@@ -93,16 +93,16 @@ def test_holds_of_two_events_pass_one_another_on_their_last_rows(impatient: None
 
 def test_buyers_of_different_seats_all_win_at_their_first_attempt() -> None:
     event = make_event(rows=4, seats_per_row=8)
-    wishes = [make_hold_request(event, seats=[f"hall-{row}-{number}"]) for row in "ABCD" for number in range(1, 9)]
+    requests = [make_hold_request(event, seats=[f"hall-{row}-{number}"]) for row in "ABCD" for number in range(1, 9)]
     with CountedRounds() as rounds:
-        outcomes = values(storm(32, lambda number: hold_with_retries(wishes[number])))
+        outcomes = values(storm(32, lambda number: hold_with_retries(requests[number])))
     assert outcome_types(outcomes) == ["held"] * 32
     assert rounds.count == 32
     assert_audit_clean()
 
 
 class CountedRounds:
-    """How many transactions all holds of the block began, in every thread."""
+    """Counts the transactions that all holds of the block begin, in every thread."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -128,8 +128,8 @@ class CountedRounds:
         ({"best_available": {"section": "hall", "quantity": 8}}, 18),
     ],
 )
-def test_a_hold_takes_the_same_few_statements_however_much_it_wants(payload: dict[str, object], queries: int) -> None:
-    """Exact: BEGIN, limits and COMMIT included. One more is one more round trip for everybody."""
+def test_a_hold_runs_the_same_few_statements_however_much_it_requests(payload: dict[str, object], queries: int) -> None:
+    """Exact: BEGIN, limits and COMMIT included. One more would be one more round trip for every hold."""
     event = make_event(general_admission=20)
     request = make_hold_request(event, **payload)
     with CaptureQueriesContext(
@@ -140,7 +140,7 @@ def test_a_hold_takes_the_same_few_statements_however_much_it_wants(payload: dic
     assert_audit_clean()
 
 
-def test_a_list_of_ten_takes_as_many_statements_as_a_list_of_one() -> None:
+def test_a_batch_of_ten_runs_as_many_statements_as_a_batch_of_one() -> None:
     event = make_event(general_admission=20)
     one = [make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)]
     ten = [
@@ -157,8 +157,8 @@ def test_a_list_of_ten_takes_as_many_statements_as_a_list_of_one() -> None:
     assert_audit_clean()
 
 
-def test_a_refusal_for_seats_that_are_gone_locks_no_seat() -> None:
-    """Read first: what cannot win takes no lock from those who can."""
+def test_a_refusal_for_taken_seats_locks_no_seat() -> None:
+    """Read first: a request that cannot win does not lock rows that others can."""
     event = make_event()
     hold(event, seats=["hall-A-1"])
     request = make_hold_request(event, seats=["hall-A-1", "hall-A-2"])

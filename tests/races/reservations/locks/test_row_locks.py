@@ -1,4 +1,4 @@
-"""How rows are locked (rules 1, 2, 3 and 5): each naive way loses here, ours does not."""
+"""How rows are locked (rules 1, 2, 3 and 5): each naive way fails here, ours does not."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -19,8 +19,9 @@ lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 
 
 def insert_ticket(view: reservations.ReservationView) -> None:
-    """A ticket for the first seat of this reservation, its foreign keys checked now instead of at commit."""
-    now, (place, *_) = clock.now(), view.seats
+    """Insert a ticket for the first seat of this reservation, with its foreign keys checked now instead of at
+    commit."""
+    now, (first_seat, *_) = clock.now(), view.seats
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     order = Order.objects.create(
         number="RACE", reservation_id=view.id, event_id=view.event_id, entry_id=view.entry_id, buyer=view.buyer,
@@ -28,11 +29,11 @@ def insert_ticket(view: reservations.ReservationView) -> None:
         placed_at=now,
     )  # fmt: skip
     line = OrderLine.objects.create(
-        order=order, kind="place", reservation_line_id=place.line_id, place=1, description="x", price_minor=1,
+        order=order, kind="place", reservation_line_id=first_seat.line_id, place=1, description="x", price_minor=1,
         total_minor=1,
     )  # fmt: skip
     Ticket.objects.create(
-        code="RACE", order=order, order_line=line, line_id=place.line_id, seat_id=place.seat_pk, label="x",
+        code="RACE", order=order, order_line=line, line_id=first_seat.line_id, seat_id=first_seat.seat_pk, label="x",
         section="x", category="x", price_minor=1, holder="A", issued_at=now, voided_at=now,
     )  # fmt: skip
 
@@ -42,7 +43,7 @@ def test_a_free_seat_stays_visible_while_a_ticket_for_it_is_being_written() -> N
 
     T: inserts a ticket for a seat that is free again; its foreign key holds KEY SHARE on the seat's row
     naive hold: SELECT … FOR UPDATE SKIP LOCKED     finds no such seat, and refuses it: this is the control
-    our hold:   SELECT … FOR NO KEY UPDATE SKIP LOCKED     has it at once
+    our hold:   SELECT … FOR NO KEY UPDATE SKIP LOCKED     locks it at once
     """
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
@@ -67,14 +68,14 @@ def hold_and_name_statements(request: reservations.HoldRequest) -> tuple[reserva
     return outcome, names
 
 
-def meet_crosswise(text: str) -> list[BaseException | None]:
-    """Two sessions run the statement over the same three seats, one in the order 1, 2, 3, the other in 3, 2, 1, and are
-    both held at seat 2 by a third until each had the time to lock what comes before it."""
+def run_crosswise(text: str) -> list[BaseException | None]:
+    """Run the statement in two sessions over the same three seats, one in the order 1, 2, 3, the other in 3, 2, 1; a
+    third session keeps seat 2 locked until each has locked the seat before it. Return how the two end."""
     one, two, three = (seat(f"hall-A-{number}").pk for number in (1, 2, 3))
 
     def session(seat_ids: list[int]) -> None:
         with transaction.atomic():
-            # The order of an UPDATE's locks is its plan's: a nested loop follows the list as it is given.
+            # An UPDATE locks in the order of its plan: a nested loop follows the given list.
             run_sql("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off")
             run_sql(text, {"seat_ids": seat_ids, "blocked": 3})
 
@@ -96,21 +97,21 @@ def test_control_an_update_of_several_rows_without_ordered_locks_deadlocks() -> 
 
     A: UPDATE of 1, 2, 3     has 1, waits for 2
     B: UPDATE of 3, 2, 1     has 3, waits for 2
-    2 is let go: whoever gets it waits for what the other has, who waits for it. PostgreSQL ends one of them. What is
-    locked first, in id order, is in test_lock_order.py.
+    Seat 2 is released: the session that gets it waits for the other's seat, and the other waits for seat 2. PostgreSQL
+    ends one of them. Locking first, in id order, is tested in test_lock_order.py.
     """
     make_event()
-    ended = [error for error in meet_crosswise(UPDATE_AS_LISTED) if error is not None]
+    ended = [error for error in run_crosswise(UPDATE_AS_LISTED) if error is not None]
     assert len(ended) == 1
     assert isinstance(ended[0].__cause__, errors.DeadlockDetected)
 
 
-def test_a_hold_behind_a_lock_that_stays_gives_up_and_says_busy() -> None:
+def test_a_hold_behind_a_lock_that_stays_times_out_as_busy() -> None:
     """Rule 5, with its control beside it.
 
     P: locks the seat and keeps it
-    naive: SELECT … FOR NO KEY UPDATE without a limit     waits, and would wait for ever
-    our hold: passes the seat over, then waits for it 200 ms at a time     answers Busy; nothing is held
+    naive: SELECT … FOR NO KEY UPDATE without a limit     waits, and would wait forever
+    our hold: skips the seat, then waits for it 200 ms at a time     answers Busy; nothing is held
     """
     event = make_event()
     with rival_connection() as keeper, rival_connection() as watcher:
@@ -143,7 +144,7 @@ def test_every_writing_transaction_has_all_three_limits() -> None:
     assert limits() == outside
 
 
-def test_a_statement_that_runs_too_long_is_ended_and_counts_as_passing() -> None:
+def test_a_statement_that_runs_too_long_is_ended_and_counts_as_transient() -> None:
     with pytest.raises(DatabaseError) as ended, transactions.write(statement_ms=20):
         run_sql("SELECT pg_sleep(5)")
     assert transactions.is_transient(ended.value)

@@ -1,4 +1,4 @@
-"""A lock that somebody keeps is in the way of those who need it, and of nobody else in the batch."""
+"""A lock that stays held delays only the requests that need it, and no other request of the batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +28,8 @@ SEAT = (
 
 
 @contextmanager
-def kept(statement: str, *params: Any) -> Iterator[None]:
-    """Somebody has done this and does not end."""
+def locked(statement: str, *params: Any) -> Iterator[None]:
+    """Another session has run this statement and does not end its transaction."""
     with rival_connection() as keeper:
         run_sql("BEGIN", using=keeper)
         run_sql(statement, list(params), using=keeper)
@@ -37,22 +37,22 @@ def kept(statement: str, *params: Any) -> Iterator[None]:
         run_sql("ROLLBACK", using=keeper)
 
 
-def words(outcomes: list[reservations.HoldOutcome]) -> list[str]:
+def outcome_names(outcomes: list[reservations.HoldOutcome]) -> list[str]:
     return ["held" if isinstance(outcome, reservations.Held) else outcome.problem.type for outcome in outcomes]
 
 
 @pytest.mark.parametrize("lock", ["entry", "admission", "cap", "new cap", "seat", "floor"])
-def test_a_lock_that_somebody_keeps_is_in_nobody_else_s_way(lock: str) -> None:
-    """K: has one row and keeps it
+def test_a_lock_that_stays_held_delays_no_other_request(lock: str) -> None:
+    """K: has one row locked and keeps it
     H: three buyers of its event and one of another; one of them needs that row
-    H: the one is told to come back, the others have their places while K still keeps it
-    K: ROLLBACK     H: the one again, and has it
+    H: that one is asked to try again, the others get their holds while K still keeps the row
+    K: ROLLBACK     H: that one again: held
     """
     event = make_event(general_admission=20, per_buyer_max=4)
     other = make_event("other", general_admission=20, per_buyer_max=4)
     entry = join(event)
     first = make_hold_request(event, entry, seats=["hall-B-1"], ga_section="floor", ga_quantity=1)
-    neighbours = [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
+    same_event = [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
     others = [make_hold_request(other, ga_section="floor", ga_quantity=1)]
     if lock == "cap":
         PurchaseCap.objects.create(event_id=event.id, buyer=entry.buyer)
@@ -64,19 +64,19 @@ def test_a_lock_that_somebody_keeps_is_in_nobody_else_s_way(lock: str) -> None:
         "seat": (SEAT, "hall-B-1"),
         "floor": (FLOOR, event.id),
     }[lock]
-    with kept(statement, param):
-        outcomes = reservations.hold([first, *neighbours, *others])
-    told = "idempotency-in-progress" if lock == "admission" else "busy"
-    assert words(outcomes) == [told, "held", "held", "held"]
+    with locked(statement, param):
+        outcomes = reservations.hold([first, *same_event, *others])
+    refusal = "idempotency-in-progress" if lock == "admission" else "busy"
+    assert outcome_names(outcomes) == [refusal, "held", "held", "held"]
     assert is_held(submit_hold(first))
     assert_audit_clean()
 
 
-def test_several_locks_are_in_the_way_of_just_those_who_need_them() -> None:
+def test_several_locks_delay_only_the_requests_that_need_them() -> None:
     event = make_event(general_admission=20)
     other = make_event("other", general_admission=20)
     entry = join(event)
-    with kept(FLOOR, event.id), kept(ENTRY, entry.id), kept(SEAT, "hall-A-1"):
+    with locked(FLOOR, event.id), locked(ENTRY, entry.id), locked(SEAT, "hall-A-1"):
         outcomes = reservations.hold(
             [
                 make_hold_request(event, ga_section="floor", ga_quantity=1),
@@ -86,15 +86,15 @@ def test_several_locks_are_in_the_way_of_just_those_who_need_them() -> None:
                 make_hold_request(other, ga_section="floor", ga_quantity=1),
             ]
         )
-    assert words(outcomes) == ["busy", "busy", "busy", "held", "held"]
+    assert outcome_names(outcomes) == ["busy", "busy", "busy", "held", "held"]
     assert_audit_clean()
 
 
-def test_who_has_won_is_answered_while_the_losers_are_still_being_decided() -> None:
-    """By shape: what the first transaction settles is out before a second one waits for the lock."""
+def test_winners_are_answered_while_the_others_are_still_being_decided() -> None:
+    """By shape: the outcomes of the first transaction are returned before a second one waits for the lock."""
     event = make_event()
     requests = [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
-    with kept(SEAT, "hall-A-1"):
+    with locked(SEAT, "hall-A-1"):
         rounds = service._rounds(requests, transactions.write_on_django)
         assert list(next(rounds)) == [1]
         (left,) = rounds
@@ -102,8 +102,9 @@ def test_who_has_won_is_answered_while_the_losers_are_still_being_decided() -> N
     assert_audit_clean()
 
 
-def test_what_holds_the_wanted_seat_is_swept_first_however_much_else_has_lapsed() -> None:
-    """However deep in a backlog: the hold that wants it ends just that reservation, and leaves the rest to the nets."""
+def test_the_reservation_of_the_wanted_seat_is_swept_first_however_much_has_lapsed() -> None:
+    """However long the backlog: the hold sweeps just the reservation of its seat, and leaves the rest to the sweep
+    jobs."""
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{number}"]) for number in range(1, 10)]
     for age, view in enumerate(views):
@@ -113,47 +114,50 @@ def test_what_holds_the_wanted_seat_is_swept_first_however_much_else_has_lapsed(
     assert unswept == [(len(views),)], "the other eight, and the new one"
 
 
-def test_a_seat_of_somebody_in_time_is_refused_whoever_else_has_lapsed() -> None:
+def test_a_seat_held_in_time_is_refused_even_if_other_holds_have_lapsed() -> None:
     """A final answer at once: no sweep can free it."""
     event = make_event()
     backdate_deadline(hold(event, seats=["hall-A-1"]).id)
     hold(event, seats=["hall-A-2"])
-    assert words([submit_hold(make_hold_request(event, seats=["hall-A-1", "hall-A-2"]))]) == ["seats-unavailable"]
+    assert outcome_names([submit_hold(make_hold_request(event, seats=["hall-A-1", "hall-A-2"]))]) == [
+        "seats-unavailable"
+    ]
     assert run_sql("SELECT count(*) FROM reservations_reservation WHERE status = 'expired'") == [(0,)]
 
 
-def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_other_lapsed_seat_from_its_buyer() -> None:
-    """K: keeps A-1, whose reservation has lapsed; A-2's has too
-    H: two buyers, one for each: the sweep of both goes round what K keeps
+def test_a_locked_lapsed_seat_delays_no_other_lapsed_seat() -> None:
+    """K: keeps A-1 locked, whose reservation has lapsed; A-2's has too
+    H: two buyers, one for each: the sweep of both skips what K keeps
     """
     event = make_event()
     for number in (1, 2):
         backdate_deadline(hold(event, seats=[f"hall-A-{number}"]).id)
-    with kept(SEAT, "hall-A-1"):
+    with locked(SEAT, "hall-A-1"):
         outcomes = reservations.hold(
             [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
         )
-    assert words(outcomes) == ["busy", "held"]
+    assert outcome_names(outcomes) == ["busy", "held"]
     assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"])))
     assert_audit_clean()
 
 
-def test_the_best_available_seat_that_somebody_of_the_batch_gives_up_is_not_refused_for_good() -> None:
+def test_the_best_available_seat_released_within_the_batch_is_held() -> None:
     event = make_event(rows=1, seats_per_row=1, general_admission=5)
     entry = join(event)
     held = hold(event, entry, seats=["hall-A-1"])
     change = make_hold_request(event, entry, replace=str(held.id), ga_section="floor", ga_quantity=1)
     outcomes = reservations.hold([change, make_hold_request(event, best_available={"section": "hall", "quantity": 1})])
-    assert words(outcomes) == ["held", "held"]
+    assert outcome_names(outcomes) == ["held", "held"]
     assert_audit_clean()
 
 
-def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_lapsed_place_from_its_buyer() -> None:
-    """Nobody knows which of the lapsed has the wanted place: all of the event's are swept, around the one."""
+def test_a_locked_lapsed_seat_delays_no_lapsed_ticket() -> None:
+    """It is unknown which lapsed reservation has the wanted ticket: all of the event's are swept, except the locked
+    one."""
     event = make_event(general_admission=1)
     backdate_deadline(hold(event, seats=["hall-A-1"]).id, seconds=60)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id, seconds=30)
-    with kept(SEAT, "hall-A-1"):
-        assert words([submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))]) == ["held"]
+    with locked(SEAT, "hall-A-1"):
+        assert outcome_names([submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))]) == ["held"]
     assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"])))
     assert_audit_clean()
