@@ -66,7 +66,7 @@ def test_a_refused_return_shows_the_reason_and_changes_nothing(bought) -> None:
     assert browser.post(path, {"ticket": ["unknown"]}, headers=SAME_ORIGIN).status_code == 422
     assert browser.post(path, {"ticket": codes, "step": "return"}, headers=SAME_ORIGIN).status_code == 400
     Ticket.objects.filter(code=codes[0]).update(checked_in_at=clock.now())
-    assert "Somebody is inside with it" in browser.get(path).content.decode()
+    assert "Checked in: this ticket cannot be returned." in browser.get(path).content.decode()
     refused = browser.post(path, {"ticket": codes}, headers=SAME_ORIGIN)
     assert (refused.status_code, Refund.objects.count()) == (409, 0)
     ReturnPolicy.objects.update(until_hours=24 * 40)
