@@ -1,8 +1,9 @@
-"""Places above the head that do not simply wait: left, removed, merged, or let through ahead of their turn.
+"""Exceptional entries: those above the head that are not simply waiting, because they left, were removed or merged, or
+are admitted ahead of their turn.
 
-A number above the head that is not among them waits, and a poll need not ask anybody. Each process keeps them as one
-bit per number, and reads each second what has ended since: whoever ended it in this process is noted at once. To be
-among them grants and refuses nothing: it means that the ledger is asked. Until a process has caught up, everybody is.
+Any other number above the head is waiting, so its poll needs no query. Each process keeps the exceptions as one bit per
+number and reads new ones every second; those made in this process are added at once. An exception grants and refuses
+nothing: its polls read PostgreSQL. Until a process has caught up, all polls do.
 """
 
 import logging
@@ -20,28 +21,28 @@ logger = logging.getLogger(__name__)
 
 FEED_SECONDS = 1.0
 OVERLAP_SECONDS = 5.0
-"""An ending is dated under its lock and seen after its commit: so far back is looked again."""
+"""An entry's end is dated under its lock and visible after the commit: each read goes back this far."""
 SLICE_MAX = 5_000
-"""Endings read by one poll: nobody waits for a million."""
+"""Ended entries read by one poll, so that no poll waits for a million of them."""
 EVENTS_MAX = 1_000
 RECENT_SECONDS = 30.0
 RECENT_MAX = 200
 
 _PACKAGE = "apps.queue"
 _endings = sql.load(_PACKAGE, "endings")
-_marked_places = sql.load(_PACKAGE, "marked_places")
+_marked_entries = sql.load(_PACKAGE, "marked_entries")
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
 
 class NumberBitmap:
-    """A set of numbers, one bit for each up to the highest."""
+    """A set of numbers, with one bit for each up to the highest."""
 
     def __init__(self) -> None:
         self._bits = bytearray()
 
     def add(self, number: int) -> None:
-        """Not for two threads at once."""
+        """Add the number. Not thread-safe."""
         missing = (number >> 3) + 1 - len(self._bits)
         if missing > 0:
             self._bits.extend(bytes(missing))
@@ -52,25 +53,25 @@ class NumberBitmap:
 
 
 class ExceptionFeed:
-    """One event's exceptional places as this process knows them."""
+    """The exceptional entries of one event as known to this process."""
 
     def __init__(self, event_id: int) -> None:
         self.event_id = event_id
         self.numbers = NumberBitmap()
         self.numberless: set[UUID] = set()
-        """Of the lobby, before it was drawn."""
+        """Entries of the lobby before the draw."""
         self.has_caught_up = False
         self._marked: set[int] = set()
         self._recent_priority: dict[int, float] = {}
-        """When this process found them, on its monotonic clock."""
+        """The times at which this process found them, on its monotonic clock."""
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._from = (_BEGINNING, _FIRST_ID)
         self._newest = _BEGINNING
         self._due_at = 0.0
 
-    def __contains__(self, place: tuple[int | None, UUID]) -> bool:
-        number, entry_id = place
+    def __contains__(self, position: tuple[int | None, UUID]) -> bool:
+        number, entry_id = position
         return (number is not None and number in self.numbers) or entry_id in self.numberless
 
     def mark_exceptional(self, number: int | None, entry_id: UUID) -> None:
@@ -81,23 +82,23 @@ class ExceptionFeed:
                 self.numbers.add(number)
 
     def recent_priority_numbers(self) -> list[int]:
-        """The numbers that were let through ahead of their turn within the last RECENT_SECONDS, RECENT_MAX at most."""
+        """Return the numbers that got priority within the last RECENT_SECONDS, at most RECENT_MAX."""
         since = time.monotonic() - RECENT_SECONDS
         return sorted(number for number, at in list(self._recent_priority.items()) if at >= since)[:RECENT_MAX]
 
     def overdue_seconds(self) -> float:
-        """For how long it has been time to read on; negative: it is not yet."""
+        """Return for how long a read has been due; negative if it is not due."""
         return time.monotonic() - self._due_at
 
     def refresh_if_due(self) -> None:
-        """One slice more is known, if it is time and no other thread reads it just now."""
+        """Read the next slice if one is due and no other thread is reading."""
         if time.monotonic() < self._due_at or not self._reading.acquire(blocking=False):
             return
         try:
             self._read_slice()
         except DatabaseError as error:
             self._due_at = time.monotonic() + FEED_SECONDS
-            logger.warning("exceptional places are as of a moment ago: %s", log_context.summarize_error(error))
+            logger.warning("exceptional entries are not updated: %s", log_context.summarize_error(error))
         finally:
             self._reading.release()
 
@@ -105,7 +106,7 @@ class ExceptionFeed:
         since, since_id = self._from
         with connection.cursor() as cursor:
             ended = _endings.rows(cursor, event_id=self.event_id, since=since, since_id=since_id, most=SLICE_MAX)
-            marked = _marked_places.rows(cursor, event_id=self.event_id)
+            marked = _marked_entries.rows(cursor, event_id=self.event_id)
         for _, entry_id, number in ended:
             self.mark_exceptional(number, entry_id)
         for entry_id, number in marked:
@@ -122,7 +123,7 @@ class ExceptionFeed:
 
     def _record_priority(self, marked: set[int]) -> None:
         now = time.monotonic()
-        # What was marked before this process knew anything is no news: whoever comes asks.
+        # Entries that got priority before this process caught up are not new: their polls read PostgreSQL.
         new = marked - self._marked if self.has_caught_up else set()
         kept = {number: at for number, at in self._recent_priority.items() if at >= now - RECENT_SECONDS}
         self._recent_priority = kept | dict.fromkeys(new, now)
@@ -133,7 +134,7 @@ _feeds: dict[int, ExceptionFeed] = {}
 
 
 def get_feed(event_id: int) -> ExceptionFeed:
-    """What this process knows of the event's exceptional places: nothing yet, at first."""
+    """Return this process's feed of the event, an empty one at first."""
     feed = _feeds.get(event_id)
     if feed is None:
         if len(_feeds) >= EVENTS_MAX:
@@ -143,13 +144,13 @@ def get_feed(event_id: int) -> ExceptionFeed:
 
 
 def mark_exceptional(event_id: int, number: int | None, entry_id: UUID) -> None:
-    """This process asks the ledger about this place from now on. To be called after the commit that ended or marked
-    it; other processes hear of it within FEED_SECONDS."""
+    """Make polls of this entry read PostgreSQL. Call it after the commit that ended the entry or gave it priority.
+    Other processes find it within FEED_SECONDS."""
     feed = _feeds.get(event_id)
-    if feed is not None:  # Else nobody has asked yet, and who does reads it.
+    if feed is not None:  # Otherwise the first poll reads it.
         feed.mark_exceptional(number, entry_id)
 
 
 def clear_cache() -> None:
-    """As in a process that has just started."""
+    """Clear the cache, as in a new process."""
     _feeds.clear()

@@ -1,6 +1,6 @@
-"""The copy in Redis made anew by hand, and proof that nobody changed place meanwhile.
+"""Manual rebuild of a room's copy in Redis, with a check that the order of the queue did not change.
 
-There is nothing to replay: the copy is one small value, and the order lies in PostgreSQL and nowhere else.
+Nothing is replayed: the copy is one small value, and the order is stored only in PostgreSQL.
 """
 
 import hashlib
@@ -14,26 +14,26 @@ from apps.queue.snapshot import room_snapshot
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 
 CHUNK_MAX = 50_000
-"""Places digested by one statement: no read of the line is long."""
+"""Entries digested by one statement, to keep each read of the queue short."""
 
 _order_digest = sql.load("apps.queue", "order_digest")
 
 
 @dataclass(frozen=True, slots=True)
 class EntryOrder:
-    """The order of an event's places, those below a number."""
+    """The order of an event's entries below a number."""
 
     entry_count: int
     digest: str
-    """SHA-256 over the digests of its pieces, in hex."""
+    """SHA-256 over the digests of its chunks, in hex."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
-    board: RoomSnapshot
+    snapshot: RoomSnapshot
     bytes_count: int
     seconds: float
-    """From the loss of the copy until it was read back."""
+    """From the deletion of the copy until it was read back."""
     before: EntryOrder
     after: EntryOrder
     checking_seconds: float
@@ -44,7 +44,7 @@ class RebuildResult:
 
 
 def digest_order(event_id: int, *, before_number: int) -> EntryOrder:
-    """The order of the event's places below this number, as PostgreSQL has it."""
+    """Return the order of the event's entries below this number, from PostgreSQL."""
     digest, count, after = hashlib.sha256(), 0, 0
     while True:
         with connection.cursor() as cursor:
@@ -58,17 +58,17 @@ def digest_order(event_id: int, *, before_number: int) -> EntryOrder:
 
 
 def rebuild(event_id: int) -> RebuildResult:
-    """The event's copy in Redis is gone and made anew from PostgreSQL; the order of its places before and after.
+    """Delete the event's copy in Redis, write it again from PostgreSQL, and compare the order before and after.
 
-    Raises redis.RedisAway, and WaitingRoom.DoesNotExist for an event without a room. May be done at any time: while
-    there is no copy, polls read PostgreSQL. Numbers handed out meanwhile are above those that are compared.
+    Raises redis.RedisUnavailable, and WaitingRoom.DoesNotExist for an event without a room. Safe at any time: without
+    a copy, polls read PostgreSQL. Numbers assigned meanwhile are above the compared ones.
     """
     limit = room_snapshot.read_snapshot(event_id).next_number
     begun = time.perf_counter()
     before = digest_order(event_id, before_number=limit)
     checked = time.perf_counter()
-    board, bytes_count = room_snapshot.replace_copy(event_id)
+    snapshot, bytes_count = room_snapshot.replace_copy(event_id)
     rebuilt = time.perf_counter()
     after = digest_order(event_id, before_number=limit)
     checking = time.perf_counter() - rebuilt + checked - begun
-    return RebuildResult(board, bytes_count, rebuilt - checked, before, after, checking)
+    return RebuildResult(snapshot, bytes_count, rebuilt - checked, before, after, checking)

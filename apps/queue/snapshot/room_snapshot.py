@@ -1,12 +1,12 @@
-"""What a room shows to everybody, as one small value: a poll reads this and its own token, and nothing else.
+"""The public state of a waiting room as one small value: a poll reads only this and its own token.
 
-PostgreSQL says what is true. The gatekeeper writes a copy to Redis after its tick, so that any number of processes ask
-PostgreSQL for nothing, and each process keeps what it read for a tenth of a second. Without Redis, or with a copy that
-is old or not ours, PostgreSQL is read instead: one statement per process and tenth of a second. A board says where the
-line stands; it never lets anybody in.
+PostgreSQL is authoritative. The gatekeeper writes a copy to Redis after each tick, so that no process needs to query
+PostgreSQL, and each process caches what it read for 0.1 s. If Redis is unavailable or its copy is old or invalid,
+PostgreSQL is read instead: one statement per process and 0.1 s. A snapshot shows the state of the queue; it never
+admits a visitor.
 
-How old it may be is bounded: CACHE_SECONDS in the process, COPY_FRESH_SECONDS in Redis, together less than the
-shortest `next_poll`. So whoever asks no sooner than told sees the head go forward only, whichever process answers.
+Its age is bounded: CACHE_SECONDS in the process plus COPY_FRESH_SECONDS in Redis are less than the shortest
+`next_poll`. So a client that respects `next_poll` never sees the head go back, whichever process answers.
 """
 
 import logging
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 
 CACHE_SECONDS = 0.1
 COPY_FRESH_SECONDS = 0.6
-"""Two ticks may fail to write it."""
+"""Two failed ticks are tolerated."""
 COPY_TTL_MS = 600
-"""What is too old to be believed goes away by itself."""
+"""A copy expires when it is too old to be used."""
 BYTES_MAX = 4_096
-"""No board comes near this: what is longer is not read."""
+"""Far above any real snapshot: longer values are not decoded."""
 MEASURED_SECONDS = 120
 MEASURED_MIN_COUNT = 5
 CACHED_ROOMS_MAX = 1_000
-"""Rooms that a process remembers."""
+"""Rooms cached by a process."""
 
 _PACKAGE = "apps.queue"
-_boards = sql.load(_PACKAGE, "boards")
-_boards_to_copy = sql.load(_PACKAGE, "boards_to_copy")
+_room_snapshots = sql.load(_PACKAGE, "room_snapshots")
+_rooms_to_copy = sql.load(_PACKAGE, "rooms_to_copy")
 
 
 Count = Annotated[int, Meta(ge=0)]
@@ -62,11 +62,11 @@ class RoomSnapshot:
     head: Count
     next_number: Annotated[int, Meta(ge=1)]
     rate: Annotated[float, Meta(gt=0)]
-    """In force, per second."""
+    """Current admissions per second."""
     rate_ceiling: Annotated[int, Meta(ge=1)]
     admitted_count: Count
     admitted_seconds: Annotated[float, Meta(ge=0)]
-    """So many were let in during the last so many seconds, MEASURED_SECONDS at most."""
+    """`admitted_count` entries were admitted during the last `admitted_seconds`, at most MEASURED_SECONDS."""
     active_max: Count
     claim_seconds: Annotated[int, Meta(ge=1)]
     admission_seconds: Annotated[int, Meta(ge=1)]
@@ -75,41 +75,41 @@ class RoomSnapshot:
     message: str
     message_at: datetime | None
     lobby_count: Count
-    """Entries the lobby has had."""
+    """Number of entries in the lobby."""
     is_frozen: bool
-    """Nobody enters the lobby any more."""
+    """The lobby is closed."""
     is_drawn: bool
     """Every entrant of the lobby has a number."""
     chain_head: str
-    """Of the first-come hash chain, in hex; empty before its first link."""
+    """Head of the first-come hash chain, in hex; empty before its first link."""
     epoch: Count
     opens_at: datetime | None = None
-    """In a lobby: when it is drawn, which is the on-sale's opening."""
+    """In a lobby: the time of the draw, which is the opening of the on-sale."""
     version: Literal[2] = 2
-    """Of this form. A copy of another form is nobody's."""
+    """The version of this format. A copy in another format is not used."""
 
     @property
     def measured_rate(self) -> float | None:
-        """Admissions per second as they went lately; None where too few did to say."""
+        """The recent rate of admissions per second; None if there were too few."""
         if self.admitted_count < MEASURED_MIN_COUNT or self.admitted_seconds < 1:
             return None
         return self.admitted_count / self.admitted_seconds
 
     @property
     def full_rate(self) -> float:
-        """Admissions per second with every slot taken, should everybody keep theirs for as long as they may choose."""
+        """Admissions per second while all slots are in use, if each admission lasts its full time."""
         return min(self.rate, max(1, self.active_max) / self.admission_seconds)
 
     @property
     def stage(self) -> str:
-        """Of the lobby: `lobby` until it opens, `drawing` until everybody in it has a number, then empty."""
+        """The lobby's stage: `lobby` until the on-sale opens, `drawing` until its entrants have numbers, then empty."""
         if self.state == WaitingRoom.State.LOBBY:
             return "lobby"
         return "drawing" if self.lobby_count and not self.is_drawn else ""
 
 
 class _CacheSlot:
-    """One room's board as this process read it last, and the lock under which one thread reads it for all."""
+    """The cached snapshot of one room, and the lock under which one thread refreshes it for all."""
 
     __slots__ = ("fresh_until", "is_invalidated", "lock", "snapshot")
 
@@ -121,131 +121,133 @@ class _CacheSlot:
         self.is_invalidated = False
 
     def get_fresh(self, number: int) -> RoomSnapshot | None:
-        board = self.snapshot
-        if board is None or time.monotonic() >= self.fresh_until or board.next_number <= number:
+        snapshot = self.snapshot
+        if snapshot is None or time.monotonic() >= self.fresh_until or snapshot.next_number <= number:
             return None
-        return board
+        return snapshot
 
 
 _cache: dict[int, _CacheSlot] = {}
 
 
 def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
-    """The room's board; `with_number`: one that knows of this number, so that whoever just joined is not told of a
-    moment before. Raises WaitingRoom.DoesNotExist."""
+    """Return the room's snapshot. `with_number`: one that includes this number, so that a visitor who just joined does
+    not get an older state. Raises WaitingRoom.DoesNotExist."""
     kept = _cache.get(event_id)
     if kept is None:
         if len(_cache) >= CACHED_ROOMS_MAX:
             _cache.clear()
         kept = _cache.setdefault(event_id, _CacheSlot())
-    board = kept.get_fresh(with_number)
-    if board is not None:
-        return board
+    snapshot = kept.get_fresh(with_number)
+    if snapshot is not None:
+        return snapshot
     with kept.lock:
-        board = kept.get_fresh(with_number)  # As somebody read it while we waited.
-        if board is not None:
-            return board
+        snapshot = kept.get_fresh(with_number)  # Another thread may have read it meanwhile.
+        if snapshot is not None:
+            return snapshot
         last = kept.snapshot
         is_fresh = last is not None and time.monotonic() < kept.fresh_until
-        board = None if kept.is_invalidated or is_fresh else _read_copy(event_id)
-        if board is None or board.next_number <= with_number or (last is not None and _is_behind(board, last)):
+        snapshot = None if kept.is_invalidated or is_fresh else _read_copy(event_id)
+        if snapshot is None or snapshot.next_number <= with_number or (last is not None and _is_behind(snapshot, last)):
             kept.is_invalidated = False
-            board = read_snapshot(event_id)
-            _write_copies([board], only_missing=True)
-        kept.snapshot, kept.fresh_until = board, time.monotonic() + CACHE_SECONDS
-        return board
+            snapshot = read_snapshot(event_id)
+            _write_copies([snapshot], only_missing=True)
+        kept.snapshot, kept.fresh_until = snapshot, time.monotonic() + CACHE_SECONDS
+        return snapshot
 
 
 def peek(event_id: int) -> tuple[RoomSnapshot, float] | None:
-    """The board that this process read last, and for how many seconds it has been older than CACHE_SECONDS (negative:
-    it is not yet); None without one. Asks nobody."""
+    """Return the cached snapshot and for how many seconds it has been expired (negative: it is still fresh); None if
+    there is none. Never reads PostgreSQL or Redis."""
     kept = _cache.get(event_id)
-    board = None if kept is None else kept.snapshot
-    return None if kept is None or board is None else (board, time.monotonic() - kept.fresh_until)
+    snapshot = None if kept is None else kept.snapshot
+    return None if kept is None or snapshot is None else (snapshot, time.monotonic() - kept.fresh_until)
 
 
-def _is_behind(board: RoomSnapshot, last: RoomSnapshot) -> bool:
-    return board.head < last.head or board.next_number < last.next_number or board.epoch < last.epoch
+def _is_behind(snapshot: RoomSnapshot, last: RoomSnapshot) -> bool:
+    return snapshot.head < last.head or snapshot.next_number < last.next_number or snapshot.epoch < last.epoch
 
 
 def read_snapshot(event_id: int) -> RoomSnapshot:
-    """The room's board as PostgreSQL has it now. Raises WaitingRoom.DoesNotExist."""
-    for board in read_snapshots([event_id]):
-        return board
+    """Read the room's current snapshot from PostgreSQL. Raises WaitingRoom.DoesNotExist."""
+    for snapshot in read_snapshots([event_id]):
+        return snapshot
     raise WaitingRoom.DoesNotExist
 
 
 def read_snapshots(event_ids: Iterable[int]) -> list[RoomSnapshot]:
-    """The boards of these rooms as PostgreSQL has them now, in one statement (and one more for each lobby)."""
+    """Read the current snapshots of these rooms from PostgreSQL in one statement, and one more for each lobby."""
     with connection.cursor() as cursor:
-        rows = _boards.rows(cursor, event_ids=list(event_ids), window_seconds=MEASURED_SECONDS)
-    boards = [RoomSnapshot(*row) for row in rows]
-    return [_with_opening(board) if board.state == WaitingRoom.State.LOBBY else board for board in boards]
+        rows = _room_snapshots.rows(cursor, event_ids=list(event_ids), window_seconds=MEASURED_SECONDS)
+    snapshots = [RoomSnapshot(*row) for row in rows]
+    return [
+        _with_opening(snapshot) if snapshot.state == WaitingRoom.State.LOBBY else snapshot for snapshot in snapshots
+    ]
 
 
-def _with_opening(board: RoomSnapshot) -> RoomSnapshot:
-    event = events.get_event_by_id(board.event_id)
-    if event.is_over(board.at):
-        # It will never open: whoever gathered is told so. The room itself stays as its draw was promised.
-        return replace(board, state=WaitingRoom.State.DRAINED)
-    return replace(board, opens_at=event.policy.opens_at)
+def _with_opening(snapshot: RoomSnapshot) -> RoomSnapshot:
+    event = events.get_event_by_id(snapshot.event_id)
+    if event.is_over(snapshot.at):
+        # The on-sale will never open, and the lobby's visitors see that. The room's row stays as committed to.
+        return replace(snapshot, state=WaitingRoom.State.DRAINED)
+    return replace(snapshot, opens_at=event.policy.opens_at)
 
 
 def invalidate(event_id: int) -> None:
-    """The next `get_snapshot` in this process reads PostgreSQL."""
+    """Make the next `get_snapshot` in this process read PostgreSQL."""
     kept = _cache.get(event_id)
     if kept is not None:
         kept.is_invalidated, kept.fresh_until = True, 0.0
 
 
 def clear_cache() -> None:
-    """As in a process that has just started."""
+    """Clear the cache, as in a new process."""
     _cache.clear()
 
 
 def renew(event_id: int) -> None:
-    """What has just been committed is what everybody sees, in this process now and in the others within CACHE_SECONDS.
-    Never fails: where it cannot, the copy is out of date for a moment more."""
+    """Publish what was just committed: this process shows it at once, the others within CACHE_SECONDS. Never fails: on
+    an error the copy is out of date until the next tick."""
     invalidate(event_id)
     try:
         copy_to_redis([event_id])
     except DatabaseError as error:
-        logger.warning("the board of event %s is renewed with the next tick: %s", event_id, error)
+        logger.warning("the room snapshot of event %s is renewed with the next tick: %s", event_id, error)
 
 
 def renew_after_commit(event_id: int) -> None:
-    """`renew`, once the transaction under way on Django's connection is committed."""
+    """Call `renew` after the commit of the current transaction on Django's connection."""
     transaction.on_commit(partial(renew, event_id), robust=True)
 
 
 def copy_to_redis(event_ids: Iterable[int]) -> list[RoomSnapshot]:
-    """The copies in Redis are of this moment, if it is there; the boards."""
+    """Read the snapshots of these rooms, write them to Redis if it is available, and return them."""
     wanted = list(event_ids)
-    boards = read_snapshots(wanted) if wanted else []
-    _write_copies(boards)
-    return boards
+    snapshots = read_snapshots(wanted) if wanted else []
+    _write_copies(snapshots)
+    return snapshots
 
 
 def replace_copy(event_id: int) -> tuple[RoomSnapshot, int]:
-    """The copy is thrown away, made anew and read back; the board and its size in bytes. Raises redis.RedisAway, also
-    where another value came back, and WaitingRoom.DoesNotExist."""
+    """Delete the copy, write it again and read it back; return the snapshot and its size in bytes. Raises
+    redis.RedisUnavailable, also if another value was read back, and WaitingRoom.DoesNotExist."""
     client = redis.client()
     client.delete(key(event_id))
-    board = read_snapshot(event_id)
-    raw = encode(board)
+    snapshot = read_snapshot(event_id)
+    raw = encode(snapshot)
     client.set(key(event_id), raw, px=COPY_TTL_MS)
-    if _decoder.decode(client.get(key(event_id)) or b"null") != board:
-        raise redis.RedisUnavailable("it did not give back what was written")
-    return board, len(raw)
+    if _decoder.decode(client.get(key(event_id)) or b"null") != snapshot:
+        raise redis.RedisUnavailable("it did not return what was written")
+    return snapshot, len(raw)
 
 
 def rooms_to_copy() -> list[int]:
-    """The events whose room a crowd may be asking about: a lobby's, and those on sale in whose line somebody waits.
+    """Return the events whose rooms may have many visitors: lobbies, and rooms on sale with waiting entries.
 
-    Where nobody waits hardly anybody asks: the first who does reads PostgreSQL, and leaves a copy for the others.
+    Other rooms have few polls: the first of them reads PostgreSQL and writes a copy for the others.
     """
     with connection.cursor() as cursor:
-        rooms = _boards_to_copy.rows(cursor)
+        rooms = _rooms_to_copy.rows(cursor)
     selling = set(events.selling_event_ids()) if not all(is_lobby for _, is_lobby in rooms) else set()
     return [event_id for event_id, is_lobby in rooms if is_lobby or event_id in selling]
 
@@ -257,26 +259,26 @@ def key(event_id: int) -> str:
     return f"room:{{{event_id}}}"
 
 
-def encode(board: RoomSnapshot) -> bytes:
-    return msgspec.json.encode(board)
+def encode(snapshot: RoomSnapshot) -> bytes:
+    return msgspec.json.encode(snapshot)
 
 
 _decoder = msgspec.json.Decoder(RoomSnapshot)
 
 
 def decode(raw: bytes, event_id: int) -> RoomSnapshot | None:
-    """The board that this text is, if it is one, of this room, and of now."""
+    """Decode a copy; return None if it is invalid, of another room, or not recent."""
     if len(raw) > BYTES_MAX:
         return None
     try:
-        board = _decoder.decode(raw)
+        snapshot = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    if board.event_id != event_id or board.at.tzinfo is None or board.state not in WaitingRoom.State.values:
+    if snapshot.event_id != event_id or snapshot.at.tzinfo is None or snapshot.state not in WaitingRoom.State.values:
         return None
-    # A copy that came back with a restored Redis is old; one from the future was written by nobody of this house.
-    age = abs((clock.process_now() - board.at).total_seconds())
-    return board if age < COPY_FRESH_SECONDS else None
+    # A copy in a restored Redis is old; one from the future was not written by this deployment.
+    age = abs((clock.process_now() - snapshot.at).total_seconds())
+    return snapshot if age < COPY_FRESH_SECONDS else None
 
 
 def _read_copy(event_id: int) -> RoomSnapshot | None:
@@ -287,27 +289,27 @@ def _read_copy(event_id: int) -> RoomSnapshot | None:
         try:
             raw = client.get(key(event_id))
         except ResponseError:
-            raw = b""  # A value of another kind.
+            raw = b""  # A value of another type.
         if raw is None:
             return None
-        board = decode(raw if isinstance(raw, bytes) else raw.encode(), event_id)
-        if board is None:
-            client.delete(key(event_id))  # So that whoever reads PostgreSQL now may put a good one there.
-        return board
+        snapshot = decode(raw if isinstance(raw, bytes) else raw.encode(), event_id)
+        if snapshot is None:
+            client.delete(key(event_id))  # So that the next reader of PostgreSQL can write a valid one.
+        return snapshot
 
     return redis.attempt(get)
 
 
-def _write_copies(boards: list[RoomSnapshot], *, only_missing: bool = False) -> None:
-    """The boards are in Redis, if it is there. `only_missing`: where none is, since another process may have written
-    a later one meanwhile."""
-    if not boards or COPY_FRESH_SECONDS <= 0:
+def _write_copies(snapshots: list[RoomSnapshot], *, only_missing: bool = False) -> None:
+    """Write the snapshots to Redis if it is available. `only_missing`: do not overwrite, since another process may have
+    written a later one meanwhile."""
+    if not snapshots or COPY_FRESH_SECONDS <= 0:
         return
 
     def put(client: Redis) -> None:
         pipeline = client.pipeline(transaction=False)
-        for board in boards:
-            pipeline.set(key(board.event_id), encode(board), px=COPY_TTL_MS, nx=only_missing)
+        for snapshot in snapshots:
+            pipeline.set(key(snapshot.event_id), encode(snapshot), px=COPY_TTL_MS, nx=only_missing)
         pipeline.execute()
 
     redis.attempt(put)

@@ -305,7 +305,7 @@ def test_a_value_can_be_brought_by_hand_once_and_only_when_it_is_out(
     bring(event, VALUE.hex())
     draw = draw_of(event)
     assert (bytes(draw.beacon_value), draw.is_operator_proof) == (VALUE, True)
-    assert capsys.readouterr().out.splitlines()[-1] == "concert: everybody in the lobby has a number"
+    assert capsys.readouterr().out.splitlines()[-1] == "concert: all entrants of the lobby have a number"
     act = RoomAct.objects.get(detail=f"beacon value {VALUE.hex()}")
     assert act.why == "the source is down"
     with pytest.raises(CommandError, match="has a value"):

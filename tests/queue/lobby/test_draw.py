@@ -406,11 +406,11 @@ def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
         reveal(event.slug, capsys=capsys)
     event = close_lobby(event)
     said = reveal(event.slug, capsys=capsys)
-    assert said == "concert: everybody in the lobby has a number; consistent, not operator-proof\n"
+    assert said == "concert: all entrants of the lobby have a number; consistent, not operator-proof\n"
     assert reveal(event.slug, capsys=capsys) == said
     with pytest.raises(CommandError, match="names no beacon"):
         reveal(event.slug, "--beacon", "00" * 32, capsys=capsys)
-    with pytest.raises(CommandError, match="no event 'nowhere'"):
+    with pytest.raises(CommandError, match="there is no published event"):
         reveal("nowhere", capsys=capsys)
     make_room("plain", venue="B")
     with pytest.raises(CommandError, match="plain has no lobby"):

@@ -139,7 +139,7 @@ def test_rebuilding_by_hand_says_what_it_wrote_and_that_the_order_is_the_same(
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("concert: room open, head 0, next number 10: ")
     assert " bytes written and read back in " in first
-    assert "order of 9 places identical before and after, sha256 " in second
+    assert "order of 9 entries identical before and after, sha256 " in second
     assert read_redis_copy(event) is not None
 
 
@@ -155,15 +155,15 @@ def test_rebuilding_notices_a_place_that_changed(
         return real(event_id)
 
     monkeypatch.setattr(room_snapshot, "replace_copy", meddle)
-    with pytest.raises(CommandError, match="before it was 3 places"):
+    with pytest.raises(CommandError, match="before: 3 entries"):
         call_command("rebuild_queue", event.slug)
 
 
 def test_rebuilding_refuses_in_one_line(event: EventView, own_redis: OwnRedis) -> None:
-    with pytest.raises(CommandError, match="no event nowhere"):
+    with pytest.raises(CommandError, match="there is no published event"):
         call_command("rebuild_queue", "nowhere")
     own_redis.kill()
-    with pytest.raises(CommandError, match="Redis is away") as refused:
+    with pytest.raises(CommandError, match="Redis is unavailable") as refused:
         call_command("rebuild_queue", event.slug)
     assert "\n" not in str(refused.value)
 

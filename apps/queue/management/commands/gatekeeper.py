@@ -1,4 +1,4 @@
-"""manage.py gatekeeper: the process that needs nothing but PostgreSQL."""
+"""manage.py gatekeeper: admits visitors and runs maintenance; needs only PostgreSQL."""
 
 import signal
 import threading
@@ -15,23 +15,23 @@ from apps.queue.room import gatekeeper
 
 class Command(BaseCommand):
     help = (
-        "Lets the waiting rooms' lines in while it leads, stands by while another does, draws the lobbies' numbers, "
-        "and runs the maintenance loop; until it is told to stop (SIGTERM, SIGINT)."
+        "Admits visitors from the waiting rooms while it leads and stands by while another gatekeeper leads, draws the "
+        "lobbies' numbers, and runs the maintenance loop, until SIGTERM or SIGINT."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         secret_key.require_key()
-        health_signals.begin()  # Where the worker is away, charges are made here.
-        connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
+        health_signals.begin()  # While no worker runs, charges are made here.
+        connection.ensure_connection()  # Fail at start without a database; later the loop survives its loss.
         metrics.begin("gatekeeper")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         self.stdout.write(f"gatekeeper: {', '.join(maintenance.jobs())}")
-        # A job that takes long (a sweep after an outage) must not keep the line waiting.
+        # A long job (a sweep after an outage) must not delay admissions.
         ticker = threading.Thread(target=gatekeeper.loop, args=(stopping,), name="ticker", daemon=True)
         ticker.start()
-        # A lobby's draw takes as long as it takes.
+        # A draw may take long, too.
         drawer = threading.Thread(target=draw.loop, args=(stopping,), name="drawer", daemon=True)
         drawer.start()
         maintenance.loop(stopping)

@@ -1,4 +1,4 @@
-"""`manage.py reveal_draw`: the draw of a closed lobby, by hand."""
+"""manage.py reveal_draw: runs the draw of a closed lobby manually."""
 
 import getpass
 from typing import Any
@@ -15,22 +15,20 @@ from apps.queue.models import Draw
 
 class Command(BaseCommand):
     help = (
-        "Takes the draw of an event's closed lobby as far as it can go now: digest, beacon, reveal, numbers. A running "
-        "gatekeeper does the same by itself. Exits with 1 where there is nothing to draw."
+        "Continues the draw of an event's closed lobby as far as possible: digest, beacon, reveal, numbers. A running "
+        "gatekeeper does the same automatically. Exits with 1 if there is nothing to draw."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("event", metavar="EVENT", help="the event's slug")
-        parser.add_argument(
-            "--beacon", metavar="HEX", help="the value of the beacon's round that the commitment names, brought by hand"
-        )
-        parser.add_argument("--why", default="", help="goes on record with the value")
+        parser.add_argument("--beacon", metavar="HEX", help="the value of the beacon round that the commitment names")
+        parser.add_argument("--why", default="", help="the reason, recorded with the value")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             event = events.get_event(options["event"])
         except events.EventNotFound as error:
-            raise CommandError(f"there is no event {options['event'][:80]!r}") from error
+            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
         draw = Draw.objects.filter(pk=event.id).first()
         if draw is None:
             raise CommandError(f"{event.slug} has no lobby")
@@ -56,9 +54,9 @@ class Command(BaseCommand):
     def _stage(self, draw: Draw) -> str:
         if draw.numbered_at is not None:
             proof = "" if draw.is_operator_proof else "; consistent, not operator-proof"
-            return f"everybody in the lobby has a number{proof}"
+            return f"all entrants of the lobby have a number{proof}"
         chosen = lobby_draw.named_round(draw.statement)
         if draw.digest is not None and draw.revealed_at is None and chosen is not None:
-            waits = f"waits for round {chosen.number} of {chosen.source}, out at {clock.iso(chosen.at)}"
-            return f"{waits}; without it the draw is made at {clock.iso(draw.reveal_by)}"
-        return "another drawer is at work; it goes on by itself"
+            waits = f"waiting for round {chosen.number} of {chosen.source}, due at {clock.iso(chosen.at)}"
+            return f"{waits}; without it the draw takes place at {clock.iso(draw.reveal_by)}"
+        return "another process is running the draw"
