@@ -1,4 +1,4 @@
-"""POST, GET and DELETE of one's place in an event's line."""
+"""Join, poll and leave an event's queue."""
 
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -72,7 +72,7 @@ class QueueStatusView(APIView):
     )
     def get(self, request: Request, event: str) -> Response:
         found = status.get_cached_event(event)
-        # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
+        # The place cookie is enough to show the wait. At its turn the browser is authenticated.
         caller = caller_from_place_cookie(request, found.slug)
         place = None if caller is None else status.status_from_snapshot(found, caller)
         if caller is None or place is None:

@@ -1,7 +1,7 @@
-"""An answer that goes on: a connection of our own server's handed over to a listener.
+"""An event stream: a connection of our own server that was handed over to a listener.
 
-No task, no scope and no coroutine of the request is kept: what is told is written straight to the transport, the same
-bytes to everybody, and a connection costs little more than its socket.
+No task, scope or coroutine of the request is kept. Frames are written straight to the transport, the same bytes to all
+listeners, so a connection costs little more than its socket.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from apps.kernel.push.frames import HEARTBEAT_CHUNK, LAST_CHUNK, Frame, chunk, c
 from apps.kernel.push.hub import Listener
 
 BUFFER_BYTES_MAX = 16 * 1024
-"""What may wait here for a listener who does not read; the system keeps as much again."""
+"""Unsent bytes at which a listener counts as slow. The kernel buffers as much again."""
 
 
 class StreamListener(Listener):
-    """Who listens at the other end of one connection, until either side ends it."""
+    """The listener of one connection, until either side closes it."""
 
     __slots__ = ("_is_paused", "_transport", "on_disconnect", "on_shutdown")
 
@@ -31,7 +31,7 @@ class StreamListener(Listener):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
             with suppress(OSError):
-                # Otherwise megabytes of old frames would wait in the system for one who sleeps.
+                # Otherwise megabytes of old frames would wait in the kernel for a client that does not read.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES_MAX)
 
     def write(self, frame: Frame) -> None:
@@ -48,7 +48,7 @@ class StreamListener(Listener):
             self._transport.write(chunk(closing_event(retry_seconds)) + LAST_CHUNK)
         self._transport.close()
 
-    # --- the connection's calls --------------------------------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------------------------
 
     def pause(self) -> None:
         self._is_paused = True

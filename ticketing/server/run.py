@@ -1,8 +1,8 @@
-"""The lane's server: uvicorn's workers behind one listening socket, `python -m ticketing.server.run`.
+"""The fast path's server: uvicorn workers behind one listening socket, `python -m ticketing.server.run`.
 
-Started from here and not by uvicorn's own command for what that cannot be told: connections with limits
-(`http_protocol`), the socket that systemd holds open while the house is replaced, and a supervisor also for a single
-worker, so that SIGHUP brings every new worker into service before it lets the old one go.
+uvicorn's own command lacks options for three things: connections with limits (`http_protocol`), the socket that systemd
+holds open during a release, and a supervisor also for a single worker, so that SIGHUP starts each new worker before it
+stops the old one.
 """
 
 import contextlib
@@ -16,24 +16,24 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 BACKLOG = 4096
 KEEP_ALIVE_SECONDS = 5
-# For what is being answered when a worker is told to end; the slowest of it waits 5 s for a place in a batch.
+# For requests under way when a worker ends. The slowest waits 5 s for a slot and as long for its batch.
 GRACEFUL_SECONDS = 20
-# A new worker that takes longer does not replace the old one, and one that is silent for as long is killed.
+# A new worker that takes longer does not replace the old one. A worker that does not respond for as long is killed.
 START_SECONDS_MAX = 60
-# The first that systemd hands over (sd_listen_fds).
+# The first descriptor that systemd passes (sd_listen_fds).
 FIRST_SOCKET = 3
 WORKERS_MAX = 64
 
 
 def _usable_processors() -> int:
-    """The processors this process may run on; all of the machine where the system has no affinity (macOS)."""
+    """Return the number of processors this process may use; all of the machine on systems without affinity (macOS)."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def main(application: str = "ticketing.asgi:application") -> int:
-    """Serves until told to end by SIGTERM or SIGINT; replaces its workers one by one on SIGHUP."""
-    os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would take it for another word for ours.
+    """Serve until SIGTERM or SIGINT. SIGHUP replaces the workers one by one."""
+    os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would read it as the number of workers.
     try:
         workers = _whole_number("WEB_WORKERS", _usable_processors(), WORKERS_MAX)
         port = _whole_number("PORT", 8000, 65_535)
@@ -54,7 +54,7 @@ def main(application: str = "ticketing.asgi:application") -> int:
         access_log=False,
         log_level="error",
         server_header=False,
-        proxy_headers=False,  # Whose word about a client's address counts is the lane's own to say.
+        proxy_headers=False,  # `client_address` decides which proxies to trust.
         backlog=BACKLOG,
         timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
@@ -68,12 +68,12 @@ def main(application: str = "ticketing.asgi:application") -> int:
 def _whole_number(name: str, default: int, most: int) -> int:
     text = os.environ.get(name) or str(default)
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
-        raise ValueError(f"{name}={text} is no number from 1 to {most}")
+        raise ValueError(f"{name}={text} is not a number from 1 to {most}")
     return int(text)
 
 
 def _inherited_socket() -> socket.socket | None:
-    """The socket of a systemd .socket unit, if this process was started by one."""
+    """Return the socket of a systemd .socket unit, if one started this process."""
     if os.environ.pop("LISTEN_PID", "") != str(os.getpid()) or not os.environ.pop("LISTEN_FDS", "").isdigit():
         return None
     handed_over = socket.socket(fileno=FIRST_SOCKET)
@@ -82,7 +82,7 @@ def _inherited_socket() -> socket.socket | None:
 
 
 def _raise_file_limit() -> None:
-    """Each connection is a file: as many as this account may open, not as many as it is given at first."""
+    """Raise the limit of open files, one for each connection, to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

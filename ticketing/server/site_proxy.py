@@ -1,7 +1,7 @@
-"""Forwards what the lane does not answer itself to the site, streaming both ways.
+"""Forwards requests that the fast path does not answer to the site, streaming both ways.
 
 The site never runs in this process: beside a single busy page thread the event loop falls to a fiftieth of its speed.
-The demo thus has one address; in production the proxy in front may route by path and this is rarely met.
+So the demo has one address. In production the proxy in front may route by path, and few requests are forwarded.
 """
 
 import asyncio
@@ -23,34 +23,34 @@ from apps.kernel.rate_limits import kinds
 
 Headers = list[tuple[bytes, bytes]]
 
-# The largest thing anybody sends: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
+# The largest upload: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
 BODY_BYTES_MAX = 72 * 1024 * 1024
-# What the API takes (DATA_UPLOAD_MAX_MEMORY_SIZE). Refused here, because the site would answer and hang up while the
-# client is still sending, and its word would be lost on the way.
+# The API's limit (DATA_UPLOAD_MAX_MEMORY_SIZE). Checked here, because the site would respond and close the connection
+# while the client is still sending, and the client would not see the response.
 API_BODY_BYTES_MAX = 256 * 1024
-# A body of undeclared length is gathered before it is sent on: WSGI knows only bodies with a length.
+# A body of undeclared length is read whole before it is forwarded: WSGI knows only bodies with a length.
 UNDECLARED_BODY_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
-# Shorter than the site keeps an idle connection (30 s), so that it is we who close it.
+# Shorter than the site keeps an idle connection (30 s), so that the connection is closed here.
 IDLE_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 2
 WAIT_SECONDS_MAX = 5
 SILENCE_SECONDS_MAX = 60
 HEADER_BYTES_MAX = 64 * 1024
-# What may stand in a request's target as it came; anything else of it travels percent-encoded.
+# Characters that are forwarded unchanged in a request's target. Others are percent-encoded.
 _TARGET_SAFE = "!#$%&'()*+,/:;=?@[]~\"<>^`{|}\\"
 
-# They speak about one connection, not about the request; `expect` and `upgrade` our own server has already answered.
+# Headers of one connection, not of the request. Our own server has already handled `expect` and `upgrade`.
 HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
     b" upgrade expect".split()
 )
-# What the client claims about proxies is replaced by what we know.
+# The client's claims about proxies are replaced by our own findings.
 OWN_REQUEST_HEADERS = frozenset(
     (b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
 )
-# Our own server says these on every answer.
+# Our own server sets these on every response.
 OWN_RESPONSE_HEADERS = frozenset((b"date", b"server"))
 
 UNAVAILABLE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
@@ -67,14 +67,14 @@ Go back and choose a smaller file.</p>
 
 
 class Forwarder:
-    """An ASGI application for http. Connections open as they are needed; `close` ends them."""
+    """An ASGI application for HTTP. Connections are opened as needed; `close` closes them."""
 
     def __init__(self, host: str, port: int) -> None:
         self._origin = f"http://{host}:{port}"
-        self._session: aiohttp.ClientSession | None = None  # Made in the loop that it will serve.
+        self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The client has the site's answer, or a problem document, or has gone away and the site is told so."""
+        """Send the site's response or a problem. If the client goes away, the request to the site is canceled."""
         wait = _wait_seconds(scope)
         if wait is not None:
             await _refuse(scope, send, RateLimited(wait))
@@ -92,23 +92,23 @@ class Forwarder:
             if body.is_gone:
                 return
             if body.is_answered:
-                raise  # The server breaks the connection off, so that half an answer does not look whole.
-            # It may have been carried out: an idempotency key makes asking again safe.
+                raise  # The server aborts the connection, so that a partial response does not look complete.
+            # The request may have been executed: an idempotency key makes a retry safe.
             await _refuse(scope, send, Busy("The site gave no answer.", retry_after_seconds=RETRY_AFTER_SECONDS))
         finally:
             body.stop_watching()
 
     async def close(self) -> None:
-        """Closes the connections to the site."""
+        """Close the connections to the site."""
         if self._session is not None:
             await self._session.close()
 
     async def _forward(self, scope: Scope, body: "_RequestBody", send: Send) -> None:
         if not _target(scope).startswith("/"):
-            # `*`, or the address of somebody else's host: behind ours it would name another place than the site.
+            # `*`, or an absolute address: appended to the site's address it would name another target.
             raise Malformed
         if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
-            raise Malformed  # The site would be told our own name for it.
+            raise Malformed  # The site would get our internal name for it.
         content = await body.content()
         task = asyncio.current_task()
         assert task is not None
@@ -117,14 +117,13 @@ class Forwarder:
             await self._exchange(scope, body, content, send)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
-                raise  # It is we who are to stop, not the client who left.
+                raise  # This server is stopping; the client has not left.
             raise ClientDisconnected from None
 
     async def _exchange(
         self, scope: Scope, body: "_RequestBody", content: bytes | AsyncIterator[bytes] | None, send: Send
     ) -> None:
-        # What changes nothing, or the same however often, is asked again by the library when a kept connection
-        # turns out to be closed.
+        # The library repeats idempotent requests if a pooled connection turns out to be closed.
         async with self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
@@ -149,7 +148,7 @@ class Forwarder:
                     sock_connect=CONNECT_SECONDS_MAX,
                     sock_read=SILENCE_SECONDS_MAX,
                 ),
-                # Nothing is added, followed, unpacked or remembered: both sides see what the other sent.
+                # No added headers, redirects, decompression or cookies: each side sees what the other sent.
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -160,7 +159,7 @@ class Forwarder:
 
 
 class _RequestBody:
-    """The request's body as it arrives, and the word that its sender has gone."""
+    """The request's body as it arrives, and whether its client has gone."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.is_gone = False
@@ -176,7 +175,7 @@ class _RequestBody:
         self._complete = not self._declared and not self._undeclared
 
     async def content(self) -> bytes | AsyncIterator[bytes] | None:
-        """What is to be sent: nothing, a stream of declared length, or what was gathered. Raises TooLarge."""
+        """Return the body to forward: None, a stream of declared length, or all of it. Raises TooLarge."""
         if self._undeclared:
             bytes_max = min(UNDECLARED_BODY_BYTES_MAX, self._bytes_max)
             return b"".join([chunk async for chunk in self._chunks(bytes_max)])
@@ -187,7 +186,7 @@ class _RequestBody:
         return self._chunks(self._bytes_max)
 
     def watch(self, leave: Callable[[], object]) -> None:
-        """Has `leave` called when the client goes away before it is answered."""
+        """Call `leave` if the client goes away before the response."""
         self._leave = leave
         if self.is_gone:
             leave()
@@ -222,7 +221,7 @@ class _RequestBody:
                 raise TooLarge
             if not message.get("more_body", False):
                 self._complete = True
-                # From here on only the word of the client's leaving can come.
+                # From here on the only message to come is the disconnect.
                 if self._leave is not None:
                     self.watch(self._leave)
             if chunk:
@@ -230,7 +229,7 @@ class _RequestBody:
 
 
 def _wait_seconds(scope: Scope) -> float | None:
-    """How long the one who asks is to wait, who has asked too often; None: let it through."""
+    """Return the seconds to wait if the request exceeds its rate limit, else None."""
     if scope.get(rate_limits.COUNTED):
         return None
     kind = kinds.kind_of(scope["method"], scope["path"])
@@ -244,7 +243,7 @@ def _wait_seconds(scope: Scope) -> float | None:
 
 
 def _target(scope: Scope) -> str:
-    # The target goes on as it came: what the site routes and signs must be what was asked.
+    # The target is forwarded unchanged: the site must route and sign what the client requested.
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
     return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
@@ -253,8 +252,7 @@ def _target(scope: Scope) -> str:
 def _request_headers(
     scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
 ) -> list[tuple[str, str]]:
-    """The request's headers as the site gets them: the client's, less what is ours to say, plus what we know.
-    `is_last`: on its connection."""
+    """Return the headers to forward: the client's without those that we set, and ours. `is_last`: on its connection."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [
@@ -263,14 +261,14 @@ def _request_headers(
         if name not in dropped
         and name not in OWN_REQUEST_HEADERS
         and not name.startswith(b"x-forwarded-")
-        # WSGI turns `-` into `_`: such a name would pass itself off as another header.
+        # WSGI turns `-` into `_`: such a name could pose as another header.
         and b"_" not in name
     ]
     if isinstance(content, bytes):
         kept = [(name, value) for name, value in kept if name != b"content-length"]
         kept.append((b"content-length", str(len(content)).encode()))
     if is_last:
-        # A site that answers without hearing so much out hangs up: nobody else is to ask on this connection.
+        # A site that responds before it has read such a body closes the connection, so it must not be reused.
         kept.append((b"connection", b"close"))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     is_name = log_context.REQUEST_ID.fullmatch(given.decode("latin-1"))
@@ -299,9 +297,9 @@ async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
     page = {503: UNAVAILABLE_PAGE, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
     if isinstance(problem, RateLimited):
         page = problem.page()
-    for_a_person = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")
-    body = page if page is not None and for_a_person else json.dumps(problem.document()).encode()
-    content_type = "text/html; charset=utf-8" if for_a_person else CONTENT_TYPE
+    as_page = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")
+    body = page if page is not None and as_page else json.dumps(problem.document()).encode()
+    content_type = "text/html; charset=utf-8" if as_page else CONTENT_TYPE
     headers = {"Content-Type": content_type, "Cache-Control": "no-store", **problem.headers()}
     await send(
         {
@@ -315,6 +313,6 @@ async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
 
 
 def site_address() -> tuple[str, int]:
-    """Returns host and port of the site from SITE_ADDRESS, or SITE_PORT on this machine (8001)."""
+    """Return host and port of the site from SITE_ADDRESS, or SITE_PORT on this machine (8001)."""
     host, _, port = os.environ.get("SITE_ADDRESS", "").rpartition(":")
     return host or "127.0.0.1", int(port or os.environ.get("SITE_PORT", "8001"))

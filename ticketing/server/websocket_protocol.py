@@ -12,11 +12,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE
 
 UNREAD_BYTES_MAX = 256 * 1024
-"""An application that sends waits from a fourth of this on. Only answers to what a client says go beyond."""
+"""An application that sends waits from a quarter of this on. Only control frames in reply to a client exceed it."""
 
 
 class ShutdownNotice:
-    """Who is to be told, before its worker ends."""
+    """`tell` is called before the server closes the socket."""
 
     __slots__ = ("tell",)
 
@@ -25,7 +25,7 @@ class ShutdownNotice:
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One client's socket. Who makes it answer and does not read is cut off."""
+    """One client's WebSocket. A client that causes replies and does not read them is disconnected."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

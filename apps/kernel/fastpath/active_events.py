@@ -1,9 +1,9 @@
-"""Which events are active on this machine, as all its processes see it: a small file that they have mapped.
+"""The events that are active on this machine, shared by its processes in a small memory-mapped file.
 
-The buyers of one event may all be connected to one process and another event's crowd to its neighbour, which shares
-nothing with it but the processors. So each process notes for which events it was asked, and any can tell whether
-somebody else is active. A note is eight bytes at a place of the event's: two events at one place count as one, and a
-note that is read while it is written is wrong for a moment. Nothing hangs on it but who rests.
+The buyers of one event may all be connected to one process and another event's to a second one, which shares only the
+processors with it. So each process notes the events of its requests, and any process sees whether another event is
+active. A note is eight bytes in the event's slot: two events of one slot count as one, and a note that is read while it
+is written is wrong for a moment. Only pauses depend on it.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 ACTIVE_SECONDS = 1.0
-"""So long after it was last asked for an event still counts as active."""
+"""How long an event counts as active after its last request."""
 NOTE_SECONDS = 0.1
-"""So often an event's activity is noted, and the others' looked at."""
+"""How often an event's activity is noted and that of others is read."""
 _SLOT_COUNT = 512
 _ALL = struct.Struct(f"={_SLOT_COUNT}d")
 _ONE = struct.Struct("=d")
 
 
 class ActiveEvents:
-    """`file`: shared by the processes of one machine, whose monotonic clock they share too. Without it (a folder that
-    cannot be written, a disk that is full) a process sees only itself. For one thread."""
+    """`file`: shared by the processes of one machine, which share its monotonic clock too. If the file cannot be
+    written (no permission, full disk) a process sees only its own events. For one thread."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -35,36 +35,36 @@ class ActiveEvents:
         self._active: frozenset[int] = frozenset()
         self._noted: dict[int, float] = {}
 
-    def note(self, place: int, now: float) -> None:
-        """The event at this place was asked for; `now` is the moment by `time.monotonic`."""
-        if now - self._noted.get(place, 0.0) >= NOTE_SECONDS:
-            self._noted[place] = now
-            _ONE.pack_into(self._mapped(), place * _ONE.size, now)
-            self._active |= {place}
+    def note(self, slot: int, now: float) -> None:
+        """Note a request for the event of this slot. `now`: from `time.monotonic`."""
+        if now - self._noted.get(slot, 0.0) >= NOTE_SECONDS:
+            self._noted[slot] = now
+            _ONE.pack_into(self._mapped(), slot * _ONE.size, now)
+            self._active |= {slot}
 
-    def is_any_other_active(self, place: int, now: float) -> bool:
-        """Whether an event at another place was asked for within the last second; another process's, up to a tenth of a
-        second ago."""
+    def is_any_other_active(self, slot: int, now: float) -> bool:
+        """Whether an event of another slot had a request within the last second. Other processes' notes are up to a
+        tenth of a second old."""
         if now - self._refreshed_at >= NOTE_SECONDS:
             self._refreshed_at = now
-            # A time to come is another start of the machine's clock.
+            # A time in the future was noted before the machine restarted.
             noted = enumerate(_ALL.unpack_from(self._mapped()))
-            self._active = frozenset([place for place, at in noted if now - ACTIVE_SECONDS <= at <= now])
-        return len(self._active) > (place in self._active)
+            self._active = frozenset([slot for slot, at in noted if now - ACTIVE_SECONDS <= at <= now])
+        return len(self._active) > (slot in self._active)
 
     def _mapped(self) -> "mmap.mmap | bytearray":
         if self._map is None:
             try:
                 self._map = _map(self._file)
             except (OSError, ValueError) as error:
-                logger.warning("no activity in %s, so other processes' events are not seen: %s", self._file, error)
+                logger.warning("cannot use %s, so the events of other processes are not seen: %s", self._file, error)
                 self._map = bytearray(_ALL.size)
         return self._map
 
 
 def slot_of(event: str) -> int:
-    """Where the event's activity is noted."""
-    # Python's own hash is another in each process.
+    """Return the event's slot."""
+    # Python's own hash differs between processes.
     return int.from_bytes(hashlib.blake2b(event.encode(), digest_size=4).digest()) % _SLOT_COUNT
 
 
@@ -75,11 +75,11 @@ def _map(file: Path) -> mmap.mmap:
         is_new = os.fstat(descriptor).st_size != _ALL.size
         if is_new:
             os.ftruncate(descriptor, _ALL.size)
-        # A note that found no room on the disk would not fail: it would end the process.
+        # Without disk space allocated, a write to the map would not fail: it would kill the process.
         allocate = getattr(os, "posix_fallocate", None)
         if allocate:
             allocate(descriptor, 0, _ALL.size)
-        elif is_new:  # macOS: written zeros take their blocks, and raise the same error on a full disk.
+        elif is_new:  # macOS: writing zeros allocates the blocks, and raises the same error on a full disk.
             os.pwrite(descriptor, bytes(_ALL.size), 0)
         return mmap.mmap(descriptor, _ALL.size)
     finally:

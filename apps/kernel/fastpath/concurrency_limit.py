@@ -1,14 +1,14 @@
-"""Only so many requests of one event are under way in this process at once; the others wait before the door.
+"""Limits how many requests of one event a process handles at once. The others wait in the event's queue.
 
-Whoever waits here has cost nothing but its own reading: no token is verified, nothing is asked, no batch knows of it.
-So the crowd of one event, however large, is never in front of another event's buyers by more than a few requests in the
-loop, in Redis and in PostgreSQL. While nobody else has anything to do an event may have more under way, since larger
-batches are cheaper.
+A queued request has only been parsed: its token is not yet verified and nothing has been sent to Redis or PostgreSQL.
+So the requests of one event, however many, are never ahead of another event's by more than a few in the loop, in Redis
+and in PostgreSQL. While no other event is active, an event may have more requests under way, since larger batches are
+cheaper.
 
-Few are not enough where they never stop: whoever is asked for more than it can do keeps every processor busy with them.
-So beside another event a crowd comes in groups, all of one together, which is cheapest, and after each it rests in all
-processes: it has a fifth of the time at most. That costs it little, since processes that rest in turn are in one
-another's way less often.
+A low limit alone does not help where requests never stop: a process that is sent more than it can handle keeps every
+processor busy. So while another event is active, a busy event's requests are handled in groups, all of one group
+together, which is cheapest, and after each group the event pauses in all processes: it has a fifth of the time at most.
+That costs it little, since processes that pause in turn contend less.
 """
 
 import asyncio
@@ -23,47 +23,47 @@ from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, ActiveEvents, slo
 from apps.kernel.http import problems
 
 WAIT_SECONDS_MAX = 5.0
-"""Who has waited for longer is refused: its client may have given up."""
+"""A request that has waited longer is refused: its client may have given up."""
 
 CHECK_SECONDS = 0.25
-"""So often those who wait are looked after: who has waited too long is told, and a group that goes on for longer than
-this is not waited for, so that one who is slow has no place but its own."""
+"""How often a queue is checked: requests that have waited too long are refused, and a group that takes longer than this
+is not waited for, so that a slow request keeps no slot but its own."""
 PAUSE_FACTOR = 4.0
-"""A crowd rests for so many times as long as its last group took."""
+"""An event pauses for this many times as long as its last group took."""
 PAUSE_SECONDS_MAX = 0.25
-"""No rest is longer."""
+"""No pause is longer."""
 
-_waiting = Gauge("fairgate_turnstile_waiting_count", "Requests before the door, beyond what may be under way.",
+_waiting = Gauge("fairgate_turnstile_waiting_count", "Requests that wait for a slot.",
                  ["turnstile"], registry=None)  # fmt: skip
 METRICS = (_waiting,)
-"""Of this process; the composition root registers them where it serves figures."""
+"""Of this process; the composition root registers them where it serves metrics."""
 
 
 class _EventQueue:
-    """Of one event."""
+    """The requests of one event."""
 
-    __slots__ = ("at", "begun", "is_check_scheduled", "is_resting", "left_over", "place", "under_way", "waiting")
+    __slots__ = ("at", "begun", "is_check_scheduled", "is_paused", "left_over", "place", "under_way", "waiting")
 
     def __init__(self, place: int) -> None:
         self.place = place
         """Of `ActiveEvents`."""
         self.under_way = 0
         self.at = 0.0
-        """The last time that somebody asked for it."""
+        """When the last request arrived."""
         self.begun = 0.0
-        """When the group under way, or its first, was let in."""
+        """When the first request of the current group started."""
         self.left_over = 0
-        """Those under way, at most, that are of earlier groups."""
-        self.is_resting = False
+        """How many of those under way, at most, belong to earlier groups."""
+        self.is_paused = False
         self.is_check_scheduled = False
         self.waiting: deque[tuple[float, Callable[[problems.Problem | None], None]]] = deque()
 
 
 class ConcurrencyLimit:
-    """`alone_max`: how many an event may have under way while no other is active; `beside_max`: while one is.
-    `waiting_max`: how many of one event may wait; one more is refused. `knows`: whether there is such an event, as far
-    as is known at sight. `activity`: which events are active, on all of the machine. Used on one loop's thread. Raises
-    ImproperlyConfigured where nobody could ever pass."""
+    """`alone_max`: how many requests an event may have under way while no other event is active; `beside_max`: while
+    one is. `waiting_max`: how many requests of one event may wait; further ones are refused. `knows`: whether such an
+    event exists, as far as this process has cached. `activity`: which events are active on this machine. Used on one
+    loop's thread. Raises ImproperlyConfigured for limits that would let no request pass."""
 
     def __init__(
         self,
@@ -89,37 +89,37 @@ class ConcurrencyLimit:
         self._waiting.set(0)
 
     def applies_to(self, event: str) -> bool:
-        """Whether its requests pass here: nobody's crowd is held up by events that clients make up."""
+        """Whether the event's requests are limited. Events that clients make up are not counted."""
         return event in self._queues or self._knows(event)
 
     def try_acquire(self, event: str) -> bool:
-        """Whether the request may go on at once. If so, `leave` follows."""
-        line = self._queues.get(event)
-        if line is None:
-            line = self._queues[event] = _EventQueue(slot_of(event))
-        now = line.at = monotonic()
-        self._activity.note(line.place, now)
+        """Take a slot if one is free. If so, `leave` must follow."""
+        queue = self._queues.get(event)
+        if queue is None:
+            queue = self._queues[event] = _EventQueue(slot_of(event))
+        now = queue.at = monotonic()
+        self._activity.note(queue.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
-        if line.waiting or line.under_way >= self._current_limit(line, now):
+        if queue.waiting or queue.under_way >= self._current_limit(queue, now):
             return False
-        if line.under_way <= line.left_over:
-            line.begun = now
-        line.under_way += 1
+        if queue.under_way <= queue.left_over:
+            queue.begun = now
+        queue.under_way += 1
         return True
 
     def wait(self, event: str, go_on: Callable[[problems.Problem | None], None]) -> None:
-        """`go_on` will be called at the request's turn, with None, and `leave` follows; or with why it is refused.
-        Raises problems.Busy where too many wait. After `try_acquire` has said no."""
-        line = self._queues[event]
-        if len(line.waiting) >= self._waiting_max:
+        """Queue a request after `try_acquire` has returned False. `go_on` is called with None at its turn, and `leave`
+        must follow, or with the problem by which it is refused. Raises problems.Busy if too many wait."""
+        queue = self._queues[event]
+        if len(queue.waiting) >= self._waiting_max:
             raise problems.Busy
-        line.waiting.append((line.at, go_on))
+        queue.waiting.append((queue.at, go_on))
         self._waiting.inc()
-        self._schedule_check(line)
+        self._schedule_check(queue)
 
     async def acquire(self, event: str) -> None:
-        """The request may go on, and `leave` follows. Raises problems.Busy."""
+        """Take a slot, waiting for it if necessary. `leave` must follow. Raises problems.Busy."""
         if self.try_acquire(event):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -127,7 +127,7 @@ class ConcurrencyLimit:
         def go_on(refusal: problems.Problem | None) -> None:
             if turn.done():
                 if refusal is None:
-                    self.leave(event)  # It has gone meanwhile.
+                    self.leave(event)  # It was canceled meanwhile.
             elif refusal is None:
                 turn.set_result(None)
             else:
@@ -138,73 +138,73 @@ class ConcurrencyLimit:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.leave(event)  # Its turn came in the very step in which it went.
+                self.leave(event)  # Its turn came in the step in which it was canceled.
             raise
 
     def leave(self, event: str) -> None:
-        """A request of this event is not under way any more; the next one that waits is, or will be."""
-        line = self._queues[event]
-        line.under_way -= 1
-        line.left_over = min(line.left_over, line.under_way)
-        if not line.waiting or line.is_resting:
+        """Release a slot. The next queued request takes it now or after the pause."""
+        queue = self._queues[event]
+        queue.under_way -= 1
+        queue.left_over = min(queue.left_over, queue.under_way)
+        if not queue.waiting or queue.is_paused:
             return
         now = monotonic()
-        if not self._admits_in_groups(line, now):
-            self._admit_waiting(line)
-        elif line.under_way <= line.left_over:
-            line.is_resting = True
-            rest = min(PAUSE_FACTOR * (now - line.begun), PAUSE_SECONDS_MAX)
-            asyncio.get_running_loop().call_later(rest, self._end_pause, line)
+        if not self._admits_in_groups(queue, now):
+            self._admit_waiting(queue)
+        elif queue.under_way <= queue.left_over:
+            queue.is_paused = True
+            pause = min(PAUSE_FACTOR * (now - queue.begun), PAUSE_SECONDS_MAX)
+            asyncio.get_running_loop().call_later(pause, self._end_pause, queue)
 
-    def _admits_in_groups(self, line: _EventQueue, now: float) -> bool:
-        """Whether it comes in groups: beside another event, and there is a whole one to come."""
-        return len(line.waiting) >= self._beside_max and self._activity.is_any_other_active(line.place, now)
+    def _admits_in_groups(self, queue: _EventQueue, now: float) -> bool:
+        """Whether requests start in groups: another event is active and a whole group is waiting."""
+        return len(queue.waiting) >= self._beside_max and self._activity.is_any_other_active(queue.place, now)
 
-    def _schedule_check(self, line: _EventQueue) -> None:
-        """Somebody looks at this line in a moment, and for as long as anybody waits."""
-        if not line.is_check_scheduled:
-            line.is_check_scheduled = True
-            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check_queue, line)
+    def _schedule_check(self, queue: _EventQueue) -> None:
+        """Check this queue regularly for as long as requests wait in it."""
+        if not queue.is_check_scheduled:
+            queue.is_check_scheduled = True
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check_queue, queue)
 
-    def _check_queue(self, line: _EventQueue) -> None:
-        line.is_check_scheduled = False
+    def _check_queue(self, queue: _EventQueue) -> None:
+        queue.is_check_scheduled = False
         now = monotonic()
-        self._refuse_late(line, now)
-        if line.waiting:
-            self._schedule_check(line)
-            if self._admits_in_groups(line, now) and not line.is_resting and now - line.begun >= CHECK_SECONDS:
-                line.left_over = line.under_way
-                self._admit_waiting(line)
+        self._refuse_late(queue, now)
+        if queue.waiting:
+            self._schedule_check(queue)
+            if self._admits_in_groups(queue, now) and not queue.is_paused and now - queue.begun >= CHECK_SECONDS:
+                queue.left_over = queue.under_way
+                self._admit_waiting(queue)
 
-    def _refuse_late(self, line: _EventQueue, now: float) -> None:
-        """Whoever has waited too long hears so."""
-        while line.waiting and now - line.waiting[0][0] > WAIT_SECONDS_MAX:
-            _, go_on = line.waiting.popleft()
+    def _refuse_late(self, queue: _EventQueue, now: float) -> None:
+        """Refuse requests that have waited too long."""
+        while queue.waiting and now - queue.waiting[0][0] > WAIT_SECONDS_MAX:
+            _, go_on = queue.waiting.popleft()
             self._waiting.dec()
             go_on(problems.Busy())
 
-    def _end_pause(self, line: _EventQueue) -> None:
-        line.is_resting = False
-        self._admit_waiting(line)
+    def _end_pause(self, queue: _EventQueue) -> None:
+        queue.is_paused = False
+        self._admit_waiting(queue)
 
-    def _admit_waiting(self, line: _EventQueue) -> None:
+    def _admit_waiting(self, queue: _EventQueue) -> None:
         now = monotonic()
-        self._refuse_late(line, now)
-        most = self._current_limit(line, now)
-        while line.waiting and line.under_way < most:
-            _, go_on = line.waiting.popleft()
+        self._refuse_late(queue, now)
+        most = self._current_limit(queue, now)
+        while queue.waiting and queue.under_way < most:
+            _, go_on = queue.waiting.popleft()
             self._waiting.dec()
-            if line.under_way <= line.left_over:
-                line.begun = now
-            line.under_way += 1
-            # In the loop's next step, so that a row of them that are refused at once does not go ever deeper.
+            if queue.under_way <= queue.left_over:
+                queue.begun = now
+            queue.under_way += 1
+            # In the loop's next step, so that a series of requests that end at once does not recurse.
             asyncio.get_running_loop().call_soon(go_on, None)
 
-    def _current_limit(self, line: _EventQueue, now: float) -> int:
-        return self._beside_max if self._activity.is_any_other_active(line.place, now) else self._alone_max
+    def _current_limit(self, queue: _EventQueue, now: float) -> int:
+        return self._beside_max if self._activity.is_any_other_active(queue.place, now) else self._alone_max
 
     def _tidy(self, now: float) -> None:
         self._tidied_at = now
-        for event, line in list(self._queues.items()):
-            if not line.under_way and not line.waiting and now - line.at > ACTIVE_SECONDS:
+        for event, queue in list(self._queues.items()):
+            if not queue.under_way and not queue.waiting and now - queue.at > ACTIVE_SECONDS:
                 del self._queues[event]

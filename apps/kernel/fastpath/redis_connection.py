@@ -1,9 +1,9 @@
-"""Redis asked on the loop itself, over one connection of this process's own: no thread, and nobody waits for one.
+"""Redis commands on the event loop, over one connection of this process: without a thread.
 
-A thread costs a question several times what Redis takes to answer it, since each of its journeys has to come by the
-interpreter once more. What is asked here may always be asked in a thread as well: without a connection, over TLS, while
-Redis rests after a failure or when it says something unexpected the courier has no answer, and whoever asked goes by
-`apps.kernel.redis`, which says what that comes to. One failure is told once: whoever is silent here rests there.
+A thread makes a command several times as expensive as Redis itself, since each step of it has to wait for the
+interpreter lock. Every command sent here can be sent in a thread instead: without a connection, over TLS, during the
+pause after an outage, or after an unexpected reply there is no result here, and the caller uses `apps.kernel.redis`,
+which handles the failure. An outage found here starts the pause there, so it is reported once.
 """
 
 import asyncio
@@ -23,54 +23,54 @@ from apps.kernel import redis
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.05
-"""A loop that was held up itself reads first what has come meanwhile, before it calls Redis silent."""
+"""A loop that was blocked itself first reads what has arrived meanwhile, before Redis counts as unresponsive."""
 ROUND_TRIPS_MAX = 64
-"""Under way at once; what is more goes another way."""
+"""Batches under way at once. Further ones are sent in threads."""
 
 Command = Sequence[Any]
 OnReplies = Callable[[list[Any] | None], None]
-"""Is called once, on the loop, with what Redis answered each command with; None: nobody knows, ask another way."""
+"""Called once, on the loop, with the reply to each command. None: there is no result, send them in a thread."""
 
 
 class AsyncRedis:
-    """Used on one loop at a time; on another one it begins anew."""
+    """Used on one loop at a time; on another loop it reconnects."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: _Connection | None = None
         self._connection_task: asyncio.Task[None] | None = None
-        """From the attempt to have a connection to that connection's end; the loop's own end is one too."""
+        """Runs from the attempt to connect to the end of the connection, or of the loop."""
         self._tried: asyncio.Future[None] | None = None
         self._not_before = 0.0
 
-    def send(self, commands: Sequence[Command], hear: OnReplies) -> bool:
-        """The commands are on their way, and `hear` will be called. False: they are not, ask another way; there may be
-        a connection soon."""
+    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> bool:
+        """Send the commands; `on_replies` will be called. Returns False if they cannot be sent: send them in a thread.
+        There may be a connection soon."""
         connection = self._current_connection()
         if connection is None or redis.is_paused():
             self._connect()
             return False
-        return connection.send(commands, hear)
+        return connection.send(commands, on_replies)
 
     async def wait_until_connected(self) -> bool:
-        """Whether there is a connection, once it was tried to have one."""
+        """Wait for an attempt to connect, and return whether there is a connection."""
         if self._current_connection() is None:
             if self._connection_task is not None and self._tried is not None and self._tried.done():
-                await asyncio.wait([self._connection_task])  # The last one is just coming to its end.
+                await asyncio.wait([self._connection_task])  # The last connection is just ending.
             self._connect()
             if self._tried is not None:
                 await asyncio.shield(self._tried)
         return self._current_connection() is not None
 
     def close(self) -> None:
-        """There is no connection, until somebody asks again."""
+        """Close the connection. The next command opens one again."""
         if self._connection is not None:
             self._connection.close()
 
     def _current_connection(self) -> "_Connection | None":
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # Those of a loop that has ended went with it.
+            # Connections of a closed loop ended with it.
             self._loop, self._connection, self._connection_task, self._tried, self._not_before = (
                 loop,
                 None,
@@ -99,9 +99,9 @@ class AsyncRedis:
                 connection.forget()
             raise
         except (OSError, TimeoutError):
-            pass  # Whoever goes by a thread tells of it.
+            pass  # The same command in a thread reports it.
         except Exception:
-            logger.exception("Redis is asked in threads only")
+            logger.exception("commands to Redis are sent in threads only")
         finally:
             self._connection_task = None
             if not tried.done():
@@ -111,8 +111,8 @@ class AsyncRedis:
 
 
 async def _open_connection() -> "_Connection | None":
-    """A connection that may be asked; None where only `apps.kernel.redis` can have one, or Redis does not let us
-    in. Raises OSError, TimeoutError."""
+    """Return a connection that is ready for commands. None if only `apps.kernel.redis` supports the configured kind, or
+    if Redis refuses the login. Raises OSError, TimeoutError."""
     pool = redis.client().connection_pool
     if pool.connection_class is not Connection:
         return None
@@ -131,19 +131,19 @@ async def _open_connection() -> "_Connection | None":
         greeted: asyncio.Future[list[Any] | None] = loop.create_future()
         try:
             connection.send(greeting, partial(_settle, greeted))
-            said = await greeted
+            replies = await greeted
         except BaseException:
             connection.close()
             raise
-    if said is None or any(isinstance(word, Exception) for word in said):
+    if replies is None or any(isinstance(reply, Exception) for reply in replies):
         connection.close()
         return None
     return connection
 
 
-def _settle(greeted: "asyncio.Future[list[Any] | None]", said: list[Any] | None) -> None:
+def _settle(greeted: "asyncio.Future[list[Any] | None]", replies: list[Any] | None) -> None:
     if not greeted.done():
-        greeted.set_result(said)
+        greeted.set_result(replies)
 
 
 class _Connection(asyncio.Protocol):
@@ -155,22 +155,22 @@ class _Connection(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[float, int, OnReplies]] = deque()
-        """When each went, and how many answers it is still to be given together."""
-        self._answers: list[Any] = []
+        """Of each batch: when it was sent, its number of commands, and its callback."""
+        self._replies: list[Any] = []
         self._clock: asyncio.TimerHandle | None = None
 
-    def send(self, commands: Sequence[Command], hear: OnReplies) -> bool:
+    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> bool:
         if self.is_over or self._transport is None or len(self._waiting) >= ROUND_TRIPS_MAX:
             return False
         packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])
-        self._waiting.append((monotonic(), len(commands), hear))
+        self._waiting.append((monotonic(), len(commands), on_replies))
         self._transport.write(packed)
         if self._clock is None:
             self._clock = self._loop.call_later(self._seconds_max, self._check_timeout)
         return True
 
     def close(self) -> None:
-        """Nothing more is asked here, and whoever waits is told that nobody knows."""
+        """End the connection. Batches under way have no result."""
         if self.is_over:
             return
         self.is_over = True
@@ -180,41 +180,41 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, deque()
-        for _, _, hear in waiting:
-            hear(None)
+        for _, _, on_replies in waiting:
+            on_replies(None)
 
     def forget(self) -> None:
-        """As `close`, of a loop that ends: nobody is left to be told."""
+        """End the connection of a loop that ends, without calling back."""
         self._waiting.clear()
         self.close()
 
-    # --- the transport's calls ---------------------------------------------------------------------------------------
+    # --- called by the transport ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it.
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it.
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
         try:
-            while (answer := self._reader.gets()) is not False:
+            while (reply := self._reader.gets()) is not False:
                 if not self._waiting:
-                    raise hiredis.ProtocolError("Redis says what nobody asked")
-                self._answers.append(answer)
-                _, count, hear = self._waiting[0]
-                if len(self._answers) == count:
-                    answers, self._answers = self._answers, []
+                    raise hiredis.ProtocolError("Redis sent a reply without a command")
+                self._replies.append(reply)
+                _, count, on_replies = self._waiting[0]
+                if len(self._replies) == count:
+                    replies, self._replies = self._replies, []
                     self._waiting.popleft()
-                    hear(answers)
+                    on_replies(replies)
         except hiredis.ProtocolError:
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
 
-    # --- the clock ---------------------------------------------------------------------------------------------------
+    # --- timeouts -------------------------------------------------------------------------------------------------
 
     def _check_timeout(self, since: float | None = None) -> None:
-        """Runs while something is asked; one for all of it, that looks what has happened meanwhile."""
+        """Runs while batches are under way: one timer for all, which checks how long the oldest has waited."""
         self._clock = None
         if not self._waiting:
             return

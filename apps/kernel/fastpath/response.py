@@ -1,4 +1,4 @@
-"""What a handler answers with, and what every answer of the house carries."""
+"""Responses of the fast path's handlers, and the headers that every response of the site carries."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ _encode = msgspec.json.encode
 NO_STORE = (b"cache-control", b"no-store")
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", problems.CONTENT_TYPE.encode())
-# They say the same about every answer of the site, whatever it is; asked once, so that the lane says it too.
+# These set the same headers on every response of the site. They run once here, so that the fast path sets them too.
 _HEADER_MIDDLEWARE = (
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -28,7 +28,7 @@ _HEADER_MIDDLEWARE = (
 
 
 class Reply:
-    """A status, a body and its headers. Cookies are set as on Django's response."""
+    """A status, a body and headers. Cookies are set as on Django's response."""
 
     __slots__ = ("_cookies", "body", "headers", "status")
 
@@ -45,24 +45,24 @@ class Reply:
         return self._cookies
 
     def set_cookie(self, key: str, value: str = "", **options: Any) -> None:
-        # All that Django's method touches of its response is `cookies`.
+        # Django's method uses nothing of its response but `cookies`.
         HttpResponseBase.set_cookie(self, key, value, **options)  # type: ignore[arg-type]
 
     def delete_cookie(self, key: str, **options: Any) -> None:
         HttpResponseBase.delete_cookie(self, key, **options)  # type: ignore[arg-type]
 
     def with_body(self, value: Any) -> "Reply":
-        """The same with this for a body."""
+        """Set this value as the body and return the reply."""
         self.body = _encode(value)
         return self
 
     def lines(self, request_id: str, *, secure: bool) -> bytes:
-        """The same headers as they travel."""
+        """Return all header lines, as they are sent."""
         lines = self.stream_lines(request_id, secure=secure)
         return lines if self.status == 304 else b"%bcontent-length: %d\r\n" % (lines, len(self.body))
 
     def stream_lines(self, request_id: str, *, secure: bool) -> bytes:
-        """The same of an answer whose end nobody knows."""
+        """Return the header lines of a response of unknown length."""
         own = self.headers
         lines = _constant_lines(own, secure) if type(own) is tuple else _lines(own) + _constant_lines((), secure)
         if self._cookies:
@@ -70,14 +70,14 @@ class Reply:
         return b"%bx-request-id: %b\r\n" % (lines, request_id.encode("latin-1"))
 
     def head(self, request_id: str, *, secure: bool) -> Headers:
-        """All headers of the answer."""
+        """Return all headers."""
         headers = self.stream_head(request_id, secure=secure)
         if self.status != 304:
             headers.append((b"content-length", b"%d" % len(self.body)))
         return headers
 
     def stream_head(self, request_id: str, *, secure: bool) -> list[tuple[bytes, bytes]]:
-        """The same of an answer whose end nobody knows."""
+        """Return the headers of a response of unknown length."""
         headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *site_headers(secure)]
         if self._cookies:
             headers += _cookie_headers(self._cookies)
@@ -88,28 +88,28 @@ _PERSONAL = (JSON, NO_STORE)
 
 
 def private_reply(value: Any, status: int = 200) -> Reply:
-    """An answer in JSON that is for this caller and this moment only."""
+    """Return a JSON response that no cache may store."""
     return Reply(status, _encode(value), _PERSONAL)
 
 
 def private_reply_of_json(body: bytes, status: int = 200) -> Reply:
-    """The same of JSON that is text already."""
+    """Return the same for JSON that is already encoded."""
     return Reply(status, body, _PERSONAL)
 
 
 def problem_reply(problem: problems.Problem) -> Reply:
-    """The problem as a document, the same bytes from lane and site but for their spaces."""
+    """Return the problem document, the same as the site's except for whitespace."""
     if not problem.is_plain:
         return _refusal(problem)
-    said = _plain_refusals.get(type(problem))
-    if said is None:
+    encoded = _plain_refusals.get(type(problem))
+    if encoded is None:
         reply = _refusal(problem)
-        said = _plain_refusals[type(problem)] = (reply.body, tuple(reply.headers))
-    return Reply(problem.status, *said)
+        encoded = _plain_refusals[type(problem)] = (reply.body, tuple(reply.headers))
+    return Reply(problem.status, *encoded)
 
 
 _plain_refusals: dict[type[problems.Problem], tuple[bytes, tuple[tuple[bytes, bytes], ...]]] = {}
-"""Of those that say nothing but what their kind says, written once."""
+"""Body and headers of problems that are the same each time, encoded once."""
 
 
 def _refusal(problem: problems.Problem) -> Reply:
@@ -123,7 +123,7 @@ def _cookie_headers(cookies: SimpleCookie) -> list[tuple[bytes, bytes]]:
 
 def _lines(headers: Headers) -> bytes:
     lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-    # What a line's end in a value would begin is another header, or another answer.
+    # A line break in a value would start another header, or another response.
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
         raise ValueError("a header holds the end of a line")
     return lines
@@ -136,7 +136,7 @@ def _constant_lines(own: tuple[tuple[bytes, bytes], ...], secure: bool) -> bytes
 
 @lru_cache(maxsize=2)
 def site_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
-    """What the site's own middleware says on each of its answers, over TLS or not."""
+    """Return the headers that the site's middleware sets on each response, over TLS or not."""
     request = HttpRequest()
     request.method, request.path, request.path_info = "GET", "/api/", "/api/"
     host = settings.ALLOWED_HOSTS[0].lstrip("*.") if settings.ALLOWED_HOSTS else "localhost"
@@ -150,11 +150,11 @@ def site_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
 
     for path in reversed([path for path in settings.MIDDLEWARE if path in _HEADER_MIDDLEWARE]):
         answer = import_string(path)(answer)
-    said = answer(request)
-    if said.status_code != 200:
-        return ()  # Not over TLS in a house that wants it: the site sends such requests on, the lane never answers.
+    site_response = answer(request)
+    if site_response.status_code != 200:
+        return ()  # Without TLS where it is required: the site redirects such requests, the fast path never answers.
     return tuple(
         (name.lower().encode(), value.encode("latin-1"))
-        for name, value in said.items()
+        for name, value in site_response.items()
         if name.lower() not in ("content-type", "content-length")
     )

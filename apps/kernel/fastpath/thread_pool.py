@@ -1,7 +1,7 @@
-"""The few threads in which a handler's blocking questions are asked, each with Django connections of its own.
+"""A small thread pool for the fast path's blocking calls. Each thread has Django connections of its own.
 
-The loop's own thread never waits for PostgreSQL or Redis. How many may wait for a thread is bounded: past that the
-caller is told to come back, and those who need no thread (who waits, who reads counts) go on being answered.
+The event loop's thread never waits for PostgreSQL or Redis. A limited number of calls may wait for a thread: beyond
+that a request is refused with Busy, while requests that need no thread (status polls, counts) are still answered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Threads:
-    """The executor, made when first needed, so that a server may fork before, and how many wait for it."""
+    """The executor, created at first use, so that a server may fork before, and how many calls wait for it."""
 
     executor: ThreadPoolExecutor | None = None
     waiting = 0
@@ -36,9 +36,9 @@ _threads = _Threads()
 
 
 async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
-    """What `act` returns or raises, in a thread where it may use Django's connections. Raises problems.Busy.
+    """Return or raise what `act` does, called in a thread where it may use Django's connections. Raises problems.Busy.
 
-    A caller that is canceled loses the answer; what was begun is finished.
+    A caller that is canceled loses the result; a call that has begun is completed.
     """
     if _threads.waiting >= WAITING_MAX:
         raise problems.Busy
@@ -56,7 +56,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _carry_out(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
-    # As Django does around each of its own requests: a connection that died with a restarted database is replaced.
+    # As Django does around each request: a connection lost with a restarted database is replaced.
     close_old_connections()
     try:
         return act(*args, **kwargs)
@@ -65,20 +65,20 @@ def _carry_out(act: Callable[Params, Value], *args: Params.args, **kwargs: Param
 
 
 def close() -> None:
-    """What was begun has ended, and no thread of ours and no connection of theirs is left. Blocks."""
+    """Wait until all calls that have begun are completed, then end the threads and close their connections. Blocks."""
     executor, _threads.executor = _threads.executor, None
     if executor is None:
         return
-    # A connection is its thread's own to close. All of them meet, so that none does it twice and another not at all.
-    everybody = threading.Barrier(settings.LANE_THREADS)
+    # Only its own thread can close a connection. The threads meet at a barrier, so that each does it exactly once.
+    barrier = threading.Barrier(settings.LANE_THREADS)
     for _ in range(settings.LANE_THREADS):
-        executor.submit(_close_connections, everybody)
+        executor.submit(_close_connections, barrier)
     executor.shutdown(wait=True)
 
 
-def _close_connections(everybody: threading.Barrier) -> None:
+def _close_connections(barrier: threading.Barrier) -> None:
     try:
-        everybody.wait(CLOSE_SECONDS_MAX)
+        barrier.wait(CLOSE_SECONDS_MAX)
     except threading.BrokenBarrierError:
-        logger.warning("a thread of the lane did not end in time")
+        logger.warning("a thread of the fast path did not end in time")
     connections.close_all()

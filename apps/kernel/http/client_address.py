@@ -1,13 +1,13 @@
-"""Whose request this is: one answer in the lane (ASGI) and at the site (WSGI).
+"""The client's address and scheme: the same decision on the fast path (ASGI) and on the site (WSGI).
 
-The peer of the connection, unless that is a proxy named in TRUSTED_PROXIES: then X-Forwarded-For is read from its
-right end, past every entry that is a trusted proxy too, and the first other one is the client. What stands further left
-the client wrote itself. An entry that is no address ends the reading, and the peer it is. The servers believe no such
-header themselves: this module is the only one that does.
+The address is the connection's peer, unless that is a proxy named in TRUSTED_PROXIES: then X-Forwarded-For is read from
+its right end, past every entry that is a trusted proxy too, and the first other entry is the client. Entries further
+left were written by the client itself. If an entry is no address, the peer is used. The servers themselves trust no
+such header: only this module does.
 
-Between our own two processes the lane decides, and the site takes its word: the lane replaces every such header by what
-it found, and signs with a mark that follows from the house's key. Whoever reaches the site otherwise, a proxy that
-routes pages to it or anybody on the machine, has no mark and is judged like a client of the lane.
+Between our own two processes the fast path decides and the site accepts its decision: the fast path replaces these
+headers with what it found and adds a token derived from the secret key. A request that reaches the site otherwise, from
+a proxy that routes pages to it or from a process on the machine, has no token and is judged as on the fast path.
 """
 
 import hmac
@@ -23,13 +23,13 @@ from apps.kernel import secret_key
 
 FORWARDED_BY_HEADER = "x-fairgate-lane"
 UNKNOWN = ""
-"""Where the connection has no address: a socket file. It is not limited by address."""
+"""The address of a Unix socket's client. It is not limited by address."""
 HOPS_MAX = 16
 FORWARDED_LENGTH_MAX = 1_024
 
 
 def address_from_scope(scope: Mapping[str, Any]) -> str:
-    """The address of the client of an ASGI request."""
+    """Return the client's address of an ASGI request."""
     client = scope.get("client")
     peer = client[0] if client else UNKNOWN
     if not _has_proxies():
@@ -38,17 +38,17 @@ def address_from_scope(scope: Mapping[str, Any]) -> str:
 
 
 def scheme_from_scope(scope: Mapping[str, Any]) -> str:
-    """https or http, as the client asked: of a trusted proxy what it says, else what the connection is."""
+    """Return https or http: what a trusted proxy reports, else the connection's own scheme."""
     scheme = scope.get("scheme", "http")
     client = scope.get("client")
     if client and _has_proxies() and _is_trusted(client[0]):
-        said = _joined(scope, b"x-forwarded-proto").rpartition(",")[2].strip().lower()
-        return said if said in ("http", "https") else scheme
+        forwarded = _joined(scope, b"x-forwarded-proto").rpartition(",")[2].strip().lower()
+        return forwarded if forwarded in ("http", "https") else scheme
     return scheme
 
 
 def address_from_environ(environ: Mapping[str, Any]) -> str:
-    """The address of the client of a WSGI request."""
+    """Return the client's address of a WSGI request."""
     peer = environ.get("REMOTE_ADDR") or UNKNOWN
     forwarded = environ.get("HTTP_X_FORWARDED_FOR", "")
     if is_forwarded_by_fastpath(environ):
@@ -57,20 +57,21 @@ def address_from_environ(environ: Mapping[str, Any]) -> str:
 
 
 def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
-    """Whether our own lane forwarded this WSGI request: its X-Forwarded-* are true, and it has been counted."""
+    """Whether our own fast path forwarded this WSGI request, so that its X-Forwarded-* headers are true and its rate
+    limit has been checked."""
     given: str = environ.get("HTTP_X_FAIRGATE_LANE", "")
     return bool(given) and hmac.compare_digest(given.encode("latin-1", "replace"), forward_token().encode())
 
 
 def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
-    """What nobody whom we believe has said about a WSGI request is not in it any more."""
+    """Remove the headers of a WSGI request that only a trusted proxy may set."""
     if is_forwarded_by_fastpath(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN):
         return
     environ.pop("HTTP_X_FORWARDED_PROTO", None)
 
 
 def forget_settings() -> None:
-    """What was found by settings that have changed since is forgotten (tests)."""
+    """Forget what was derived from settings that have changed (tests)."""
     _has_proxies.cache_clear()
     _resolve_client.cache_clear()
     _is_trusted.cache_clear()
@@ -78,7 +79,8 @@ def forget_settings() -> None:
 
 @cache
 def forward_token() -> str:
-    """By which the site knows the lane. Never leaves the house: the lane drops what a client sends under its name."""
+    """Return the token by which the site recognizes the fast path. It never leaves the deployment: the fast path drops
+    this header from clients' requests."""
     key = secret_key.require_key().encode()
     return blake2b(b"the lane speaks to the site", key=blake2b(key).digest(), digest_size=24).hexdigest()
 
@@ -89,7 +91,7 @@ def _joined(scope: Mapping[str, Any], name: bytes) -> str:
 
 @cache
 def _has_proxies() -> bool:
-    # Remembered: each look into Django's settings costs a poll more than all else that is done here.
+    # Cached: reading Django's settings would cost a poll more than everything else here.
     return bool(settings.TRUSTED_PROXIES)
 
 
@@ -118,7 +120,7 @@ def _is_trusted(peer: str) -> bool:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address in an entry, which some proxies write with its port."""
+    """Return the address in an entry, which some proxies write with a port."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

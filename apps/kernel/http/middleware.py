@@ -1,4 +1,4 @@
-"""What every request gets: an id that logs and answers share, and refusals in the form its client reads."""
+"""Middleware of every request: an id shared by logs and response, and problems in the form that the client reads."""
 
 import time
 import uuid
@@ -13,7 +13,7 @@ from apps.kernel.http import client_address, problems
 from apps.kernel.observability import access_log, log_context, request_metrics
 from apps.kernel.rate_limits import kinds
 
-# Some refusals have pages of their own, with the way on that fits them.
+# Some problems have pages of their own, with fitting next steps.
 _PAGES: list[tuple[type[problems.Problem], str]] = [
     (problems.NotFound, "404.html"),
     (problems.NotOwner, "403.html"),
@@ -22,8 +22,8 @@ _PAGES: list[tuple[type[problems.Problem], str]] = [
 
 
 class ForwardedHeadersMiddleware:
-    """What is said about how a request came (`X-Forwarded-Proto`) counts only from our lane and from the proxies in
-    TRUSTED_PROXIES. First of all: what comes after it asks whether the connection was secure."""
+    """Accepts `X-Forwarded-Proto` only from our fast path and from the proxies in TRUSTED_PROXIES. Comes first, because
+    later middleware checks whether the connection is secure."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -34,9 +34,9 @@ class ForwardedHeadersMiddleware:
 
 
 class DefaultCacheControlMiddleware:
-    """Whatever does not say how it may be kept is kept by nobody: a cache in front of us would else have a rule of its
-    own for it, and hand one person's page of refusal, with the name in its head, to another. And what says that it is
-    everybody's sets no cookie."""
+    """Responses without a Cache-Control header may not be stored: a cache in front of us would otherwise apply a rule
+    of its own and could serve one user's error page, with the user's name, to another. Public responses set no
+    cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -45,7 +45,7 @@ class DefaultCacheControlMiddleware:
         response = self.get_response(request)
         response.headers.setdefault("Cache-Control", "no-store")
         if response.cookies and "public" in response.headers["Cache-Control"]:
-            # Django deletes a session cookie that cannot be one. Kept by a careless cache that would log everybody out.
+            # Django deletes an invalid session cookie. Stored by a careless cache, that would log out every user.
             response.cookies.clear()
             others = [word for word in response.headers.get("Vary", "").split(", ") if word not in ("", "Cookie")]
             del response.headers["Vary"]
@@ -55,8 +55,8 @@ class DefaultCacheControlMiddleware:
 
 
 class PermissionsPolicyMiddleware:
-    """A page of ours has neither camera nor microphone nor place of its reader, unless its view says that it needs
-    one: a script that got into another page could not ask for them either."""
+    """Denies pages the camera, the microphone and the location unless their view allows one. A script injected into any
+    other page cannot request them either."""
 
     POLICY = "camera=(), microphone=(), geolocation=()"
 
@@ -71,8 +71,7 @@ class PermissionsPolicyMiddleware:
 
 
 class RateLimits:
-    """Who asks too often is refused with 429, before anything is asked of the ledger. What the lane forwarded has been
-    counted there."""
+    """Refuses requests beyond the rate limit with 429, before any query. The fast path has checked what it forwards."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -93,13 +92,13 @@ class RateLimits:
     def _refuse(self, request: HttpRequest, problem: problems.RateLimited) -> HttpResponse:
         if problems.is_api(request) or "text/html" not in request.headers.get("Accept", ""):
             return problems.respond(problem)
-        # Not the house's page, which asks who is logged in: this one costs nothing.
+        # Not the site's own page, which queries the session: this one costs nothing.
         return HttpResponse(problem.page(), status=problem.status, headers=problem.headers())
 
 
 class RequestContext:
-    """`X-Request-Id` is on every answer: the one the proxy gave, or a new one. What was answered is counted, and has
-    its line in the access log."""
+    """Sets `X-Request-Id` on every response, the proxy's or a new one, and records the response in metrics and access
+    log."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -121,7 +120,7 @@ class RequestContext:
 
 def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_id: str) -> None:
     match = request.resolver_match
-    # A name of ours, never what the client wrote.
+    # The view's name, never the client's path.
     route = (match.view_name if match is not None else "") or "unknown"
     method, size = request.method or "", 0 if response.streaming else len(response.content)
     request_metrics.record_response(route, method, response.status_code, seconds)
@@ -131,7 +130,7 @@ def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_
 
 
 def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpResponse:
-    """The problem in the client's form: a document for the API, a page for a person."""
+    """Return the problem as a document for the API, as a page otherwise."""
     if problems.is_api(request):
         return problems.respond(problem)
     context = {"title": problem.title, "detail": problem.detail}
@@ -143,28 +142,28 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Django's own refusals: an unknown host, a form of thousands of fields."""
+    """Respond to Django's own errors: an unknown host, a form with thousands of fields."""
     return problem_response(request, problems.Malformed())
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """A fault of ours, said in the client's form and without a word of its cause."""
+    """Respond to an unexpected error, without its cause."""
     if problems.is_api(request):
         return problems.respond(problems.Fault())
-    # On its own: a page that needs the session or the database could fail the same way.
+    # Self-contained: a page that needs the session or the database could fail the same way.
     return HttpResponse(loader.get_template("500.html").render(), status=500)
 
 
 class ProblemResponses:
-    """A Problem raised by a page becomes its page; an address the API does not know becomes a document."""
+    """Turns a Problem raised by a page into a page, and an unknown address of the API into a document."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        said = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)
-        if response.status_code == 404 and problems.is_api(request) and not said:
+        is_problem = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)
+        if response.status_code == 404 and problems.is_api(request) and not is_problem:
             return problems.respond(problems.NotFound())
         return response
 

@@ -40,7 +40,7 @@ class Problem(Exception):
         return {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.extra}
 
     def headers(self) -> dict[str, str]:
-        """What the answer carries beside the document: a refusal is about one moment, so nobody may keep it."""
+        """Return the response's headers. A problem holds for one moment only, so it may not be stored."""
         headers = {"Cache-Control": "no-store"}
         if self.retry_after_seconds is not None:
             spread = random.randint(0, self.retry_spread_seconds)  # noqa: S311 - nothing secret
@@ -152,7 +152,7 @@ class RateLimited(Problem):
         )
 
     def page(self) -> bytes:
-        """For a person: a page that needs nothing of the house, and what a reader may do."""
+        """Return a self-contained page, with what the visitor can do."""
         return _TOO_MANY_REQUESTS % (self.retry_after_seconds or 1)
 
 

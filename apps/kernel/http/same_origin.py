@@ -15,7 +15,7 @@ _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 
 
 def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool | None:
-    """Whether the headers show a request of our own pages: True, False, or None where neither header speaks.
+    """Whether the headers show a request of our own pages: True, False, or None if neither header is conclusive.
 
     `own` is scheme://host. A browser that sends Sec-Fetch-Site is believed: no page can forge it.
     """
@@ -23,7 +23,7 @@ def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool
         return fetch_site == "same-origin" or (fetch_site == "same-site" and origin in settings.CSRF_TRUSTED_ORIGINS)
     if origin is not None:
         return origin == own or origin in settings.CSRF_TRUSTED_ORIGINS
-    # `none` is a person's own doing (an address typed in); no form of anybody's sends it, so it proves nothing.
+    # `none` is a direct navigation (an address typed in). No form sends it, so it proves nothing.
     return None
 
 
@@ -31,12 +31,12 @@ def is_same_origin_request(request: AnyRequest) -> bool | None:
     """`is_same_origin` of this request."""
     origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
     if origin is None and fetch_site is None:
-        return None  # As below; most of a crowd that is no browser.
+        return None  # The usual case for API clients.
     return is_same_origin(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
 
 
 def find_problem(request: AnyRequest) -> problems.Problem | None:
-    """Why this request is not carried out; None when it may be."""
+    """Return why this request is refused, None if it is allowed."""
     if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return None
     ours = is_same_origin_request(request)

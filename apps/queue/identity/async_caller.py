@@ -1,9 +1,8 @@
-"""Whom a session or an account's token speaks for, for the lane: asked of PostgreSQL in groups, and each time anew, so
-that an account that is closed, a password that is changed and a session that ends are heard of at once.
+"""Authenticates sessions and account tokens on the fast path: read from PostgreSQL in batches, for each request again,
+so that a closed account, a changed password and an ended session take effect at once.
 
-Only what is plain is answered here: a session as the site made it, of an account as it stands now. Whatever is not (a
-session that is over, that of nobody, a token that has expired, an account that is closed) is forwarded: the site says
-what is to be said of it, and takes the cookie back.
+Only valid credentials are accepted here. All others (an ended or anonymous session, an expired token, a closed account)
+are forwarded: the site responds, and deletes the cookie.
 """
 
 import re
@@ -29,15 +28,15 @@ from apps.queue.identity.caller import Caller, account_token_of, authenticate_fr
 from apps.queue.identity.entry_lookup import load_guest_entry_ids
 
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
-"""As Django makes them; nothing else is asked for, since one that cannot be would fail for its whole group."""
+"""The form of Django's session keys. Other values are not looked up: an invalid one would fail its whole batch."""
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _ID_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request shows of its sender: a session's key or an account's token. `visitor_id` and `event_id`: of a
-    browser whose guest's place there would be the account's."""
+    """A request's credentials: a session key or an account token. `visitor_id` and `event_id`: of a browser whose guest
+    entry there would be merged into the account."""
 
     session_key: str = ""
     token: str = ""
@@ -49,22 +48,22 @@ class Credentials:
 class AuthenticatedAccount:
     account_id: int
     has_guest_entry: bool
-    """Its browser has a place in this event's line that is to be brought along first."""
+    """The browser has a guest entry in this event's queue that has to be merged first."""
 
 
 async def authenticate(request: Request, event_slug: str | None = None) -> Caller:
-    """Whom the request speaks for, as `caller.authenticate` says. Raises Forward where the site is to say it."""
+    """Return the caller, as `caller.authenticate` does. Raises ForwardToSite if the site has to decide."""
     caller = authenticate_from_token(request, event_slug)
     return caller if caller is not None else (await _authenticate_account(request, None))[0]
 
 
 async def authenticate_for_event(request: Request, event: events.EventView) -> Caller:
-    """The same of somebody who joins or asks at this event. A guest's place of theirs is brought along by the site."""
+    """Return the caller of a join or a poll. If a guest entry has to be merged, the request is forwarded."""
     caller = authenticate_from_token(request, event.slug)
     if caller is not None:
         return caller
-    caller, has_guests_place = await _authenticate_account(request, event)
-    if has_guests_place:
+    caller, has_guest_entry = await _authenticate_account(request, event)
+    if has_guest_entry:
         raise ForwardToSite
     return caller
 
@@ -85,14 +84,14 @@ async def _authenticate_account(request: Request, event: events.EventView | None
 
 
 def authenticate_accounts(signs: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
-    """Who shows each of these signs, in their order; None where the site is to say it. For threads."""
+    """Return the account of each of these credentials, in order; None if the site has to decide. For threads."""
     sessions = _load_sessions([sign.session_key for sign in signs if sign.session_key])
     shown = [
         (_id_of_token(sign.token), "") if sign.token else _parse_session(sessions.get(sign.session_key, {}))
         for sign in signs
     ]
     accounts = _load_active_accounts({account_id for account_id, _ in shown if account_id is not None})
-    places = load_guest_entry_ids(
+    guest_entries = load_guest_entry_ids(
         [(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id]
     )
     found: list[AuthenticatedAccount | None] = []
@@ -101,8 +100,8 @@ def authenticate_accounts(signs: Sequence[Credentials]) -> list[AuthenticatedAcc
         is_known = account is not None and (
             bool(sign.token) or constant_time_compare(session_hash, account.get_session_auth_hash())
         )
-        has_place = (sign.event_id, sign.visitor_id) in places
-        found.append(AuthenticatedAccount(account.pk, has_place) if account is not None and is_known else None)
+        has_guest_entry = (sign.event_id, sign.visitor_id) in guest_entries
+        found.append(AuthenticatedAccount(account.pk, has_guest_entry) if account is not None and is_known else None)
     return found
 
 
@@ -110,7 +109,7 @@ _account_loader: BatchLoader[Credentials, AuthenticatedAccount | None] = BatchLo
 
 
 def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
-    """What these sessions hold, of those that are not over."""
+    """Return the data of these sessions, except of ended ones."""
     if not keys:
         return {}
     store = SessionStore()
@@ -119,7 +118,7 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Whose session it is, and the digest of the password it was begun with."""
+    """Return the session's account and the digest of the password with which it began."""
     session_hash = session.get(HASH_SESSION_KEY)
     if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
         return None, ""
@@ -128,7 +127,7 @@ def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
 
 def _id_of_token(token: str) -> int | None:
     try:
-        # The class takes the text itself, whatever its annotation says.
+        # The class accepts the text itself, contrary to its annotation.
         claims = AccessToken(token)  # type: ignore[arg-type]
     except TokenError:
         return None
@@ -144,7 +143,7 @@ def _account_id(value: Any) -> int | None:
 
 
 def _load_active_accounts(ids: set[int]) -> Mapping[int, Any]:
-    """Those of these accounts that are open."""
+    """Return those of these accounts that are active."""
     if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
         return {}
     rows = get_user_model()._default_manager.filter(pk__in=ids, is_active=True).only("pk", "password", "is_active")

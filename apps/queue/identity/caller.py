@@ -1,7 +1,7 @@
-"""Whom a request speaks for: an account, a browser, or the queue entry a token names.
+"""Authentication: a request's caller is an account, a browser, or the queue entry that a token names.
 
-A browser that is in line also carries its place in a cookie, so that asking where it stands looks nobody up. That
-cookie only ever shows how long to wait: joining, claiming, leaving, holding and paying go by account or browser.
+A waiting browser also has a place cookie, so that polling needs no look-up. That cookie only ever shows how long to
+wait: joining, claiming, leaving, holding and paying go by account or browser.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _signer = TimestampSigner(salt="visitor")
 
 
 class Caller(NamedTuple):
-    """Everything a request proves about its sender; all empty: nothing."""
+    """What a request proves about its sender. All empty: nothing."""
 
     account_id: int | None = None
     visitor_id: str = ""
@@ -47,9 +47,9 @@ class Caller(NamedTuple):
     event_slug: str = ""
     """The event the token names; empty without one."""
     in_line: bool = False
-    """Named by a queue token or a place cookie, so that while it waits a poll needs no ledger."""
+    """Named by a queue token or a place cookie, so that while it waits a poll needs no database."""
     number: int | None = None
-    """The number that the token or cookie carries; None in the lobby, and for whoever is not `in_line`."""
+    """The number in the token or cookie; None in the lobby, and if not `in_line`."""
 
     @property
     def is_known(self) -> bool:
@@ -61,14 +61,14 @@ def new_visitor_id() -> str:
 
 
 def check_visitor_id(value: object) -> str:
-    """The id as sent by a client: random and kept by it, because whoever knows it has its place. Raises Invalid."""
+    """Return an id that a client has sent. It is random and secret: it gives access to the entry. Raises Invalid."""
     if not isinstance(value, str) or not _VISITOR_ID.fullmatch(value):
         raise problems.Invalid({"visitor_id": "8 to 64 letters, digits, - or _"})
     return value
 
 
 def visitor_id_of(request: AnyRequest) -> str:
-    """The browser's id from its signed cookie; empty without a valid one."""
+    """Return the browser's id from its signed cookie; empty without a valid one."""
     try:
         return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
     except BadSignature:
@@ -76,7 +76,7 @@ def visitor_id_of(request: AnyRequest) -> str:
 
 
 def set_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """The browser keeps this id from now on."""
+    """Set the cookie with the browser's id."""
     response.set_cookie(
         VISITOR_COOKIE,
         _signer.sign(visitor_id),
@@ -88,22 +88,22 @@ def set_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: s
 
 
 def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
-    """Whom the request speaks for: the bearer token if there is one, else session and visitor cookie.
+    """Return the caller: by the bearer token if there is one, else by session and visitor cookie.
 
     Raises TokenInvalid, TokenExpired, and TokenWrongEvent when a token names another event than `event_slug`.
     """
     header = request.headers.get("Authorization")
     if header is not None:
         return _authenticate_token(request, _parse_bearer(header), event_slug)
-    # A DRF view puts its own idea of a user on the request, so the session itself is asked.
+    # A DRF view sets a user of its own on the request, so the session itself is read.
     session_request = getattr(request, "_request", request)
     user = get_user(session_request)
     return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_id_of(request))
 
 
 def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
-    """The same as far as nobody need be asked for it: a token of ours, a guest's browser, nobody. None: a session, or
-    an account's token. Raises as `authenticate` does."""
+    """Return the caller if no look-up is needed: for a queue token, a guest's browser, an unknown caller. None for a
+    session or an account token. Raises as `authenticate` does."""
     header = request.headers.get("Authorization")
     if header is None:
         return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_id_of(request))
@@ -114,8 +114,7 @@ def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) 
 
 
 def account_token_of(request: AnyRequest) -> str | None:
-    """The bearer token of a request that nobody is known by at sight; None: it is the session's to say. Raises
-    TokenInvalid."""
+    """Return the request's account token; None if it has a session instead. Raises TokenInvalid."""
     header = request.headers.get("Authorization")
     return None if header is None else _parse_bearer(header)
 
@@ -130,7 +129,7 @@ def _parse_bearer(header: str) -> str:
 def _authenticate_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
     if jwt.peek_type(token) == "access":
         try:
-            # The class takes the text itself, whatever its annotation says.
+            # The class accepts the text itself, contrary to its annotation.
             user = JWTAuthentication().get_user(AccessToken(token))  # type: ignore[arg-type]
         except ExpiredTokenError as error:
             raise problems.TokenExpired from error
@@ -160,10 +159,10 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
 
 
 def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
-    """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
-    or where somebody else is at the browser by now.
+    """Return the entry that this browser's place cookie names in this event's queue, without a look-up. None without
+    one, or if another user uses the browser now.
 
-    Only to show how long to wait: whoever comes, leaves or holds is `authenticate` the request.
+    Only to show how long to wait: arrivals, leaves and holds `authenticate` the request.
     """
     claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
     if claims is None:
@@ -178,8 +177,8 @@ def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | N
 def set_place_cookie(
     request: AnyRequest, response: AnyResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
 ) -> None:
-    """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
-    cookies or asks from one of our own pages. Nothing is sent again that it has already."""
+    """Set the place cookie if the client is a browser: it sent no token, and has our cookies or its request comes from
+    one of our own pages. A cookie that the browser already has is not sent again."""
     if "Authorization" in request.headers or not _is_browser(request):
         return
     known = caller_from_place_cookie(request, event_slug)
@@ -202,14 +201,14 @@ def set_place_cookie(
 
 
 def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: str) -> None:
-    """The browser carries no place in this line any more."""
+    """Delete the place cookie of this event."""
     if PLACE_COOKIE in request.COOKIES:
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
 
 
 def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
-    the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
+    """Set the visitor cookie with the id that the browser's script sent, if it has none yet: without the script it is
+    then the same visitor. Only for requests from our own pages: no other site may give a browser an identity."""
     if (
         same_origin.is_same_origin_request(request)
         and "Authorization" not in request.headers
@@ -246,8 +245,8 @@ def _is_renewal_due(request: AnyRequest, event_slug: str) -> bool:
 
 
 def _browser_digest(request: AnyRequest, response: "AnyResponse | None" = None) -> str:
-    """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
-    response. Logging in or out changes the session's, so a place kept before is believed no more."""
+    """Return a digest of the browser's session and visitor cookies, as they are after this response. Logging in or out
+    changes the session cookie, so a place cookie set before is no longer accepted."""
     text = "place"
     for name in (settings.SESSION_COOKIE_NAME, VISITOR_COOKIE):
         given = response.cookies[name].value if response is not None and name in response.cookies else None
@@ -256,6 +255,6 @@ def _browser_digest(request: AnyRequest, response: "AnyResponse | None" = None) 
 
 
 def number_of(claims: jwt.Claims) -> int | None:
-    """The number in line that a token or cookie carries; None in the lobby."""
+    """Return the number in a token or cookie; None in the lobby."""
     number = claims.values.get("num")
     return number if type(number) is int and number > 0 else None

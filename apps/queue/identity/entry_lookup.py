@@ -1,4 +1,4 @@
-"""Which place is an account's or a browser's, for the lane: asked of PostgreSQL in groups."""
+"""Finds the queue entry of an account or a browser on the fast path: read from PostgreSQL in batches."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from apps.kernel.db import arrays, sql
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.queue.identity.caller import Caller
 
-_accounts_places = sql.load("apps.queue", "accounts_places")
-_guests_places = sql.load("apps.queue", "guests_places")
+_account_entries = sql.load("apps.queue", "accounts_places")
+_guest_entries = sql.load("apps.queue", "guests_places")
 
 
 class _Owner(NamedTuple):
@@ -21,7 +21,7 @@ class _Owner(NamedTuple):
 
 
 async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
-    """The live place of the account, or without one of the browser; None where there is none, or no such owner."""
+    """Return the live entry of the account, or of the browser if there is no account. None without one."""
     if caller.account_id is None and not caller.visitor_id:
         return None
     return await _entry_id_loader.ask(
@@ -30,7 +30,7 @@ async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
 
 
 def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
-    """The live place of each of these, in their order. For threads."""
+    """Return the live entry of each of these owners, in order. For threads."""
     accounts = load_account_entry_ids(
         [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
     )
@@ -44,24 +44,24 @@ def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
 
 
 def load_account_entry_ids(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
-    """The live places by event and account, of those that have one. For threads."""
+    """Return live entries by event and account. For threads."""
     if not asked:
         return {}
     event_ids, account_ids = zip(*asked, strict=True)
     with connection.cursor() as cursor:
-        rows = _accounts_places.rows(
+        rows = _account_entries.rows(
             cursor, event_ids=arrays.numbers(event_ids), account_ids=arrays.numbers(account_ids)
         )
     return {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
 
 
 def load_guest_entry_ids(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
-    """The live places by event and browser, of those that have one as guests. For threads."""
+    """Return live guest entries by event and browser. For threads."""
     if not asked:
         return {}
     event_ids, visitor_ids = zip(*asked, strict=True)
     with connection.cursor() as cursor:
-        rows = _guests_places.rows(
+        rows = _guest_entries.rows(
             cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.texts(list(visitor_ids))
         )
     return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}

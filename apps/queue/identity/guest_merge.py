@@ -1,8 +1,8 @@
-"""A guest in line who logs in: the place is the account's, and where both had one, the better of the two.
+"""Merges a guest's queue entry into the account at log-in. If both have an entry, the better one stays.
 
-Under the room's lock, which every join takes first: nobody joins as this account or this browser meanwhile, and no tick
-lets one of the two in between the choice and its commit. What a log-in could not merge (a join of the guest was still
-under way, or somebody kept the locks) is merged when the account next joins or asks at its turn.
+Runs under the room's lock, which every join takes first: meanwhile no join of this account or browser commits, and no
+tick admits one of the two entries between the choice and its commit. What a log-in could not merge (a join of the guest
+was under way, or the locks were taken) is merged when the account next joins, or polls at its turn.
 """
 
 import logging
@@ -26,9 +26,9 @@ _rooms_of_guest = sql.load("apps.queue", "rooms_of_guest")
 
 
 def merge_guest_entries(visitor_id: str, account_id: int) -> int:
-    """What this browser had in line as a guest is the account's, in every event; in how many something changed.
+    """Merge this browser's guest entries into the account, in all events. Returns in how many something changed.
 
-    For the moment of a log-in. One transaction per event; what is too busy now is left for `merge_guest_entry`.
+    Called at log-in. One transaction per event; events whose locks are taken are left to `merge_guest_entry`.
     """
     if not visitor_id:
         return 0
@@ -41,13 +41,13 @@ def merge_guest_entries(visitor_id: str, account_id: int) -> int:
         except DatabaseError as error:
             if not transactions.is_transient(error):
                 raise
-            logger.warning("a guest's place at event %s is merged later: %s", event_id, error)
+            logger.warning("the guest entry at event %s is merged later: %s", event_id, error)
     return changed
 
 
 def merge_guest_entry(event_id: int, caller: Caller) -> bool:
-    """Before a signed-in caller joins or comes at this event: should its browser still have a guest's place, that is
-    the account's now; whether something changed. One indexed look where there is nothing to do."""
+    """Merge the guest entry of a signed-in caller's browser, if there still is one, before the caller joins or claims.
+    Returns whether something changed. Costs one indexed query if there is nothing to merge."""
     if caller.account_id is None or not caller.visitor_id:
         return False
     if not _guest_entries(caller.visitor_id).filter(event_id=event_id).exists():
@@ -56,11 +56,11 @@ def merge_guest_entry(event_id: int, caller: Caller) -> bool:
 
 
 def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
-    """The account has the guest's place, or the one that it had, whichever is better, and the other has `left`; whether
-    something changed. Nothing does while both hold a live reservation, or while the two are being drawn.
+    """Give the account the better of the guest's entry and its own; the other becomes `left`. Returns whether something
+    changed: not while both hold a live reservation, nor while the two are being drawn.
 
-    The number decides, the lower stays, but: a place that holds something stays before any other, then one that is
-    shopping, then one that is called, then one let through ahead of its turn. In an open lobby the account's own stays.
+    The lower number is better, except: an entry with a reservation comes before any other, then one that is shopping,
+    then one that is called, then one with priority. In an open lobby the account's own entry stays.
     """
     goes: QueueEntry | None = None
     with transactions.write(), connection.cursor() as cursor:
@@ -77,7 +77,7 @@ def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
             goes.status, goes.ended_at = _Status.LEFT, now
             goes.save(update_fields=["status", "ended_at"])
         if goes is not guest:
-            # After the other has left: one live place per account is a constraint.
+            # After the other has left: one live entry per account is a constraint.
             guest.account_id, guest.visitor_id = account_id, ""
             guest.save(update_fields=["account", "visitor_id"])
     if goes is not None:
@@ -90,8 +90,8 @@ def _guest_entries(visitor_id: str) -> QuerySet[QueueEntry]:
 
 
 def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEntry | None, QueueEntry | None]:
-    """The live place of the guest and that of the account, as they are under their locks, taken in id order."""
-    # Whose a place is, and that there is no second, is settled by the room's lock; how it stands only by its own.
+    """Lock the live entries of the guest and of the account in id order, and return both."""
+    # The room's lock settles the owners and that each has one entry; their status is settled by the entries' own locks.
     found = [
         *_guest_entries(visitor_id).filter(event_id=event_id).values_list("pk", flat=True),
         *QueueEntry.objects.filter(event_id=event_id, account=account_id, status__in=QueueEntry.LIVE).values_list(
@@ -106,18 +106,18 @@ def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEn
 
 
 def _choose_entry(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime) -> QueueEntry | None:
-    """Which of the two stays; None where that cannot be said yet."""
+    """Return the entry that stays, None if that is not decided yet."""
     if _is_busy(guest, now) and _is_busy(own, now):
-        return None  # Both are being paid for. When one of them is over there is one place left, or a choice again.
+        return None  # Both are being paid for. Once one ends, one entry is left, or there is a choice again.
     guests, owns = _progress_rank(guest, now), _progress_rank(own, now)
     if guests != owns:
         return guest if guests < owns else own
     if guest.number is None and own.number is None:
-        # Nobody may pick the luckier of two draws while they can still be left; once they are sealed, the lower number
-        # stays, and that is known when both are drawn.
+        # A visitor must not choose the better of two draws. In an open lobby the account's entry stays; in a closed one
+        # the lower number, which is known once both are drawn.
         return own if room.state == WaitingRoom.State.LOBBY else None
     if guest.number is None or own.number is None:
-        return guest if guest.number is None else own  # Whoever is in the draw comes before whoever came after it.
+        return guest if guest.number is None else own  # Entries in the draw come before later ones.
     return guest if guest.number < own.number else own
 
 
@@ -127,7 +127,7 @@ def _is_busy(entry: QueueEntry, now: datetime) -> bool:
 
 
 def _progress_rank(entry: QueueEntry, now: datetime) -> int:
-    """How far the place has come; less is farther."""
+    """Return how far the entry has come: less is farther."""
     if _is_busy(entry, now):
         return 0
     if entry.status == _Status.READY:

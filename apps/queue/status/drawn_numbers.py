@@ -1,7 +1,7 @@
-"""What a lobby token is exchanged for: the number that its entry drew.
+"""Looks up the numbers that lobby entries have drawn.
 
-A whole lobby asks at once. Its look-ups are read in groups, one statement for all that came while the last one ran, on
-a connection of their own: joins and pages do not queue behind them.
+A whole lobby polls at once. The look-ups are read in batches, one statement for all that arrived while the last one
+ran, on a connection of their own, so that joins and pages do not queue behind them.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ GROUP_MAX = 512
 TIMEOUT_MS = 5_000
 STATEMENT_MS = 3_000
 
-_exchange_places = sql.load("apps.queue", "exchange_places")
+_drawn_numbers = sql.load("apps.queue", "exchange_places")
 
 
 def _read(connection: Connection[Any], entry_ids: list[UUID]) -> Sequence[int | None]:
     with transactions.write_on(connection, statement_ms=STATEMENT_MS) as cursor:
-        numbers = dict(_exchange_places.rows(cursor, entry_ids=list(set(entry_ids))))
+        numbers = dict(_drawn_numbers.rows(cursor, entry_ids=list(set(entry_ids))))
     return [numbers.get(entry_id) for entry_id in entry_ids]
 
 
@@ -32,6 +32,6 @@ lookups: Batcher[UUID, int | None] = Batcher(
 
 
 def number_of(entry_id: UUID) -> int | None:
-    """The number that this entry drew; None: it took part in no draw that is done. Raises problems.Busy and
+    """Return the number that this entry drew. None: it was in no draw that is done. Raises problems.Busy and
     problems.DatabaseUnavailable."""
     return lookups.submit_sync(entry_id, TIMEOUT_MS)

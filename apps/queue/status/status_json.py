@@ -1,6 +1,5 @@
-"""What somebody who waits is told, as the text of the answer: everything that is the same for all who wait is written
-once for each board, and only the numbers for each who asks. The same as `status_answer` of
-`estimates.estimate_for_number`; the tests hold one against the other."""
+"""Encodes the status of a waiting visitor: what all visitors share is encoded once for each snapshot, only the numbers
+for each poll. Equal to `status_answer` of `estimates.estimate_for_number`; tests compare the two."""
 
 import math
 
@@ -14,24 +13,24 @@ SNAPSHOTS_MAX = 1_000
 
 
 class StatusEncoder:
-    """One board's answers to numbers above its head, in a room that goes or has paused."""
+    """Encodes one snapshot's status of numbers above its head, for a room that is open or paused."""
 
     __slots__ = ("_begin", "_ceiling", "_claim_seconds", "_end", "_head", "_rate", "_snapshot")
 
-    def __init__(self, board: RoomSnapshot) -> None:
-        known = estimates.estimate_for_number(board, board.head + 1)
-        self._snapshot = board
-        self._head = board.head
-        self._ceiling, self._claim_seconds = board.rate_ceiling, board.claim_seconds
-        # Without it the wait is reckoned in two parts; the first tick ends that.
-        self._rate = estimates.expected_rate(board) if estimates.has_steady_rate(board) else None
+    def __init__(self, snapshot: RoomSnapshot) -> None:
+        known = estimates.estimate_for_number(snapshot, snapshot.head + 1)
+        self._snapshot = snapshot
+        self._head = snapshot.head
+        self._ceiling, self._claim_seconds = snapshot.rate_ceiling, snapshot.claim_seconds
+        # Without a steady rate the wait is computed in two parts; that ends with the first tick.
+        self._rate = estimates.expected_rate(snapshot) if estimates.has_steady_rate(snapshot) else None
         status = msgspec.json.encode(known.status).decode()
         rest = {"tickets_left": known.tickets_left, "message": known.message, "rate_per_second": known.rate}
         self._begin = f'{{"status":{status},"position_in_queue":'.encode()
         self._end = b"," + msgspec.json.encode(rest)[1:]
 
     def to(self, number: int) -> bytes:
-        """The answer's text to this number, which is above the head."""
+        """Return the JSON for this number, which is above the head."""
         ahead = number - self._head
         rate = self._rate
         likely = ahead / rate if rate is not None else estimates.seconds_until(self._snapshot, ahead)
@@ -49,14 +48,13 @@ class StatusEncoder:
 _encoders: dict[int, tuple[RoomSnapshot, StatusEncoder]] = {}
 
 
-def encode_status(board: RoomSnapshot, number: int) -> bytes | None:
-    """The whole answer to this number above the board's head, or None where it is not to be had this way: a lobby, a
-    room that is drained."""
-    known = _encoders.get(board.event_id)
-    if known is None or known[0] is not board:
-        if board.state == WaitingRoom.State.DRAINED:
+def encode_status(snapshot: RoomSnapshot, number: int) -> bytes | None:
+    """Return the whole JSON for this number above the snapshot's head. None for a drained room."""
+    known = _encoders.get(snapshot.event_id)
+    if known is None or known[0] is not snapshot:
+        if snapshot.state == WaitingRoom.State.DRAINED:
             return None
         if len(_encoders) >= SNAPSHOTS_MAX:
             _encoders.clear()
-        known = _encoders[board.event_id] = (board, StatusEncoder(board))
+        known = _encoders[snapshot.event_id] = (snapshot, StatusEncoder(snapshot))
     return known[1].to(number)

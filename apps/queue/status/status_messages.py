@@ -1,11 +1,11 @@
-"""What the waiting page says in words, for a browser without scripts; static/js/wait.js says the same by itself."""
+"""The waiting page's texts for a browser without scripts. static/js/wait.js has the same texts."""
 
 HOURS_FROM_MINUTES = 90
-"""From so many minutes on a wait is told in hours: nobody plans by "between 140 and 210 minutes"."""
+"""From this many minutes on a wait is shown in hours: "between 140 and 210 minutes" is hard to read."""
 
 
 def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
-    """How long it takes, from an interval in seconds; nobody is let in while nothing is left to buy."""
+    """Return how long the wait is, from an interval in seconds. While no tickets are left there is no estimate."""
     if status == "paused":
         return "The line is paused. Your place is saved."
     if wait_range is None or tickets_left == 0:
@@ -23,7 +23,7 @@ def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left:
 
 
 def describe_odds(people_ahead: int, tickets_left: int | None) -> str:
-    """What the stock means for somebody with so many ahead; empty where it means nothing in particular."""
+    """Return what the tickets left mean for a visitor with this many people ahead; empty if nothing in particular."""
     if tickets_left is None:
         return ""
     if tickets_left == 0:

@@ -1,9 +1,8 @@
-"""The door of a sale, as the lane passes it: what is gone is refused, and of whom the gate lets through is read what
-the ledger has of their entry.
+"""The gate on the event loop: refuses demand that cannot be met, and loads the queue entry of each hold that passes.
 
-The gate is asked on the loop, for everybody who came meanwhile at once: while one group is asked for the next gathers.
-So a refusal needs no thread and no PostgreSQL. Only those who are let through go on to a thread; and all of them where
-the loop cannot ask, to whom the gate's answer is told there as it is everywhere else.
+The gate is queried on the loop, in batches: while one batch is queried the next one gathers. So a refusal needs no
+thread and no PostgreSQL. Only holds that pass go on to a thread, and all of them if the loop cannot query Redis: then
+the gate is queried in that thread.
 """
 
 import asyncio
@@ -25,8 +24,8 @@ _PendingQuestion = tuple[gate.Question, "asyncio.Future[Answer]"]
 class AsyncGate:
     """Used on one loop at a time."""
 
-    def __init__(self, courier: AsyncRedis) -> None:
-        self._courier = courier
+    def __init__(self, async_redis: AsyncRedis) -> None:
+        self._redis = async_redis
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[_PendingQuestion] = []
         self._is_asking = False
@@ -34,21 +33,21 @@ class AsyncGate:
         self._entry_loader: BatchLoader[gate.Question, Answer] = BatchLoader(_load_entries)
 
     async def ask(self, question: gate.Question) -> Answer:
-        """The entry as it stands, unless the gate refuses; raises its refusal, or problems.Busy."""
+        """Return the entry as read now, None if there is none. Raises the gate's refusal, or problems.Busy."""
         return await self.put(question)
 
     def put(self, question: gate.Question) -> "asyncio.Future[Answer]":
-        """The same, by a future. Raises problems.Busy when too many wait."""
+        """Return a future of the same. Raises problems.Busy if too many wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # Of a loop that has ended nobody waits any more.
+            # Requests of a closed event loop can no longer be waiting.
             self._loop, self._waiting, self._is_asking = loop, [], False
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
         if not self._is_asking:
-            # In the loop's next step: whoever has come in this one is asked for too.
+            # In the loop's next step, so that requests of this step are in the batch too.
             self._is_asking = True
             loop.call_soon(self._ask_next)
         return future
@@ -56,22 +55,22 @@ class AsyncGate:
     def _ask_next(self) -> None:
         while self._waiting:
             group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
-            # Whoever has gone meanwhile need not be asked for.
+            # Canceled requests are skipped.
             group = [asked for asked in group if not asked[1].done()]
             if group and self._ask(group):
                 return
         self._is_asking = False
 
     def _ask(self, group: list[_PendingQuestion]) -> bool:
-        """Whether the group is being asked for: `_on_answer` follows."""
+        """Query the gate for this batch. Returns whether the query is under way: `_on_answer` follows."""
         try:
             asking = gate.build_question_batch([question for question, _ in group])
             if asking is not None and not asking.commands:
                 self._resolve(group, asking.parse_answers([]))
                 return False
-            if asking is not None and self._courier.send(asking.commands, partial(self._on_answer, group, asking)):
+            if asking is not None and self._redis.send(asking.commands, partial(self._on_answer, group, asking)):
                 return True
-        except Exception as error:  # noqa: BLE001 - Each who asked is told.
+        except Exception as error:  # noqa: BLE001 - raised in each request of the batch
             _fail(group, error)
             return False
         self._resolve(group, [gate.UNDECIDED] * len(group))
@@ -80,7 +79,7 @@ class AsyncGate:
     def _on_answer(self, group: list[_PendingQuestion], asking: gate.QuestionBatch, found: list[Any] | None) -> None:
         try:
             self._resolve(group, [gate.UNDECIDED] * len(group) if found is None else asking.parse_answers(found))
-        except Exception as error:  # noqa: BLE001 - As above.
+        except Exception as error:  # noqa: BLE001 - as above
             _fail(group, error)
         self._ask_next()
 
@@ -106,18 +105,18 @@ def _fail(group: list[_PendingQuestion], error: Exception) -> None:
 
 
 def _ask_and_load_entries(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
-    """What the gate refuses, and of those whom it lets through the entry, as it stands."""
+    """Return the gate's refusal, or the entry, of each question."""
     answers: list[problems.Problem | Answer] = [*gate.refusals(questions)]
     let_through = [index for index, refusal in enumerate(answers) if refusal is None]
     if let_through:
-        seen = _load_entries([questions[index] for index in let_through])
-        for index, entry in zip(let_through, seen, strict=True):
+        entries = _load_entries([questions[index] for index in let_through])
+        for index, entry in zip(let_through, entries, strict=True):
             answers[index] = entry
     return answers
 
 
 def _load_entries(questions: list[gate.Question]) -> list[Answer]:
-    seen = queue.load_entries([question.entry_id for question in questions])
-    # While they are here: each of them would have to ask for it next.
+    entries = queue.load_entries([question.entry_id for question in questions])
+    # In the same thread: each of these requests needs its seats next.
     event_cache.cache_named_seats([(question.event, question.payload) for question in questions])
-    return seen
+    return entries

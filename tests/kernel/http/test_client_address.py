@@ -1,4 +1,4 @@
-"""The client's address: only what a trusted proxy says of it is believed, and of that only what it can know."""
+"""The client's address: only trusted proxies are believed, and only about the peers that they can know."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ PROXY = "10.0.0.1"
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
+def _caches_cleared() -> Iterator[None]:
     client_address.forget_settings()
     yield
     client_address.forget_settings()
@@ -27,7 +27,7 @@ def proxies(settings: Any) -> None:
 
 
 def both(peer: str, forwarded: str | None) -> str:
-    """What lane and site say, which is the same."""
+    """Return the address, which is the same on fast path and site."""
     scope = {"client": (peer, 1234) if peer else None, "headers": [(b"accept", b"*/*")]}
     environ = {"REMOTE_ADDR": peer}
     if forwarded is not None:
@@ -38,7 +38,7 @@ def both(peer: str, forwarded: str | None) -> str:
     return found
 
 
-def test_without_a_trusted_proxy_it_is_the_peer() -> None:
+def test_without_a_trusted_proxy_the_address_is_the_peers() -> None:
     assert both("203.0.113.1", None) == "203.0.113.1"
     assert both("203.0.113.1", "198.51.100.1") == "203.0.113.1"
     assert both("127.0.0.1", "198.51.100.1") == "127.0.0.1", "our own machine is no proxy by itself"
@@ -71,29 +71,31 @@ def test_without_a_trusted_proxy_it_is_the_peer() -> None:
     ],
 )
 @pytest.mark.usefixtures("proxies")
-def test_a_trusted_proxy_is_asked_from_its_end(forwarded: str | None, expected: str) -> None:
+def test_a_trusted_proxys_header_is_read_from_its_end(forwarded: str | None, expected: str) -> None:
     assert both(PROXY, forwarded) == expected
-    assert both("203.0.113.200", forwarded) == "203.0.113.200", "anybody else is asked nothing"
+    assert both("203.0.113.200", forwarded) == "203.0.113.200", "the header of any other peer is ignored"
 
 
 @pytest.mark.usefixtures("proxies")
-def test_an_entry_that_was_cut_off_is_none() -> None:
+def test_a_truncated_entry_is_ignored() -> None:
     left = "203.0.113.1" + "0" * client_address.FORWARDED_LENGTH_MAX
     assert both(PROXY, left) == PROXY
 
 
 @given(peer=some.sampled_from([PROXY, "203.0.113.1", "unix:", ""]), forwarded=some.binary(max_size=200))
-def test_whatever_the_header_says_there_is_an_answer(peer: str, forwarded: bytes) -> None:
+def test_every_header_yields_an_address(peer: str, forwarded: bytes) -> None:
     both(peer, forwarded.decode("latin-1").replace("|", ""))
 
 
 @pytest.mark.usefixtures("proxies")
-def test_https_is_what_a_trusted_proxy_says_it_is() -> None:
-    def scheme(peer: str, said: bytes) -> str:
-        scope = {"client": (peer, 1), "scheme": "http", "headers": [(b"x-forwarded-proto", said)]}
+def test_a_trusted_proxy_decides_the_scheme() -> None:
+    def scheme(peer: str, header: bytes) -> str:
+        scope = {"client": (peer, 1), "scheme": "http", "headers": [(b"x-forwarded-proto", header)]}
         return client_address.scheme_from_scope(scope)
 
-    assert [scheme(PROXY, said) for said in (b"https", b"http, HTTPS", b"gopher", b"")] == ["https"] * 2 + ["http"] * 2
+    assert [scheme(PROXY, header) for header in (b"https", b"http, HTTPS", b"gopher", b"")] == ["https"] * 2 + [
+        "http"
+    ] * 2
     assert scheme("203.0.113.1", b"https") == "http"
     environ = {"REMOTE_ADDR": "203.0.113.1", "HTTP_X_FORWARDED_PROTO": "https"}
     client_address.strip_untrusted_headers(environ)
@@ -107,21 +109,21 @@ def test_https_is_what_a_trusted_proxy_says_it_is() -> None:
         assert environ["HTTP_X_FORWARDED_PROTO"] == "https"
 
 
-def test_the_site_takes_the_lanes_word_and_nobody_elses() -> None:
-    said = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.1"}
+def test_the_site_accepts_the_address_only_with_the_fast_paths_token() -> None:
+    forwarded = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.1"}
     assert (
-        client_address.address_from_environ({**said, "HTTP_X_FAIRGATE_LANE": client_address.forward_token()})
+        client_address.address_from_environ({**forwarded, "HTTP_X_FAIRGATE_LANE": client_address.forward_token()})
         == "203.0.113.1"
     )
-    for mark in ("", "0" * 48, client_address.forward_token()[:-1], "ä\x80"):
-        forged = {**said, "HTTP_X_FAIRGATE_LANE": mark}
+    for token in ("", "0" * 48, client_address.forward_token()[:-1], "ä\x80"):
+        forged = {**forwarded, "HTTP_X_FAIRGATE_LANE": token}
         assert not client_address.is_forwarded_by_fastpath(forged)
         assert client_address.address_from_environ(forged) == "127.0.0.1"
     unknown = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FAIRGATE_LANE": client_address.forward_token()}
-    assert client_address.address_from_environ(unknown) == "", "the lane does not know either: a socket file"
+    assert client_address.address_from_environ(unknown) == "", "the fast path does not know it either: a Unix socket"
 
 
-def test_a_slip_in_the_settings_is_one_sentence() -> None:
+def test_an_invalid_setting_is_reported_in_one_sentence() -> None:
     assert parse_networks("TRUSTED_PROXIES", ["10.0.0.0/8", " ::1", ""]) == [
         ipaddress.ip_network("10.0.0.0/8"),
         ipaddress.ip_network("::1"),

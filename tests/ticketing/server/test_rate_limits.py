@@ -1,4 +1,4 @@
-"""Who asks the lane too often is refused before anything is forwarded, and once only is anybody counted."""
+"""Requests beyond the rate limit are refused before they are forwarded, and each request is counted once."""
 
 import asyncio
 import ipaddress
@@ -13,7 +13,7 @@ from apps.kernel.http import client_address
 from apps.kernel.rate_limits import Limits
 from ticketing.server.site_proxy import Forwarder, _request_headers
 
-NOBODY = 1  # No site listens there: whatever is forwarded is answered 503.
+NO_SITE = 1  # No site listens there: forwarded requests are answered with 503.
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +34,23 @@ def request(
 
 
 async def ask(scope: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    said: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()  # There is no body, and the client stays.
         raise AssertionError
 
     async def send(message: Any) -> None:
-        said.append(message)
+        sent.append(message)
 
-    forwarder = Forwarder("127.0.0.1", NOBODY)
+    forwarder = Forwarder("127.0.0.1", NO_SITE)
     await forwarder(scope, receive, send)
     await forwarder.close()
-    headers = {name.decode(): value.decode() for name, value in said[0]["headers"]}
-    return said[0]["status"], headers, b"".join(message.get("body", b"") for message in said)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent)
 
 
-async def test_the_second_of_one_address_is_refused() -> None:
+async def test_the_second_request_of_an_address_is_refused() -> None:
     assert (await ask(request()))[0] == 503
     status, headers, body = await ask(request())
     assert (status, json.loads(body)["type"]) == (429, "rate-limited")
@@ -62,14 +62,14 @@ async def test_the_second_of_one_address_is_refused() -> None:
     assert headers["retry-after"].encode() in body
 
 
-async def test_a_token_is_held_to_its_limit_from_whatever_address() -> None:
+async def test_a_token_has_one_limit_from_all_addresses() -> None:
     assert (await ask(request("203.0.113.1", authorization="Bearer one")))[0] == 503
     assert (await ask(request("203.0.113.2", authorization="Bearer one")))[0] == 429
     assert (await ask(request("203.0.113.2", cookie="a=b; visitor=two")))[0] == 503
     assert (await ask(request("203.0.113.3", cookie="visitor=two; c=d")))[0] == 429
 
 
-async def test_whom_no_limit_concerns_and_what_was_counted_goes_through() -> None:
+async def test_exempt_and_already_counted_requests_are_forwarded() -> None:
     for scope in (
         request("127.0.0.1"),
         request(path="/static/a.css", method="GET"),
@@ -78,15 +78,15 @@ async def test_whom_no_limit_concerns_and_what_was_counted_goes_through() -> Non
         assert [(await ask(scope))[0] for _ in range(3)] == [503] * 3
 
 
-def test_the_site_hears_whose_request_it_is_from_the_lane_alone(settings: Any) -> None:
+def test_only_the_fast_path_passes_the_clients_address_to_the_site(settings: Any) -> None:
     settings.TRUSTED_PROXIES = [ipaddress.ip_network("10.0.0.1")]
     claims = {"x_forwarded_for": "1.1.1.1, 203.0.113.9", "x_forwarded_proto": "https", "x_fairgate_lane": "mine"}
     for peer, address, scheme in (("10.0.0.1", "203.0.113.9", "https"), ("203.0.113.5", "203.0.113.5", "http")):
-        told = [pair for pair in _request_headers(request(peer, **claims), None) if pair[0].startswith("x-f")]
-        assert sorted(told) == [
+        passed = [pair for pair in _request_headers(request(peer, **claims), None) if pair[0].startswith("x-f")]
+        assert sorted(passed) == [
             ("x-fairgate-lane", client_address.forward_token()),
             ("x-forwarded-for", address),
             ("x-forwarded-proto", scheme),
         ]
-        environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in told}
+        environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in passed}
         assert client_address.address_from_environ({"REMOTE_ADDR": "127.0.0.1", **environ}) == address

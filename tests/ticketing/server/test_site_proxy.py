@@ -1,4 +1,4 @@
-"""The forwarder between real sockets: a lane in front, a site behind, and what must come through unchanged."""
+"""The forwarder between real sockets, with a server in front and a site behind: what must be forwarded unchanged."""
 
 import contextlib
 import gzip
@@ -22,10 +22,10 @@ WAIT_SECONDS_MAX = 10
 
 @dataclass
 class Site:
-    """What stands behind: answers by path, and remembers what it was asked."""
+    """The site behind: responds by path, and records its requests."""
 
     port: int
-    asked: list[tuple[str, str, dict[str, list[str]], bytes]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, list[str]], bytes]] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
     reached: threading.Event = field(default_factory=threading.Event)
     client_left: threading.Event = field(default_factory=threading.Event)
@@ -36,12 +36,12 @@ class _Handler(BaseHTTPRequestHandler):
     site: Site
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests look at `asked`."""
+        """Log nothing: the tests read `requests`."""
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): self.headers.get_all(name, []) for name in self.headers}
-        self.site.asked.append((self.command, self.path, headers, body))
+        self.site.requests.append((self.command, self.path, headers, body))
         answers: dict[str, Callable[[], None]] = {
             "/cookies": self._cookies,
             "/redirect": lambda: self._answer(302, [("Location", "/elsewhere?a=1"), ("Content-Length", "0")]),
@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
             "/chunks": self._chunks,
             "/waits": self._waits,
             "/breaks": self._breaks,
-            "/hangs-up": self._hang_up,
+            "/hangs-up": self._close,
         }
         answers.get(self.path.split("?")[0], self._echo)()
 
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _hang_up(self) -> None:
+    def _close(self) -> None:
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
@@ -115,8 +115,8 @@ def site() -> Iterator[Site]:
 
 
 @contextlib.contextmanager
-def lane_in_front_of(port: int) -> Iterator[int]:
-    """Serves a forwarder to that port by uvicorn, as the Procfile does, and yields its own port."""
+def server_in_front_of(port: int) -> Iterator[int]:
+    """Serve a forwarder to that port by uvicorn; yields its own port."""
     forwarder = Forwarder("127.0.0.1", port)
 
     async def application(scope, receive, send) -> None:
@@ -155,13 +155,13 @@ def lane_in_front_of(port: int) -> Iterator[int]:
 
 
 @pytest.fixture
-def lane(site: Site) -> Iterator[int]:
-    with lane_in_front_of(site.port) as port:
+def front(site: Site) -> Iterator[int]:
+    with server_in_front_of(site.port) as port:
         yield port
 
 
 def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str):
-    """One exchange; returns status, headers as a list and body as they came, nothing unpacked."""
+    """Send one request. Returns status, headers as a list, and the body without decompression."""
     connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS_MAX)
     with contextlib.closing(connection):
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -170,46 +170,46 @@ def ask(port: int, method: str, path: str, body: bytes | None = None, **headers:
 
 
 def speak(port: int, text: bytes) -> bytes:
-    """Sends bytes as they are and returns everything that comes back until the other side closes."""
+    """Send raw bytes. Returns everything received until the other side closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS_MAX) as connection:
         connection.sendall(text)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_path_query_host_and_method_reach_the_site_byte_by_byte(lane: int, site: Site) -> None:
+def test_path_query_host_and_method_are_forwarded_unchanged(front: int, site: Site) -> None:
     path = "/a%2Fb//../c%20d/%C3%A9?x=%26&x=2&empty="
-    assert ask(lane, "PUT", path, b"body", Host="tickets.example:81")[0] == 200
-    method, target, headers, body = site.asked[0]
+    assert ask(front, "PUT", path, b"body", Host="tickets.example:81")[0] == 200
+    method, target, headers, body = site.requests[0]
     assert (method, target, body) == ("PUT", path, b"body")
     assert headers["host"] == headers["x-forwarded-host"] == ["tickets.example:81"]
 
 
-def test_who_names_no_host_is_not_told_ours(lane: int, site: Site) -> None:
-    assert speak(lane, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 400 ")
-    assert site.asked == []
+def test_a_request_without_a_host_is_malformed(front: int, site: Site) -> None:
+    assert speak(front, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert site.requests == []
 
 
-def test_what_the_client_claims_about_proxies_is_replaced_by_what_we_know(lane: int, site: Site) -> None:
+def test_the_clients_claims_about_proxies_are_replaced(front: int, site: Site) -> None:
     speak(
-        lane,
+        front,
         b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=6.6.6.6"
         b"\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 6.6.6.6\r\nX-Private: 1\r\nX-Request-Id: bad id\r\n"
         b"Connection: close, x-private\r\n\r\n",
     )
-    headers = site.asked[0][2]
+    headers = site.requests[0][2]
     assert headers["x-forwarded-for"] == ["127.0.0.1"]
     assert headers["x-forwarded-proto"] == ["http"]
     assert len(headers["x-request-id"][0]) == 32
     assert not {"forwarded", "x-real-ip", "x_forwarded_for", "x-private"} & headers.keys()
 
 
-def test_a_request_id_that_the_client_brings_is_kept(lane: int, site: Site) -> None:
-    ask(lane, "GET", "/", X_Request_Id="0123456789abcdef")
-    assert site.asked[0][2]["x-request-id"] == ["0123456789abcdef"]
+def test_the_clients_request_id_is_kept(front: int, site: Site) -> None:
+    ask(front, "GET", "/", X_Request_Id="0123456789abcdef")
+    assert site.requests[0][2]["x-request-id"] == ["0123456789abcdef"]
 
 
-def test_every_cookie_comes_through_and_headers_about_the_connection_do_not(lane: int) -> None:
-    _, headers, _ = ask(lane, "GET", "/cookies")
+def test_all_cookies_are_forwarded_and_connection_headers_are_not(front: int) -> None:
+    _, headers, _ = ask(front, "GET", "/cookies")
     assert [value for name, value in headers if name == "set-cookie"] == ["a=1; Path=/", "b=2; HttpOnly", "c=3"]
     names = [name for name, _ in headers]
     assert "x-private" not in names
@@ -217,31 +217,31 @@ def test_every_cookie_comes_through_and_headers_about_the_connection_do_not(lane
     assert names.count("date") == 1
 
 
-def test_a_redirect_is_the_clients_to_follow(lane: int) -> None:
-    status, headers, body = ask(lane, "GET", "/redirect")
+def test_redirects_are_not_followed(front: int) -> None:
+    status, headers, body = ask(front, "GET", "/redirect")
     assert (status, dict(headers)["location"], body) == (302, "/elsewhere?a=1", b"")
 
 
-def test_not_modified_has_its_etag_and_no_body(lane: int) -> None:
-    status, headers, body = ask(lane, "GET", "/unchanged", If_None_Match='"1"')
+def test_not_modified_has_its_etag_and_no_body(front: int) -> None:
+    status, headers, body = ask(front, "GET", "/unchanged", If_None_Match='"1"')
     assert (status, dict(headers)["etag"], body) == (304, '"1"', b"")
     assert "transfer-encoding" not in dict(headers)
 
 
-def test_head_has_the_length_and_no_body(lane: int) -> None:
-    status, headers, body = ask(lane, "HEAD", "/")
+def test_head_has_the_length_and_no_body(front: int) -> None:
+    status, headers, body = ask(front, "HEAD", "/")
     assert (status, dict(headers)["content-length"], body) == (200, "5", b"")
 
 
-def test_a_packed_body_stays_packed(lane: int) -> None:
-    _, headers, body = ask(lane, "GET", "/gzip", Accept_Encoding="gzip")
+def test_a_compressed_body_stays_compressed(front: int) -> None:
+    _, headers, body = ask(front, "GET", "/gzip", Accept_Encoding="gzip")
     assert dict(headers)["content-encoding"] == "gzip"
     assert int(dict(headers)["content-length"]) == len(body)
     assert gzip.decompress(body) == b"packed " * 1000
 
 
-def test_what_the_site_has_sent_arrives_before_it_has_sent_the_rest(lane: int, site: Site) -> None:
-    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+def test_the_sites_response_is_streamed(front: int, site: Site) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", front, timeout=WAIT_SECONDS_MAX)) as connection:
         connection.request("GET", "/chunks")
         answer = connection.getresponse()
         assert answer.read1() == b"first"  # The site still waits for `go_on`.
@@ -249,93 +249,93 @@ def test_what_the_site_has_sent_arrives_before_it_has_sent_the_rest(lane: int, s
         assert answer.read() == b"second"
 
 
-def test_a_large_body_with_a_declared_length_goes_through_whole(lane: int, site: Site) -> None:
+def test_a_large_body_with_a_declared_length_goes_through_whole(front: int, site: Site) -> None:
     body = bytes(range(256)) * 8192
-    assert ask(lane, "POST", "/", body)[0] == 200
-    assert site.asked[0][3] == body
-    assert site.asked[0][2]["connection"] == ["close"], "nobody else asks on a connection that may not be heard out"
+    assert ask(front, "POST", "/", body)[0] == 200
+    assert site.requests[0][3] == body
+    assert site.requests[0][2]["connection"] == ["close"], "the connection is not reused"
 
 
-def test_a_body_without_a_declared_length_reaches_the_site_with_one(lane: int, site: Site) -> None:
+def test_a_body_without_a_declared_length_reaches_the_site_with_one(front: int, site: Site) -> None:
     head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-    assert speak(lane, head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").startswith(b"HTTP/1.1 200")
-    _, _, headers, body = site.asked[0]
+    assert speak(front, head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").startswith(b"HTTP/1.1 200")
+    _, _, headers, body = site.requests[0]
     assert (headers["content-length"], body) == (["5"], b"abcde")
     assert "transfer-encoding" not in headers
 
 
-def test_a_body_declared_too_large_is_refused_before_it_is_sent(lane: int, site: Site) -> None:
+def test_a_body_declared_too_large_is_refused_before_it_is_sent(front: int, site: Site) -> None:
     head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES_MAX + 1}\r\nConnection: close\r\n\r\n"
-    answer = speak(lane, head.encode())
+    answer = speak(front, head.encode())
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"application/problem+json" in answer
-    assert site.asked == []
+    assert site.requests == []
 
 
-def test_a_call_of_the_api_is_refused_at_the_size_the_api_takes(lane: int, site: Site) -> None:
+def test_an_api_request_has_the_apis_size_limit(front: int, site: Site) -> None:
     def head(size: int) -> bytes:
         return f"POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n".encode()
 
-    answer = speak(lane, head(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1))
+    answer = speak(front, head(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1))
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"too-large" in answer
-    assert site.asked == []
+    assert site.requests == []
     whole = b"x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    assert speak(lane, head(len(whole)) + whole).startswith(b"HTTP/1.1 200")
+    assert speak(front, head(len(whole)) + whole).startswith(b"HTTP/1.1 200")
 
 
-def test_a_person_reads_that_an_upload_is_too_large(lane: int, site: Site) -> None:
+def test_a_browser_gets_a_page_for_an_upload_that_is_too_large(front: int, site: Site) -> None:
     head = (
         f"POST {{}} HTTP/1.1\r\nHost: a\r\nAccept: text/html,*/*\r\nContent-Length: {BODY_BYTES_MAX + 1}"
         "\r\nConnection: close\r\n\r\n"
     )
-    answer = speak(lane, head.format("/admin/").encode())
+    answer = speak(front, head.format("/admin/").encode())
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"text/html" in answer
     assert b"larger than 72 MB" in answer
-    assert b"application/problem+json" in speak(lane, head.format("/api/x").encode())
-    assert site.asked == []
+    assert b"application/problem+json" in speak(front, head.format("/api/x").encode())
+    assert site.requests == []
 
 
-def test_a_body_that_grows_too_large_is_refused(lane: int, site: Site) -> None:
+def test_a_body_that_grows_too_large_is_refused(front: int, site: Site) -> None:
     size = UNDECLARED_BODY_BYTES_MAX + 1
     answer = speak(
-        lane,
+        front,
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         + f"{size:x}\r\n".encode()
         + b"x" * size
         + b"\r\n0\r\n\r\n",
     )
     assert answer.startswith(b"HTTP/1.1 413")
-    assert site.asked == []
+    assert site.requests == []
 
 
-def test_a_client_that_goes_away_takes_its_request_to_the_site_with_it(lane: int, site: Site) -> None:
-    with socket.create_connection(("127.0.0.1", lane), timeout=WAIT_SECONDS_MAX) as connection:
+def test_a_client_that_goes_away_cancels_its_request_to_the_site(front: int, site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", front), timeout=WAIT_SECONDS_MAX) as connection:
         connection.sendall(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
         assert site.reached.wait(WAIT_SECONDS_MAX)
     assert site.client_left.wait(WAIT_SECONDS_MAX)
 
 
-def test_an_answer_that_breaks_off_does_not_look_complete(lane: int) -> None:
-    answer = speak(lane, b"GET /breaks HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+def test_a_partial_response_does_not_look_complete(front: int) -> None:
+    answer = speak(front, b"GET /breaks HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"content-length: 100" in head.lower()
     assert len(body) < 100
 
 
 @pytest.mark.parametrize(("method", "tries"), [("GET", 2), ("POST", 1)])
-def test_only_what_changes_nothing_is_asked_again_when_the_site_hangs_up_on_a_kept_connection(
-    lane: int, site: Site, method: str, tries: int
+def test_only_idempotent_requests_are_repeated_when_the_site_closes_a_pooled_connection(
+    front: int, site: Site, method: str, tries: int
 ) -> None:
-    ask(lane, "GET", "/")
-    status, headers, body = ask(lane, method, "/hangs-up", b"x" if method == "POST" else None)
-    assert (status, json.loads(body)["type"], len(site.asked) - 1) == (503, "busy", tries)
+    ask(front, "GET", "/")
+    status, headers, body = ask(front, method, "/hangs-up", b"x" if method == "POST" else None)
+    assert (status, json.loads(body)["type"], len(site.requests) - 1) == (503, "busy", tries)
     assert int(dict(headers)["retry-after"]) > 0
 
 
-def test_without_a_site_clients_get_a_problem_document_and_people_a_page() -> None:
-    with lane_in_front_of(free_port()) as port:
+def test_without_a_site_api_clients_get_a_problem_and_browsers_a_page() -> None:
+    with server_in_front_of(free_port()) as port:
         status, headers, body = ask(port, "GET", "/api/events", Accept="text/html")
         assert (status, dict(headers)["content-type"]) == (503, "application/problem+json")
         assert json.loads(body)["status"] == 503
@@ -345,17 +345,17 @@ def test_without_a_site_clients_get_a_problem_document_and_people_a_page() -> No
         assert b"One moment" in body
 
 
-def test_kept_connections_serve_many_requests(lane: int, site: Site) -> None:
-    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+def test_kept_connections_serve_many_requests(front: int, site: Site) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", front, timeout=WAIT_SECONDS_MAX)) as connection:
         for _ in range(20):
             connection.request("POST", "/", b"body")
             assert connection.getresponse().read() == b"hello"
-    assert len(site.asked) == 20
+    assert len(site.requests) == 20
 
 
 @contextlib.contextmanager
-def site_that_says(*answers: bytes, reads: int = 65536) -> Iterator[int]:
-    """A site that answers each connection with the next of these bytes, whatever it is asked, and hangs up."""
+def site_that_sends(*answers: bytes, reads: int = 65536) -> Iterator[int]:
+    """A site that sends the next of these byte strings on each connection, whatever the request, and closes it."""
 
     def serve() -> None:
         for answer in answers:
@@ -373,49 +373,49 @@ def site_that_says(*answers: bytes, reads: int = 65536) -> Iterator[int]:
         listener.settimeout(WAIT_SECONDS_MAX)
         thread = threading.Thread(target=serve)
         thread.start()
-        with lane_in_front_of(listener.getsockname()[1]) as port:
+        with server_in_front_of(listener.getsockname()[1]) as port:
             yield port
         thread.join(WAIT_SECONDS_MAX)
         assert not thread.is_alive()
 
 
-def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
-    with site_that_says(b"HTTP/1.1 200 OK\r\n\r\nto the end") as port:
+def test_a_response_that_ends_with_its_connection_is_complete() -> None:
+    with site_that_sends(b"HTTP/1.1 200 OK\r\n\r\nto the end") as port:
         assert ask(port, "GET", "/")[2] == b"to the end"
 
 
-def test_interim_answers_are_not_the_answer() -> None:
+def test_interim_responses_are_not_forwarded() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    with site_that_says(hints + hints + b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok") as port:
+    with site_that_sends(hints + hints + b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok") as port:
         status, headers, body = ask(port, "GET", "/")
     assert (status, body) == (201, b"ok")
     assert "link" not in dict(headers)
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-hello\r\n", b"HTTP/1.1 200 OK\r\nContent-Le"])
-def test_what_is_no_answer_is_a_problem(answer: bytes) -> None:
-    with site_that_says(answer) as port:
+def test_an_invalid_response_becomes_a_problem(answer: bytes) -> None:
+    with site_that_sends(answer) as port:
         status, _, body = ask(port, "POST", "/", b"x")
     assert (status, json.loads(body)["type"]) == (503, "busy")
 
 
-def test_a_site_that_answers_without_hearing_the_whole_body_is_believed() -> None:
+def test_a_response_before_the_end_of_the_body_is_forwarded() -> None:
     answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with site_that_says(answer) as port:
+    with site_that_sends(answer) as port:
         assert ask(port, "POST", "/", b"x" * 4_000_000)[0] == 413
 
 
-def test_a_large_answer_reaches_a_client_that_reads_late_whole() -> None:
+def test_a_large_response_reaches_a_slow_client_complete() -> None:
     body = bytes(range(256)) * 32_768
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with site_that_says(head + body) as port, contextlib.closing(HTTPConnection("127.0.0.1", port)) as connection:
+    with site_that_sends(head + body) as port, contextlib.closing(HTTPConnection("127.0.0.1", port)) as connection:
         connection.request("GET", "/")
         answer = connection.getresponse()
         assert answer.read() == body
 
 
-def test_after_a_head_request_the_next_answer_is_its_own(lane: int) -> None:
-    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+def test_a_request_after_head_gets_its_own_response(front: int) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", front, timeout=WAIT_SECONDS_MAX)) as connection:
         for method, body in [("HEAD", b""), ("GET", b"hello"), ("HEAD", b""), ("GET", b"hello")]:
             connection.request(method, "/")
             assert connection.getresponse().read() == body

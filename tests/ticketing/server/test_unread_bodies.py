@@ -1,5 +1,5 @@
-"""The site reads on to the end of what it does not want to know: the server ends a connection on which a body was left
-unread, and whoever comes next on it would have no answer."""
+"""The site reads request bodies that its view has not read: the server closes a connection with an unread body, and the
+next request on it would get no response."""
 
 from collections.abc import Iterable, Iterator
 from io import BytesIO
@@ -17,8 +17,8 @@ BODY = b'{"visitor_id": "' + b"a" * 100_000 + b'"}'
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_is_looked_at() -> Iterator[None]:
-    """A request begins by looking at the connection that an earlier test may have left; here there is no database."""
+def _no_database_connection() -> Iterator[None]:
+    """A request first checks the connection that an earlier test may have left. Here there is no database."""
     request_started.disconnect(close_old_connections)
     yield
     request_started.connect(close_old_connections)
@@ -30,11 +30,11 @@ class Gone(BytesIO):
 
 
 def ask(application: Any, body: Any, length: int = len(BODY)) -> str:
-    """The status that an unknown address is answered with."""
-    said = []
+    """Return the status of the response to an unknown address."""
+    statuses = []
 
     def start_response(status: str, headers: Iterable[tuple[str, str]], exc_info: Any = None) -> None:
-        said.append(status)
+        statuses.append(status)
 
     environ = {
         "REQUEST_METHOD": "POST",
@@ -47,19 +47,19 @@ def ask(application: Any, body: Any, length: int = len(BODY)) -> str:
         "wsgi.input": body,
     }
     list(application(environ, start_response))
-    return said[0]
+    return statuses[0]
 
 
-def test_a_body_that_nobody_wanted_is_heard_out() -> None:
+def test_an_unread_body_is_read_to_its_end() -> None:
     django = WSGIHandler()
-    unread, heard = BytesIO(BODY), BytesIO(BODY)
+    unread, drained = BytesIO(BODY), BytesIO(BODY)
     assert (ask(django, unread), unread.tell()) == ("404 Not Found", 0), "the control: by itself it is left unread"
-    assert (ask(drain_request_body(django), heard), heard.tell()) == ("404 Not Found", len(BODY))
+    assert (ask(drain_request_body(django), drained), drained.tell()) == ("404 Not Found", len(BODY))
 
 
-def test_it_listens_no_longer_than_it_must() -> None:
+def test_no_more_is_read_than_necessary() -> None:
     application = drain_request_body(WSGIHandler())
     endless, none = BytesIO(b"x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 5)), BytesIO(b"the next request")
     assert (ask(application, endless, 10**8), endless.tell()) == ("404 Not Found", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     assert (ask(application, none, 0), none.tell()) == ("404 Not Found", 0)
-    assert ask(application, Gone()) == "404 Not Found", "whoever has gone away needs no answer, and breaks nothing"
+    assert ask(application, Gone()) == "404 Not Found", "a client that has gone breaks nothing"
