@@ -190,39 +190,26 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 def _clear_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear and disable caches, so that a poll shows what is committed. Tests of the caches enable them again with
     `tests.support.queue.snapshots.keep_caches_fresh`."""
-    from apps.events.announcements import async_views as announcements
+    import ticketing.fastpath_routes  # noqa: F401 - Loads every module that has a cache.
     from apps.kernel import duty_cycle, rate_limits, redis
+    from apps.kernel.fastpath import cache
     from apps.kernel.outbox import delivery
     from apps.queue.room import health
     from apps.queue.snapshot import exceptions, room_snapshot
-    from apps.queue.status import async_status, status
-    from apps.reservations import async_views
-    from apps.reservations.gate import hold_demand, rebuild
-    from apps.reservations.holds import event_cache
 
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 0.0)
-    for refreshing_cache in (
-        async_status.event_cache,
-        event_cache._event_data,
-        async_views.frames,
-        announcements.feeds,
-    ):
-        refreshing_cache.forget()
-        monkeypatch.setattr(refreshing_cache, "fresh_seconds", 0.0)
-        monkeypatch.setattr(refreshing_cache, "stale_seconds", 0.0)
+    cache.clear_all()
+    for each in cache.refreshing_caches():
+        monkeypatch.setattr(each, "fresh_seconds", 0.0)
+        monkeypatch.setattr(each, "stale_seconds", 0.0)
     rate_limits.forget_everything()
-    status.clear_caches()
-    event_cache.clear_cache()
-    rebuild.clear_cache()
-    hold_demand.clear_cache()
     health.hold_seconds.forget()
     health.payment_faults.forget()
     redis.forget_outage()
     monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", 0.0)
     monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
-    monkeypatch.setattr(status, "EVENT_SECONDS", 0.0)
 
 
 @pytest.fixture

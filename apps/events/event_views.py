@@ -15,6 +15,7 @@ from apps.events.models import Category, Event, OnSale, Seat, Section
 from apps.events.pricing import DEFAULT_PRICE_POLICY, PricePolicy
 from apps.kernel import clock
 from apps.kernel.db import arrays, sql
+from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.kernel.http import problems
 
 # Read on nearly every request. With the ORM, compiling the query and filling models took longer than PostgreSQL's
@@ -210,6 +211,18 @@ def get_events(slugs: Iterable[str]) -> dict[str, EventView]:
     """Return the public events with these slugs, with one query."""
     valid = [slug for slug in slugs if sql.is_text(slug)]
     return {event.slug: event for event in _event_views(slugs=valid)} if valid else {}
+
+
+# An organizer's change (sales closed, an event canceled) is known within two seconds.
+event_cache: BatchRefreshingCache[str, EventView] = BatchRefreshingCache(
+    get_events, missing=EventNotFound, fresh_seconds=1.0, stale_seconds=1.0, most=1_000
+)
+get_cached_event = event_cache.get
+"""Return the public event as it was a moment ago, policy included. Raises EventNotFound."""
+peek_event = event_cache.peek
+"""Return the same if that needs no waiting, else None. For the event loop."""
+read_cached_event = event_cache.read
+"""Return the same, for threads."""
 
 
 def get_event_by_id(event_id: int) -> EventView:

@@ -71,7 +71,7 @@ class QueueStatusView(APIView):
         },
     )
     def get(self, request: Request, event: str) -> Response:
-        found = status.get_cached_event(event)
+        found = events.read_cached_event(event)
         # The place cookie is enough to show the wait. At its turn the browser is authenticated.
         caller = caller_from_place_cookie(request, found.slug)
         place = None if caller is None else status.status_from_snapshot(found, caller)

@@ -1,6 +1,6 @@
 """The queue's calls as the lane answers them; the site's twins are in api_views.py."""
 
-from apps.events.facade import EventView
+from apps.events import facade as events
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import Reply, private_reply, private_reply_of_json
@@ -16,7 +16,7 @@ from apps.queue.status import async_status
 
 async def join(request: Request, slug: str) -> Reply:
     """As `QueueView.post`."""
-    event = await async_status.get_cached_event(slug)
+    event = await events.get_cached_event(slug)
     known = await async_caller.authenticate_for_event(request, event)
     caller = resolve_joining_caller(known, await request.json_object())
     entry = await join_async(event, caller)
@@ -31,11 +31,11 @@ async def join(request: Request, slug: str) -> Reply:
 
 def status_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
     """`status` of who plainly waits."""
-    event = async_status.peek_event(slug)
+    event = events.peek_event(slug)
     return None if event is None else _reply_from_token(request, event)
 
 
-def _reply_from_token(request: Request, event: EventView) -> Reply | None:
+def _reply_from_token(request: Request, event: events.EventView) -> Reply | None:
     token = request.bearer()
     said = None if token is None else async_status.encode_status_from_token(event, token)
     return None if said is None else private_reply_of_json(said)
@@ -43,7 +43,7 @@ def _reply_from_token(request: Request, event: EventView) -> Reply | None:
 
 async def status(request: Request, slug: str) -> Reply:
     """As `QueueStatusView.get`."""
-    event = await async_status.get_cached_event(slug)
+    event = await events.get_cached_event(slug)
     said = _reply_from_token(request, event)
     if said is not None:
         return said

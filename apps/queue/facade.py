@@ -37,11 +37,9 @@ from apps.queue.room.operations import report_supplies, report_supply, rooms_in_
 from apps.queue.status.async_status import (
     LoadedEntry,
     claim_or_get_loaded,
-    get_cached_event,
     get_room_progress,
     load_entries,
     loaded_entry_view,
-    peek_event,
 )
 from apps.queue.status.async_status import claim_or_get_entry as claim_or_get_entry_async
 
@@ -64,7 +62,6 @@ __all__ = [
     "complete_entry",
     "entry_by_id",
     "entry_states_from_rows",
-    "get_cached_event",
     "get_room_progress",
     "hold_seconds",
     "join",
@@ -78,7 +75,6 @@ __all__ = [
     "new_visitor_id",
     "owns",
     "payment_faults",
-    "peek_event",
     "report_supplies",
     "report_supply",
     "require_entry",

@@ -95,13 +95,13 @@ async def hold(request: Request, slug: str) -> Reply:
         body = await request.json_object()
     except problems.Problem as problem:
         body = problem
-    event = await queue.get_cached_event(slug)
+    event = await events.get_cached_event(slug)
     return await _hold(event, *_validate_request(request, caller, body))
 
 
 def hold_with_callbacks(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
     """`hold`, for whoever was let in."""
-    event = queue.peek_event(slug)
+    event = events.peek_event(slug)
     if event is None:
         return None
     known = _or_problem(queue.authenticate_from_token, request, slug)
@@ -229,7 +229,7 @@ async def reservation(request: Request, reservation_id: str) -> Reply:
 
 
 def _is_known(slug: str) -> bool:
-    return queue.peek_event(slug) is not None
+    return events.peek_event(slug) is not None
 
 
 hold_limit = ConcurrencyLimit(

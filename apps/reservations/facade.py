@@ -27,7 +27,7 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.gate import gate, hold_demand, rebuild
+from apps.reservations.gate import gate, rebuild
 from apps.reservations.holds import access_codes
 from apps.reservations.holds.requests import HoldRequest, resolve
 from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, holds
@@ -118,14 +118,11 @@ __all__ = [
 
 
 def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:
-    """Raise the gate's refusal before any query to PostgreSQL; return whether the gate was asked.
-
-    It is asked only if the event is cached in this process and the caller has an admission token.
-    """
-    event = hold_demand.cached_event(event_slug)
-    if event is None or caller.entry_id is None or caller.in_line:
+    """Raise the gate's refusal of a caller with an admission token, before PostgreSQL is asked about the caller.
+    Otherwise return whether the gate was asked. Raises EventNotFound."""
+    if caller.entry_id is None or caller.in_line:
         return False
-    refusal = gate.refusal(event, caller.entry_id, payload, idempotency_key)
+    refusal = gate.refusal(events.read_cached_event(event_slug), caller.entry_id, payload, idempotency_key)
     if refusal is not None:
         raise refusal
     return True

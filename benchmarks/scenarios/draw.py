@@ -182,6 +182,7 @@ def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
 
 def polling_of(event: Any, tokens: list[str]) -> Act:
     """Return a call that does all of a poll except HTTP: read the token, find the position, make the response."""
+    from apps.events import facade as events
     from apps.queue.identity.caller import authenticate
     from apps.queue.serializers import status_answer
     from apps.queue.status import status
@@ -189,7 +190,7 @@ def polling_of(event: Any, tokens: list[str]) -> Act:
     requests = itertools.cycle([request_with(token) for token in tokens])
 
     def act() -> None:
-        found = status.get_cached_event(event.slug)
+        found = events.read_cached_event(event.slug)
         position = status.get_status(found, authenticate(next(requests), found.slug))
         assert position is not None
         status_answer(found, position)

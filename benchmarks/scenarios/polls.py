@@ -112,7 +112,7 @@ def without_cache(event: Any, tokens: list[str], polls: int, *, has_redis: bool)
         kept, room_snapshot.COPY_TTL_MS = room_snapshot.COPY_TTL_MS, 60_000
         room_snapshot.copy_to_redis([event.id])
         for _ in range(polls):
-            room_snapshot.clear_cache()
+            room_snapshot._cache.clear()
             one_poll()
         room_snapshot.COPY_FRESH_SECONDS, room_snapshot.COPY_TTL_MS = fresh, kept
 
@@ -122,6 +122,7 @@ def without_cache(event: Any, tokens: list[str], polls: int, *, has_redis: bool)
 def by_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
     from django.test import RequestFactory
 
+    from apps.events import facade as events
     from apps.queue.identity.caller import authenticate
     from apps.queue.serializers import status_answer
     from apps.queue.status import status
@@ -130,7 +131,7 @@ def by_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
 
     def act() -> None:
         for number in range(polls):
-            found = status.get_cached_event(event.slug)
+            found = events.read_cached_event(event.slug)
             position = status.get_status(found, authenticate(requests[number % len(requests)], found.slug))
             assert position is not None
             assert status_answer(found, position)["status"] == "waiting"

@@ -75,12 +75,12 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         seen.add(positions(event, callers))
 
         redis.client().flushall()
-        room_snapshot.clear_cache()
+        room_snapshot._cache.clear()
         restore("flushed, restored by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
         os.kill(server.pid, signal.SIGKILL)
-        room_snapshot.clear_cache()
+        room_snapshot._cache.clear()
         begun = time.perf_counter()
         room_snapshot.get_snapshot(event.id)
         record_time("killed: the first poll without it", begun)
@@ -89,7 +89,7 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         server = valkey.start(server.place, password=server.password, preferred_port=server.port)
         record_time("  restarted, empty", begun)
         redis.forget_outage()  # Skip the second in which a process does not use Redis after an outage.
-        room_snapshot.clear_cache()
+        room_snapshot._cache.clear()
         restore("  restored by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
@@ -107,9 +107,10 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
 
 def positions(event: Any, callers: list[Any]) -> tuple[int | None, ...]:
     """Return the positions that these visitors get from a process with empty caches."""
+    from apps.kernel.fastpath import cache
     from apps.queue.status import status
 
-    status.clear_caches()
+    cache.clear_all()
     statuses = [status.get_status(event, caller) for caller in callers]
     return tuple(one.estimate.ahead for one in statuses if one is not None)
 

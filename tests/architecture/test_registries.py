@@ -97,13 +97,14 @@ def _called(imports: Mapping[str, Mapping[str, str]], path: str, function: ast.e
     """Return `path::name` of a function of another module, also if a facade passes it on."""
     first, _, attribute = ast.unparse(function).partition(".")
     dotted = imports[path].get(first, "") + (attribute and f".{attribute}")
+    name = ""
     while dotted:
         module, _, name = dotted.rpartition(".")
         path = f"{module.replace('.', '/')}.py"
         if path not in imports:
             return None
         dotted = imports[path].get(name, "")
-    return f"{path}::{name}"
+    return f"{path}::{name}" if name else None
 
 
 def documented() -> dict[str, set[str]]:

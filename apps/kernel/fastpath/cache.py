@@ -1,12 +1,13 @@
-"""What a process remembers of what everybody reads: read once for all who ask, and read anew beside those who ask
-while it is only a little old."""
+"""Values that many requests need: each process reads them once for all requests, and again in the background when they
+are a little old. One of two ways to share a read; the other is `batch_loader.BatchLoader`."""
 
 import asyncio
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
@@ -16,36 +17,60 @@ from apps.kernel.observability import log_context
 
 logger = logging.getLogger(__name__)
 
+
+class Clearable(Protocol):
+    def clear(self) -> None: ...
+
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Cache = TypeVar("Cache", bound=Clearable)
+
+_caches: list[Clearable] = []
+
+
+def register(cache: Cache) -> Cache:
+    """Add a cache of this process to those that `clear_all` clears, and return it."""
+    _caches.append(cache)
+    return cache
+
+
+def clear_all() -> None:
+    """Clear every cache of this process, as if it had just started (for tests)."""
+    for cache in _caches:
+        cache.clear()
+
+
+def refreshing_caches() -> list["RefreshingCache[Any, Any] | BatchRefreshingCache[Any, Any]"]:
+    return [cache for cache in _caches if isinstance(cache, (RefreshingCache, BatchRefreshingCache))]
 
 
 class InFlightReads(Generic[Key]):
-    """Readings under way, one for each key at most."""
+    """Reads in progress in threads, at most one for each key."""
 
     def __init__(self) -> None:
         self._under_way: dict[Key, asyncio.Task[Any]] = {}
 
     def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Task[Any]":
-        """The reading under way of this key, begun in a thread if there was none. Its result is for who awaits it."""
+        """Return the read of this key that is in progress, started in a thread if there was none."""
         task = self._under_way.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             task = asyncio.create_task(thread_pool.run_in_thread(read))
             self._under_way[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._on_done(key, done))
         return task
 
     async def wait(self, key: Key, read: Callable[[], Any]) -> Any:
-        """What that reading brings. A caller that is canceled ends it for nobody else."""
+        """Return the result of that read. A canceled caller does not cancel it for others."""
         return await asyncio.shield(self.begin(key, read))
 
-    def _ended(self, key: Key, task: "asyncio.Task[Any]") -> None:
+    def _on_done(self, key: Key, task: "asyncio.Task[Any]") -> None:
         if self._under_way.get(key) is task:
             del self._under_way[key]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, problems.Problem):
-            # Whoever waits for it is told; that somebody else reads next is all there is to do about it here.
-            logger.debug("a reading beside the requests failed: %s", log_context.summarize_error(error))
+            # Requests that wait for it get the error; a background read is simply tried again by the next request.
+            logger.debug("a read in the background failed: %s", log_context.summarize_error(error))
 
 
 class _CacheEntry(NamedTuple, Generic[Value]):
@@ -56,24 +81,28 @@ class _CacheEntry(NamedTuple, Generic[Value]):
 
 
 class _CacheBase(ABC, Generic[Key, Value]):
-    """Values by key. Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read
-    anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`duty_cycle`): both last
-    at least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
-    kept; a refusal is not."""
+    """Values by key, at most `most`; errors are not kept.
+
+    Up to `fresh_seconds` a value is returned as it is; up to `stale_seconds` more it is returned and read again in the
+    background; later, requests wait for the read. Both are extended for a slow read (`duty_cycle`), so that a process
+    does not read without pause.
+    """
 
     def __init__(self, *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
         self.fresh_seconds = fresh_seconds
         self.stale_seconds = stale_seconds
         self._most = most
         self._kept: dict[Key, _CacheEntry[Value]] = {}
+        self._lock = threading.Lock()
+        register(self)
 
     async def get(self, key: Key) -> Value:
-        """The value. Raises what its reading raised, and problems.Busy."""
-        at_hand = self.peek(key)
-        return at_hand if at_hand is not None else await self._read(key)
+        """Return the value. Raises the error of its read, and problems.Busy."""
+        value = self.peek(key)
+        return value if value is not None else await self._read_async(key)
 
     def peek(self, key: Key) -> Value | None:
-        """The value if it may be given at once; None: only `get` can tell. No value is None."""
+        """Return the value if that needs no waiting, else None. For the event loop. No value is None."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -85,21 +114,41 @@ class _CacheBase(ABC, Generic[Key, Value]):
             return kept.value
         return None
 
-    def forget(self) -> None:
+    def read(self, key: Key) -> Value:
+        """Return the value, for threads: one too old is read in the caller's thread, once for all threads that wait.
+        Raises the error of its read."""
+        value = self._usable(key)
+        if value is not None:
+            return value
+        with self._lock:
+            value = self._usable(key)  # As another thread read it while this one waited.
+            return value if value is not None else self._read_now(key)
+
+    def _usable(self, key: Key) -> Value | None:
+        kept = self._kept.get(key)
+        if kept is None or time.monotonic() - kept.begun >= kept.fresh_seconds + kept.stale_seconds:
+            return None
+        return kept.value
+
+    def clear(self) -> None:
         self._kept.clear()
 
     @abstractmethod
-    async def _read(self, key: Key) -> Value:
-        """The value, read now and kept, for whoever waits for it."""
+    async def _read_async(self, key: Key) -> Value:
+        """Read and keep the value, for requests that wait for it."""
+
+    @abstractmethod
+    def _read_now(self, key: Key) -> Value:
+        """Read and keep the value in this thread."""
 
     @abstractmethod
     def _refresh_in_background(self, key: Key) -> None:
-        """It is being read, and nobody waits for it."""
+        """Start reading the value, without waiting."""
 
     def _keep(self, values: Mapping[Key, Value], begun: float) -> None:
-        """What a reading brought is dated by its beginning: what was committed since may be missing in it."""
-        rest = duty_cycle.pause_seconds(begun)
-        fresh, stale = max(self.fresh_seconds, rest), max(self.stale_seconds, rest)
+        """Keep the values, dated by the beginning of their read: later commits may be missing in them."""
+        pause = duty_cycle.pause_seconds(begun)
+        fresh, stale = max(self.fresh_seconds, pause), max(self.stale_seconds, pause)
         if len(self._kept) + len(values) > self._most and any(key not in self._kept for key in values):
             self._kept.clear()
         for key, value in values.items():
@@ -107,21 +156,23 @@ class _CacheBase(ABC, Generic[Key, Value]):
 
 
 class RefreshingCache(_CacheBase[Key, Value]):
-    """Values by key, as `read(key)` brings them from a thread: each by itself."""
+    """Values by key, each read by itself with `read_one(key)` in a thread."""
 
-    def __init__(self, read: Callable[[Key], Value], *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
+    def __init__(
+        self, read_one: Callable[[Key], Value], *, fresh_seconds: float, stale_seconds: float, most: int
+    ) -> None:
         super().__init__(fresh_seconds=fresh_seconds, stale_seconds=stale_seconds, most=most)
-        self._read_one = read
+        self._read_one = read_one
         self._in_flight_reads: InFlightReads[Key] = InFlightReads()
 
-    async def _read(self, key: Key) -> Value:
-        value: Value = await self._in_flight_reads.wait(key, lambda: self._refresh(key))
+    async def _read_async(self, key: Key) -> Value:
+        value: Value = await self._in_flight_reads.wait(key, lambda: self._read_now(key))
         return value
 
     def _refresh_in_background(self, key: Key) -> None:
-        self._in_flight_reads.begin(key, lambda: self._refresh(key))
+        self._in_flight_reads.begin(key, lambda: self._read_now(key))
 
-    def _refresh(self, key: Key) -> Value:
+    def _read_now(self, key: Key) -> Value:
         begun = time.monotonic()
         value = self._read_one(key)
         self._keep({key: value}, begun)
@@ -129,13 +180,12 @@ class RefreshingCache(_CacheBase[Key, Value]):
 
 
 class BatchRefreshingCache(_CacheBase[Key, Value]):
-    """Values by key, as `read(keys)` brings them from a thread, many in as many statements as one: with fifty events on
-    sale each is read in the very journey in which the others are. Of one that it leaves out, `missing(key)` is raised.
-    """
+    """Values by key, read with `read_many(keys)` in a thread: fifty events take as many statements as one. For a key
+    without a value, `missing(key)` is raised."""
 
     def __init__(
         self,
-        read: Callable[[Sequence[Key]], Mapping[Key, Value]],
+        read_many: Callable[[Sequence[Key]], Mapping[Key, Value]],
         *,
         missing: Callable[[Key], Exception],
         fresh_seconds: float,
@@ -143,25 +193,31 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         most: int,
     ) -> None:
         super().__init__(fresh_seconds=fresh_seconds, stale_seconds=stale_seconds, most=most)
-        self._read_many = read
+        self._read_many = read_many
         self._missing = missing
-        self._asked: set[Key] = set()
-        """Since what was asked for was last read anew."""
+        self._requested: set[Key] = set()
+        """Keys requested since the last refresh."""
         self._loader: BatchLoader[Key, Value] = BatchLoader(self._load_many)
         self._in_flight_reads: InFlightReads[None] = InFlightReads()
 
     def peek(self, key: Key) -> Value | None:
         value = super().peek(key)
         if value is not None:
-            self._asked.add(key)
+            self._requested.add(key)
         return value
 
-    def forget(self) -> None:
-        super().forget()
-        self._asked.clear()
+    def clear(self) -> None:
+        super().clear()
+        self._requested.clear()
 
-    async def _read(self, key: Key) -> Value:
+    async def _read_async(self, key: Key) -> Value:
         return await self._loader.ask(key)
+
+    def _read_now(self, key: Key) -> Value:
+        (value,) = self._load_many([key])
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     def _load_many(self, keys: list[Key]) -> list[Value | Exception]:
         found = self._read_and_keep(list(dict.fromkeys(keys)))
@@ -171,15 +227,15 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         self._in_flight_reads.begin(None, self._refresh)
 
     def _refresh(self) -> None:
-        """All that were asked for lately are read anew, also where it is only soon time: then they stay together."""
-        asked, self._asked = self._asked, set()
+        """Read all recently requested keys again, also those that will be due soon, so that they stay in one batch."""
+        requested, self._requested = self._requested, set()
         half = time.monotonic() - self.fresh_seconds / 2
-        # Copied in one step: the loop may still be adding to it.
-        due = [key for key in list(asked) if (kept := self._kept.get(key)) is not None and kept.begun <= half]
+        # Copied in one step, because the event loop may still add to it.
+        due = [key for key in list(requested) if (kept := self._kept.get(key)) is not None and kept.begun <= half]
         found = self._read_and_keep(due)
         for key in due:
             if key not in found:
-                self._kept.pop(key, None)  # Whoever asks next is told why.
+                self._kept.pop(key, None)  # The next request raises `missing`.
 
     def _read_and_keep(self, keys: Sequence[Key]) -> Mapping[Key, Value]:
         begun = time.monotonic()

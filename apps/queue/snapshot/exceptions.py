@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import DatabaseError, connection
 
 from apps.kernel.db import sql
+from apps.kernel.fastpath import cache
 from apps.kernel.observability import log_context
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class ExceptionFeed:
         self._marked = marked
 
 
-_feeds: dict[int, ExceptionFeed] = {}
+_feeds: dict[int, ExceptionFeed] = cache.register({})
 
 
 def get_feed(event_id: int) -> ExceptionFeed:
@@ -149,8 +150,3 @@ def mark_exceptional(event_id: int, number: int | None, entry_id: UUID) -> None:
     feed = _feeds.get(event_id)
     if feed is not None:  # Otherwise the first poll reads it.
         feed.mark_exceptional(number, entry_id)
-
-
-def clear_cache() -> None:
-    """Clear the cache, as in a new process."""
-    _feeds.clear()

@@ -27,6 +27,7 @@ from redis.exceptions import ResponseError
 from apps.events import facade as events
 from apps.kernel import clock, redis
 from apps.kernel.db import sql
+from apps.kernel.fastpath import cache
 from apps.queue.models import WaitingRoom
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class _CacheSlot:
         return snapshot
 
 
-_cache: dict[int, _CacheSlot] = {}
+_cache: dict[int, _CacheSlot] = cache.register({})
 
 
 def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
@@ -198,11 +199,6 @@ def invalidate(event_id: int) -> None:
     kept = _cache.get(event_id)
     if kept is not None:
         kept.is_invalidated, kept.fresh_until = True, 0.0
-
-
-def clear_cache() -> None:
-    """Clear the cache, as in a new process."""
-    _cache.clear()
 
 
 def renew(event_id: int) -> None:

@@ -15,7 +15,7 @@ from apps.events import facade as events
 from apps.kernel.db import arrays, sql
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.batch_loader import BatchLoader
-from apps.kernel.fastpath.cache import BatchRefreshingCache, InFlightReads
+from apps.kernel.fastpath.cache import InFlightReads
 from apps.kernel.http import problems
 from apps.kernel.tokens import jwt
 from apps.queue.entries import positions
@@ -33,12 +33,7 @@ SNAPSHOT_STALE_SHARE = 0.8
 """A snapshot is used this much longer than its time while the next one is read: in all still less than the shortest
 `next_poll` (see room_snapshot.py)."""
 FEED_STALE_SHARE = 0.5
-EVENTS_MAX = 1_000
 
-# What the organizer changes (sales closed, an event canceled) applies on the fast path after two seconds at the latest.
-event_cache: BatchRefreshingCache[str, events.EventView] = BatchRefreshingCache(
-    events.get_events, missing=events.EventNotFound, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
-)
 _snapshot_reads: InFlightReads[int] = InFlightReads()
 _feed_reads: InFlightReads[int] = InFlightReads()
 
@@ -68,16 +63,6 @@ def load_entries(entry_ids: Sequence[UUID]) -> list[LoadedEntry | None]:
 
 _entries_by_id = sql.load("apps.queue", "entries_by_id")
 _entry_loader: BatchLoader[UUID, LoadedEntry | None] = BatchLoader(load_entries)
-
-
-async def get_cached_event(slug: str) -> events.EventView:
-    """Return the event as of at most two seconds ago, policy included. Raises EventNotFound."""
-    return await event_cache.get(slug)
-
-
-def peek_event(slug: str) -> events.EventView | None:
-    """Return the same if it is cached, else None."""
-    return event_cache.peek(slug)
 
 
 def encode_status_from_token(event: events.EventView, token: str) -> bytes | None:
@@ -237,9 +222,3 @@ def _peek_feed(event_id: int) -> exceptions.ExceptionFeed | None:
     if overdue_seconds >= 0:
         _feed_reads.begin(event_id, feed.refresh_if_due)
     return feed
-
-
-def clear_caches() -> None:
-    """Forget everything, as in a process that has just started."""
-    event_cache.forget()
-    entry_status.clear_caches()

@@ -8,7 +8,6 @@ number is looked up at the first poll.
 `decide_status` decides. The functions below fetch what it needs for threads; `async_status` does so on the event loop.
 """
 
-import time
 from dataclasses import dataclass
 
 from apps.events import facade as events
@@ -18,10 +17,6 @@ from apps.queue.models import WaitingRoom
 from apps.queue.snapshot import exceptions, room_snapshot
 from apps.queue.status import drawn_numbers
 from apps.queue.status.estimates import WaitEstimate, estimate, estimate_for_number
-
-EVENT_SECONDS = 10.0
-"""How long a process caches which event a slug names. Slugs do not change."""
-EVENTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +95,3 @@ def status_of_entry(event: events.EventView, entry: positions.EntryView) -> Queu
         entry = positions.claim_or_get_entry(event, Caller(entry_id=entry.id)) or entry
         status = QueueStatus(estimate(entry), entry)
     return status
-
-
-_event_cache: dict[str, tuple[float, events.EventView]] = {}
-
-
-def get_cached_event(slug: str) -> events.EventView:
-    """Return the event as this process last read it: good for its id, not for its policy. Raises EventNotFound."""
-    cached = _event_cache.get(slug)
-    now = time.monotonic()
-    if cached is not None and now < cached[0]:
-        return cached[1]
-    event = events.get_event(slug)
-    if len(_event_cache) >= EVENTS_MAX:
-        _event_cache.clear()
-    _event_cache[slug] = (now + EVENT_SECONDS, event)
-    return event
-
-
-def clear_caches() -> None:
-    """Forget everything, as in a process that has just started."""
-    _event_cache.clear()
-    room_snapshot.clear_cache()
-    exceptions.clear_cache()

@@ -5,6 +5,7 @@ import math
 
 import msgspec
 
+from apps.kernel.fastpath import cache
 from apps.queue.models import WaitingRoom
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates
@@ -45,7 +46,7 @@ class StatusEncoder:
         return self._begin + numbers + self._end
 
 
-_encoders: dict[int, tuple[RoomSnapshot, StatusEncoder]] = {}
+_encoders: dict[int, tuple[RoomSnapshot, StatusEncoder]] = cache.register({})
 
 
 def encode_status(snapshot: RoomSnapshot, number: int) -> bytes | None:

@@ -28,6 +28,7 @@ from redis import Redis
 from apps.events import facade as events
 from apps.kernel import clock, lua, redis
 from apps.kernel.db import sql
+from apps.kernel.fastpath import cache
 from apps.kernel.http import idempotency
 from apps.reservations.gate import gate
 from apps.reservations.gate.ledger_check import examine
@@ -81,19 +82,16 @@ class _ResetSchedule:
     """The schedule of this process's resets, by its monotonic clock."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self.gated: list[int] = []
         self.gated_until = 0.0
         self.not_before: dict[int, float] = {}
         """When a gate that could not be opened is tried again."""
 
 
-_schedule = _ResetSchedule()
-
-
-def clear_cache() -> None:
-    """Clear the cache, as in a new process."""
-    _schedule.gated, _schedule.gated_until = [], 0.0
-    _schedule.not_before.clear()
+_schedule = cache.register(_ResetSchedule())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,103 +1,129 @@
-"""What a process remembers of the houses on sale, so that a hold's words become ids without a query each."""
+"""The sections, categories and seats of events on sale, kept so that a hold's words become ids without a query."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from apps.events import facade as events
+from apps.kernel.fastpath import cache
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.reservations.holds.requests import EventLookup, guarded_of, named_seats
 
-EVENTS_MAX = 200
+EVENTS_MAX = 1_000
 SEATS_MAX = 500_000
-"""Seats that a process remembers, of all houses."""
-
-_EventData = tuple[dict[str, events.SectionView], dict[str, int], dict[int, str]]
-"""Sections, categories, and what wants an access code."""
+"""Seats of all events that a process remembers."""
 
 
-def _read_event_data(event_ids: Sequence[int]) -> dict[int, _EventData]:
+class Seating(NamedTuple):
+    """An event's sections and categories as they were read a moment ago."""
+
+    sections: dict[str, events.SectionView]
+    """By public name."""
+    categories: dict[str, int]
+    """Key to id."""
+    guarded: dict[int, str]
+    """Sections that require an access code, by id: their public name."""
+    reserved_ids: tuple[int, ...]
+    """Sections with reserved seats."""
+
+
+class SeatPlace(NamedTuple):
+    seat_id: int
+    section_id: int
+
+
+_AskedSeats = tuple[int, tuple[str, ...]]
+"""An event, and public ids of seats."""
+
+
+def _read_seating(event_ids: Sequence[int]) -> dict[int, Seating]:
     categories = events.list_categories_of(event_ids)
     return {
-        event_id: (
-            {section.slug: section for section in sections},
-            {category.key: category.id for category in categories[event_id]},
-            guarded_of(sections),
+        event_id: Seating(
+            sections={section.slug: section for section in sections},
+            categories={category.key: category.id for category in categories[event_id]},
+            guarded=guarded_of(sections),
+            reserved_ids=tuple(section.id for section in sections if not section.is_general_admission),
         )
         for event_id, sections in events.list_sections_of(event_ids).items()
     }
 
 
-def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int]]:
+# A section that staff restrict or open, or a tier they rename, is known within two seconds. Prices are read by the hold
+# itself.
+seating: BatchRefreshingCache[int, Seating] = BatchRefreshingCache(
+    _read_seating, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
+)
+# A published seat never changes its public id, its id or its section.
+_seats: dict[tuple[int, str], SeatPlace] = cache.register({})
+
+
+def _read_seats(asked: list[_AskedSeats]) -> list[dict[str, SeatPlace]]:
     by_event: dict[int, set[str]] = {}
     for event_id, guids in asked:
         by_event.setdefault(event_id, set()).update(guids)
     found = {
-        event_id: {guid: seat.id for guid, seat in events.seats_by_guid(event_id, guids).items()}
+        event_id: {
+            guid: SeatPlace(seat.id, seat.section_id) for guid, seat in events.seats_by_guid(event_id, guids).items()
+        }
         for event_id, guids in by_event.items()
     }
     return [{guid: found[event_id][guid] for guid in guids if guid in found[event_id]} for event_id, guids in asked]
 
 
-# A section that staff guard or open, or a tier they rename, is known within two seconds. Prices are read by the hold
-# itself.
-_event_data: BatchRefreshingCache[int, _EventData] = BatchRefreshingCache(
-    _read_event_data, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
-)
-_seat_reads: BatchLoader[tuple[int, tuple[str, ...]], dict[str, int]] = BatchLoader(_read_seats)
-# A published seat keeps its name and its id for ever.
-_seats: dict[tuple[int, str], int] = {}
+_seat_loader: BatchLoader[_AskedSeats, dict[str, SeatPlace]] = BatchLoader(_read_seats)
 
 
-async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
-    """The house as this payload needs it: as `read_lookup`."""
-    sections, categories, guarded = await _event_data.get(event.id)
-    guids = named_seats(event, payload)
-    seats = _cached_seats(event.id, guids)
-    missing = tuple(guid for guid in guids if guid not in seats)
-    if missing:
-        found = await _seat_reads.ask((event.id, missing))
-        _cache_seats(event.id, found)
-        seats |= found
-    return EventLookup(sections, categories, seats, guarded)
+def cached_seats(event_id: int, guids: Iterable[str]) -> dict[str, SeatPlace]:
+    """Return those of the event's seats that are known, by public id."""
+    return {guid: seat for guid in guids if (seat := _seats.get((event_id, guid))) is not None}
 
 
-def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> None:
-    """The seats that these payloads name are known, of those that there are: so many
-    `cached_lookup` later. For threads."""
-    missing = []
-    for event, payload in asked:
-        guids = named_seats(event, payload)
-        unknown = tuple(guid for guid in guids if (event.id, guid) not in _seats)
-        if unknown:
-            missing.append((event.id, unknown))
-    for (event_id, _), found in zip(missing, _read_seats(missing), strict=True):
-        _cache_seats(event_id, found)
+def load_seats(asked: Sequence[_AskedSeats]) -> None:
+    """Read these seats of these events, so that `cached_seats` has those that exist. For threads."""
+    for (event_id, _), found in zip(asked, _read_seats(list(asked)), strict=True):
+        _keep_seats(event_id, found)
 
 
-def _cache_seats(event_id: int, found: dict[str, int]) -> None:
+def _keep_seats(event_id: int, found: dict[str, SeatPlace]) -> None:
     if len(_seats) + len(found) > SEATS_MAX:
         _seats.clear()
     _seats.update({(event_id, guid): seat for guid, seat in found.items()})
 
 
+async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
+    """Return what `read_lookup` does, from the cache if possible."""
+    found = await seating.get(event.id)
+    guids = named_seats(event, payload)
+    seats = cached_seats(event.id, guids)
+    missing = tuple(guid for guid in guids if guid not in seats)
+    if missing:
+        loaded = await _seat_loader.ask((event.id, missing))
+        _keep_seats(event.id, loaded)
+        seats |= loaded
+    return _lookup(found, seats)
+
+
 def cached_lookup(event: events.EventView, payload: object) -> EventLookup | None:
-    """The same, if nobody has to be waited for."""
-    words = _event_data.peek(event.id)
-    if words is None:
+    """Return what `load_lookup` does if that needs no waiting, else None."""
+    found = seating.peek(event.id)
+    if found is None:
         return None
     guids = named_seats(event, payload)
-    seats = _cached_seats(event.id, guids)
-    if len(seats) < len(guids):
-        return None
-    sections, categories, guarded = words
-    return EventLookup(sections, categories, seats, guarded)
+    seats = cached_seats(event.id, guids)
+    return None if len(seats) < len(guids) else _lookup(found, seats)
 
 
-def _cached_seats(event_id: int, guids: Sequence[str]) -> dict[str, int]:
-    return {guid: seat for guid in guids if (seat := _seats.get((event_id, guid))) is not None}
+def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> None:
+    """Read the seats that these payloads name, so that `cached_lookup` has them. For threads."""
+    missing = []
+    for event, payload in asked:
+        unknown = tuple(guid for guid in named_seats(event, payload) if (event.id, guid) not in _seats)
+        if unknown:
+            missing.append((event.id, unknown))
+    load_seats(missing)
 
 
-def clear_cache() -> None:
-    """As in a process that has just started."""
-    _event_data.forget()
-    _seats.clear()
+def _lookup(found: Seating, seats: dict[str, SeatPlace]) -> EventLookup:
+    seat_ids = {guid: seat.seat_id for guid, seat in seats.items()}
+    return EventLookup(found.sections, found.categories, seat_ids, found.guarded)

@@ -93,7 +93,7 @@ class LiveEndpoints:
         try:
             self._check_rate_limit(request)
             wanted = _Subscriptions(request, self._authorize)
-            event = await queue.get_cached_event(slug)
+            event = await events.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
             # HTTP/1.0 has no response of unknown length on a kept connection.
             if request.accepts_event_stream() and scope.get("http_version") != "1.0":
@@ -256,7 +256,7 @@ class LiveEndpoints:
             self._check_rate_limit(request)
             self._require_room()
             wanted = _Subscriptions(request, self._authorize)
-            event = await queue.get_cached_event(found["slug"])
+            event = await events.get_cached_event(found["slug"])
             caller = await self._check(request, event, wanted)
             await self.event_updates.follow_event(event)
             self._sections(event, wanted)

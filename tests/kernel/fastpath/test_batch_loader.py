@@ -1,7 +1,9 @@
 """Questions asked in groups, and values remembered: what happens between one group and the next."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -205,3 +207,31 @@ async def test_what_is_asked_for_of_many_is_read_anew_for_all_of_them_at_once(mo
     await until(lambda: bool(readings))
     assert readings == [["first", "second"]], "of the third nobody has asked since"
     assert await within(values.get("second")) == 101.1
+
+
+def test_threads_that_need_one_value_share_one_read() -> None:
+    reads: list[str] = []
+    begun = threading.Barrier(4)
+
+    def read(key: str) -> str:
+        reads.append(key)
+        return f"{key}{len(reads)}"
+
+    values: RefreshingCache[str, str] = RefreshingCache(read, fresh_seconds=60, stale_seconds=0, most=2)
+
+    def read_value(_: int) -> str:
+        begun.wait(timeout=10)
+        return values.read("a")
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(read_value, range(4))) == ["a1"] * 4
+    assert reads == ["a"]
+
+
+def test_clear_all_clears_every_registered_cache() -> None:
+    values: RefreshingCache[str, str] = RefreshingCache(str.upper, fresh_seconds=60, stale_seconds=0, most=2)
+    registered: dict[str, str] = cache.register({"a": "b"})
+    values.read("a")
+    cache.clear_all()
+    assert not values._kept
+    assert not registered

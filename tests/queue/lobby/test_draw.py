@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from apps.events.models import Event, OnSale
 from apps.kernel import clock
+from apps.kernel.fastpath import cache
 from apps.queue import errors, facade
 from apps.queue.entries import positions
 from apps.queue.identity.caller import issue_queue_token
@@ -23,7 +24,6 @@ from apps.queue.lobby import draw as lobby_draw
 from apps.queue.lobby import lobby
 from apps.queue.models import AdmissionBatch, Draw, DrawnPlace, QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room import admission, operations
-from apps.queue.snapshot import room_snapshot
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, audit_breaches, join, make_event
 from tests.support.queue.lobbies import (
@@ -294,7 +294,7 @@ def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
 
 def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
     """What the API answers to the lobby's token."""
-    room_snapshot.clear_cache()
+    cache.clear_all()
     token = issue_queue_token(entry.id, event.slug, None)
     answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 200, answer.content

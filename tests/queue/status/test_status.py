@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from apps.events.facade import EventView
 from apps.events.models import Event, OnSale
 from apps.kernel import clock
+from apps.kernel.fastpath import cache
 from apps.kernel.tokens import jwt
 from apps.queue import facade
 from apps.queue.entries import positions
@@ -100,7 +101,7 @@ def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -
     *_, joined = join_waiting_entries(event, 3)
     assert joined.waits
     assert tick(event) == 3
-    status.clear_caches()
+    cache.clear_all()
     assert estimates.estimate(joined).ahead == 0, "what it would have been told"
     place = status.status_of_entry(event, joined)
     assert place.is_ready

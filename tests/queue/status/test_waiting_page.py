@@ -9,9 +9,9 @@ from django.test import Client
 from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock
+from apps.kernel.fastpath import cache
 from apps.queue.models import QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room import operations
-from apps.queue.snapshot import room_snapshot
 from tests.support import factories
 from tests.support.queue.rooms import make_room
 
@@ -91,7 +91,7 @@ def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) 
     assert "Sold out" in refused.content.decode()
     assert "wait.js" not in refused.content.decode()
     WaitingRoom.objects.update(supply_available=7, supply_held=0)
-    room_snapshot.clear_cache()
+    cache.clear_all()
     for text in (waiting.get(WAIT).content.decode(), other.post("/events/concert/join").content.decode()):
         assert "The line is closed" in text, "nobody says that what is free is sold"
         assert "Join the line again" not in text

@@ -9,6 +9,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.fastpath import cache
 from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -399,12 +400,12 @@ def test_the_gate_asks_for_a_code_before_it_says_sold_out(gated) -> None:
 
 def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -> None:
     guard(gated, "floor", needs_access=False, **STAFF)
-    hold_demand.clear_cache()
+    cache.clear_all()
     entry = join(gated)
     key = uuid.uuid4().hex
     body = reservations.hold_one(gated, entry, dict(FLOOR), key).body
     guard(gated, "floor", needs_access=True, **STAFF)
-    hold_demand.clear_cache()
+    cache.clear_all()
     assert reservations.hold_one(gated, entry, dict(FLOOR), key).body == body
 
 

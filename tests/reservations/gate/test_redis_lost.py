@@ -7,6 +7,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.kernel import redis
+from apps.kernel.fastpath import cache
 from apps.reservations import facade as reservations
 from apps.reservations.gate import rebuild
 from apps.reservations.lifecycle import gate_counts
@@ -48,7 +49,7 @@ def sold_out(own_redis: OwnRedis) -> Any:
 def heals(event: events.EventView, holder: Any) -> None:
     """With the next reset it refuses again, but not the one who holds the last place."""
     redis.forget_outage()
-    rebuild.clear_cache()
+    cache.clear_all()
     assert rebuild.reset_due() == 1
     assert is_refused(event, **PLACE)
     assert not is_refused(event, holder, **PLACE)

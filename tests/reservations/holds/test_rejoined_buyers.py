@@ -19,7 +19,8 @@ from apps.reservations import facade as reservations
 from apps.reservations.gate import gate
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, hold, join, join_directly, make_event, make_hold_request
-from tests.support.reservations.gates import open_gate
+from tests.support.queue.snapshots import keep_caches_fresh
+from tests.support.reservations.gates import disable_expiry, open_gate
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -168,7 +169,11 @@ def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None
     assert_audit_clean()
 
 
-def test_the_gate_s_refusal_asks_postgresql_for_nothing(api: Api, django_assert_num_queries: Any) -> None:
+def test_the_gate_s_refusal_asks_postgresql_for_nothing(
+    api: Api, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disable_expiry(monkeypatch)
+    keep_caches_fresh(monkeypatch)
     event = make_event(rows=0, general_admission=1)
     place = {"ga_section": "floor", "ga_quantity": 1}
     holder, late, path = api.admission("concert"), api.admission("concert"), "/events/concert/reservations"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from apps.events.event_views import event_cache
 from apps.events.facade import EventView
 from apps.kernel import redis
 from apps.queue import facade
@@ -21,7 +22,7 @@ def keep_caches_fresh(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) ->
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", NEVER_STALE_SECONDS if copy else 0.0)
     monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(NEVER_STALE_SECONDS * 1_000))
     monkeypatch.setattr(exceptions, "FEED_SECONDS", NEVER_STALE_SECONDS)
-    monkeypatch.setattr(status, "EVENT_SECONDS", NEVER_STALE_SECONDS)
+    monkeypatch.setattr(event_cache, "fresh_seconds", NEVER_STALE_SECONDS)
 
 
 def use_redis_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +45,7 @@ def fresh_process() -> Iterator[None]:
             setattr(module, name, value)
 
 
-PROCESS_CACHES = ((room_snapshot, "_cache"), (exceptions, "_feeds"), (status, "_event_cache"))
+PROCESS_CACHES = ((room_snapshot, "_cache"), (exceptions, "_feeds"))
 
 
 def caller_of_entry(entry: facade.EntryView) -> facade.Caller:

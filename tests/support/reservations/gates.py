@@ -10,6 +10,7 @@ from apps.kernel.http import problems
 from apps.queue import facade as queue
 from apps.reservations import facade
 from apps.reservations.gate import gate, rebuild
+from apps.reservations.holds import event_cache
 from apps.reservations.lifecycle import gate_counts
 from tests.support.factories import join
 
@@ -25,6 +26,7 @@ def disable_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "EXAMINE_AGAIN_SECONDS", HOUR_MS / 1_000)
     monkeypatch.setattr(rebuild, "GATED_SECONDS", 0.0)
     monkeypatch.setattr(facade, "HOLD_TIMEOUT_MS", HOUR_MS)
+    monkeypatch.setattr(event_cache.seating, "fresh_seconds", HOUR_MS / 1_000)
 
 
 def open_gate(event: events.EventView) -> None:
