@@ -1,4 +1,4 @@
-"""GET the proof, page by page; one's own receipt; the keys that receipts are signed with."""
+"""API of the fairness proof: its pages, the caller's receipt, and the keys that sign receipts."""
 
 import hashlib
 import json
@@ -28,13 +28,15 @@ class ProofView(APIView):
     @extend_schema(
         operation_id="queue_proof",
         tags=["queue"],
-        summary="Everything by which anyone can check the line's order, without personal data",
+        summary="Get the public data that proves the order of the queue, without personal data",
         auth=[],
         parameters=[
             OpenApiParameter(
-                "part", str, enum=published.PARTS, description="A further page of this part; places unless given."
+                "part", str, enum=published.PARTS, description="The part to continue; `places` by default."
             ),
-            OpenApiParameter("after", int, description="The `next` of the page before; without it, the document."),
+            OpenApiParameter(
+                "after", int, description="The `next` of the previous page. Without both parameters: the document."
+            ),
         ],
         responses={
             200: serializers.Proof,
@@ -55,7 +57,7 @@ class ReceiptView(APIView):
     @extend_schema(
         operation_id="queue_receipt",
         tags=["queue"],
-        summary="A signed receipt of one's own place",
+        summary="Get a signed receipt of your queue entry",
         responses={
             200: serializers.Receipt,
             401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
@@ -66,7 +68,7 @@ class ReceiptView(APIView):
         caller = authenticate(request, found.slug)
         if not caller.is_known:
             raise problems.TokenMissing
-        # Looking is not coming: a receipt claims no admission.
+        # Fetching a receipt is not an arrival: it claims no admission.
         entry = find_entry(found.id, caller)
         if entry is None:
             raise EntryNotFound
@@ -78,7 +80,7 @@ class ReceiptKeysView(APIView):
     @extend_schema(
         operation_id="receipt_keys",
         tags=["queue"],
-        summary="Every public key that receipts were ever signed with",
+        summary="List all public keys that have signed receipts",
         auth=[],
         responses={200: serializers.ReceiptKeys},
     )
@@ -87,13 +89,13 @@ class ReceiptKeysView(APIView):
 
 
 def _parse_page_query(request: Request) -> tuple[str, int] | None:
-    """Which part, after what; None for the document itself. Raises Invalid."""
+    """Return part and cursor of the requested page; None for the document. Raises Invalid."""
     part, after = request.query_params.get("part"), request.query_params.get("after")
     wrong = {name[:80]: "unknown parameter" for name in request.query_params if name not in ("part", "after", "format")}
     if part is not None and part not in published.PARTS:
-        wrong["part"] = f"one of {', '.join(published.PARTS)} is expected"
+        wrong["part"] = f"must be one of {', '.join(published.PARTS)}"
     if after is not None and not (after.isascii() and after.isdigit() and len(after) <= 15):
-        wrong["after"] = "a whole number from 0 on is expected, of at most 15 digits"
+        wrong["after"] = "must be a whole number from 0, with at most 15 digits"
     if wrong:
         raise problems.Invalid(wrong)
     if part is None and after is None:
@@ -102,10 +104,10 @@ def _parse_page_query(request: Request) -> tuple[str, int] | None:
 
 
 def _cacheable(request: Request, body: dict[str, Any], seconds: int) -> HttpResponseBase:
-    # The moment of asking alone is no change.
-    said = json.dumps({name: value for name, value in body.items() if name != "generated_at"}, separators=(",", ":"))
-    etag = f'"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'
-    text = json.dumps(body, separators=(",", ":")) if "generated_at" in body else said
-    answer = HttpResponse(text, content_type="application/json", headers={"ETag": etag})
-    patch_cache_control(answer, public=True, max_age=seconds, **({"immutable": True} if seconds > 3600 else {}))
-    return get_conditional_response(request._request, etag=etag, response=answer) or answer
+    # The ETag ignores the time of generation.
+    stable = json.dumps({name: value for name, value in body.items() if name != "generated_at"}, separators=(",", ":"))
+    etag = f'"{hashlib.sha256(stable.encode()).hexdigest()[:24]}"'
+    text = json.dumps(body, separators=(",", ":")) if "generated_at" in body else stable
+    response = HttpResponse(text, content_type="application/json", headers={"ETag": etag})
+    patch_cache_control(response, public=True, max_age=seconds, **({"immutable": True} if seconds > 3600 else {}))
+    return get_conditional_response(request._request, etag=etag, response=response) or response

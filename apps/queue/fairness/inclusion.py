@@ -1,5 +1,5 @@
-"""Whether a receipt and the published data tell the same story. Pure, like verification.py; needs `cryptography` for
-the signature and nothing else."""
+"""Comparison of a receipt with the published data. Pure, like verification.py; depends only on `cryptography`, for the
+signature."""
 
 import re
 import uuid
@@ -17,7 +17,8 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
 def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
-    """What the published data must show, where the receipt is signed with a published key, of this event, and whole."""
+    """Return what the published data must contain; Mismatch unless the receipt is complete, of this event and signed
+    with a published key."""
     if not isinstance(receipt, Mapping):
         return Mismatch("the receipt is not an object")
     signed = {name: value for name, value in receipt.items() if name != "signature"}
@@ -25,7 +26,7 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
     if public is None:
         return Mismatch(f"the receipt is signed with key {str(receipt.get('key_id'))[:40]!r}, which is not published")
     if signature is None:
-        return Mismatch("the receipt carries no signature")
+        return Mismatch("the receipt has no signature")
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, proofs.canonical(signed))
     except (InvalidSignature, ValueError):
@@ -52,7 +53,7 @@ def _watched_leaf_of(receipt: Mapping[str, Any]) -> WatchedLeaf | Mismatch:
         and receipt.get("stage") in STAGES
     )
     if not is_whole:
-        return Mismatch("the receipt is signed, but something is missing in it")
+        return Mismatch("the receipt is signed, but incomplete")
     assert leaf is not None
     assert nonce is not None
     assert chain is not None
@@ -63,7 +64,7 @@ def _watched_leaf_of(receipt: Mapping[str, Any]) -> WatchedLeaf | Mismatch:
 
 
 def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: Verified) -> Mismatch | None:
-    """The first thing in which a receipt that was read disagrees with published data that was verified."""
+    """Return the first contradiction between a valid receipt and verified published data; None if there is none."""
     number, leaf = receipt["number"], receipt["leaf"]
     draw = document.get("draw")
     commitment = draw.get("commitment") if isinstance(draw, Mapping) else None
@@ -71,8 +72,8 @@ def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: V
         return Mismatch(f"the receipt names commitment {receipt['commitment']}, published is {commitment}")
     if number is not None and verified.watched_number != number:
         if verified.watched_number is None:
-            return Mismatch(f"the receipt's leaf {leaf} stands nowhere", number)
-        return Mismatch(f"the receipt's leaf {leaf} stands at number {verified.watched_number}", number)
+            return Mismatch(f"the receipt's leaf {leaf} is not published", number)
+        return Mismatch(f"the receipt's leaf {leaf} is published with number {verified.watched_number}", number)
     if receipt["stage"] != "lobby" or verified.stage in ("none", "open", "closed"):
         return None
     if not verified.watched_is_entrant:
@@ -85,7 +86,7 @@ def _find_public_key(key_id: Any, keys: Any) -> bytes | None:
     for key in known:
         if isinstance(key, Mapping) and key.get("key_id") == key_id and isinstance(key_id, str):
             public = _bytes(key.get("public"), 32)
-            # An id that does not follow from its key could be lent to another one.
+            # The id must be derived from the key, or it could be reused for another key.
             return public if public is not None and proofs.sha256(public).hex()[:16] == key_id else None
     return None
 

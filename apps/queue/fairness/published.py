@@ -1,9 +1,9 @@
-"""The public data by which anyone can check an event's line: numbers, leaves, the draw, what operators did. Nothing
-in it tells who anybody is. The format, in enough detail to write a second verifier: docs/fairness.md.
+"""The public data that proves the order of an event's queue: numbers, leaves, the draw and operators' acts, without
+personal data. docs/fairness.md describes the format in enough detail to write a second verifier.
 
-A document carries the first page of everything; further pages are asked for by part and place. What a document says of
-the room is of one moment; pages of numbers below its `next_number` never change afterwards, so that a sequence of pages
-fetched while others join verifies all the same.
+A document has the first page of each part; further pages are fetched by part and cursor. The document's room state is
+of one moment. Pages of numbers below its `next_number` never change afterwards, so pages fetched while visitors join
+still verify.
 """
 
 import uuid
@@ -40,17 +40,17 @@ _admissions = sql.load(_PACKAGE, "proof_admissions")
 _acts = sql.load(_PACKAGE, "proof_acts")
 _latest_acts = sql.load(_PACKAGE, "proof_latest_acts")
 
-# A note on a VIP link says whom it is for.
+# The detail of a VIP link may name a person.
 _DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
 
 
 class RoomNotFound(problems.NotFound):
-    title = "This event has no line."
+    title = "This event has no waiting room."
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A room and its draw as of one moment."""
+    """A room and its draw at one moment."""
 
     at: datetime
     state: str
@@ -77,12 +77,12 @@ class Header:
 
     @property
     def first_number(self) -> int:
-        """The lowest number whose leaf can be published: before the draw those of the lobby have none."""
+        """The lowest number with a published leaf: the lobby's numbers have none before the draw."""
         return 1 if self.drawn_at is not None else self.lobby_count + 1
 
     @property
     def drawn_through(self) -> int:
-        """Up to here numbers are read from the draw, for the entries do not have them yet."""
+        """The last number to read from the draw, while the entries do not have their numbers yet."""
         return self.lobby_count if self.drawn_at is not None and self.numbered_at is None else 0
 
 
@@ -90,11 +90,11 @@ class Header:
 class Page:
     body: dict[str, Any]
     is_final: bool
-    """It will be the same for ever, and may be kept."""
+    """The page will never change and may be cached."""
 
 
 def read_header(event_id: int) -> Header:
-    """The room and its draw as they stand. Raises RoomNotFound."""
+    """Return the current state of the room and its draw. Raises RoomNotFound."""
     with connection.cursor() as cursor:
         rows = _header.rows(cursor, event_id=event_id)
     if not rows:
@@ -104,7 +104,7 @@ def read_header(event_id: int) -> Header:
 
 
 def document(event: events.EventView) -> dict[str, Any]:
-    """Everything the proof begins with, and the first page of each part. Raises RoomNotFound."""
+    """Return the document: room, draw, keys, and the first page of each part. Raises RoomNotFound."""
     header = read_header(event.id)
     return {
         **summary(event, header),
@@ -116,7 +116,7 @@ def document(event: events.EventView) -> dict[str, Any]:
 
 
 def summary(event: events.EventView, header: Header) -> dict[str, Any]:
-    """The room and its draw, as published."""
+    """Return the published form of the room and its draw."""
     return {
         "format": FORMAT,
         "event": event.slug,
@@ -155,7 +155,7 @@ def _draw(header: Header) -> dict[str, Any]:
 
 
 def page(event: events.EventView, part: str, after: int) -> Page:
-    """One page of one part, with what names it. Raises RoomNotFound, NotFound for entrants nobody has counted yet."""
+    """Return one page of one part. Raises RoomNotFound, and NotFound for entrants before their digest is published."""
     header = read_header(event.id)
     if part == "places":
         found = _places_page(event.id, header, after)
@@ -177,13 +177,13 @@ def _places_page(event_id: int, header: Header, after: int) -> Page:
             leaves[number - first] = bytes(leaf).hex()
     is_full = len(leaves) == PLACES_PAGE
     body = {"from": first, "leaves": leaves, "next": last if is_full and last + 1 < header.next_number else None}
-    # Before the draw the same question is answered from the first late arrival on.
+    # Before the draw the same request gets the numbers after the lobby's.
     return Page(body, is_full and body["next"] is not None and first == after + 1)
 
 
 def _entrants_page(event_id: int, header: Header, after: int) -> Page:
     if header.digest is None:
-        raise problems.NotFound("The entrants are published when the lobby has closed.")
+        raise problems.NotFound("The entrants are published after the lobby closes.")
     pages = 1
     while pages * ENTRANTS_PAGE < header.lobby_count and pages < ENTRANTS_PAGES_MAX:
         pages *= 2
@@ -217,7 +217,7 @@ def _list_page(event_id: int, part: str, after: int) -> Page:
             rows = _acts.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE, system=SYSTEM)
             items = [{**_act(what, detail, is_system), "at": clock.iso(at)} for _, at, what, detail, is_system in rows]
     is_full = len(rows) == LIST_PAGE
-    # Marks come to lower numbers later; the other two are only ever added to.
+    # Lower numbers can be marked later; the other two lists are append-only.
     return Page({"items": items, "next": rows[-1][0] if is_full else None}, is_full and part != "marked")
 
 
@@ -230,14 +230,14 @@ def _act(what: str, detail: str, is_system: bool) -> dict[str, Any]:
 
 
 def latest_acts(event_id: int, most: int) -> list[dict[str, Any]]:
-    """The last that was done to the room, latest first, as published."""
+    """Return the latest acts on the room in published form, latest first."""
     with connection.cursor() as cursor:
         rows = _latest_acts.rows(cursor, event_id=event_id, most=most, system=SYSTEM)
     return [{**_act(what, detail, is_system), "at": at} for at, what, detail, is_system in rows]
 
 
 def first_marked(event_id: int, most: int) -> list[int]:
-    """The lowest numbers that were let through ahead of their turn."""
+    """Return the lowest numbers that were admitted ahead of their turn."""
     with connection.cursor() as cursor:
         return [number for number, _ in _marked.rows(cursor, event_id=event_id, after=0, most=most)]
 

@@ -1,7 +1,7 @@
-"""A visitor's receipt: what the house says now about one place, signed so that it cannot take it back.
+"""A visitor's receipt: a signed statement about one queue entry, which the site cannot deny later.
 
-Ed25519: whoever can check a receipt cannot forge one. The private key follows from the house's SECRET_KEY; every public
-key that ever signed is kept and published, so that receipts stay good after that key has changed.
+Signed with Ed25519, so verifiers cannot forge receipts. The private key is derived from SECRET_KEY. Every public key
+that has signed is stored and published, so that receipts stay valid after a change of SECRET_KEY.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Signer:
 
 
 def current_signer() -> Signer:
-    """The key that signs now, derived from the house's key. Raises ImproperlyConfigured where the house has none."""
+    """Return the current signing key, derived from SECRET_KEY. Raises ImproperlyConfigured without one."""
     return _signer_of(secret_key.require_key())
 
 
@@ -44,12 +44,12 @@ def _signer_of(key: str) -> Signer:
 
 
 def key_id_of(public: bytes) -> str:
-    """The first 16 hexadecimal digits of the key's SHA-256."""
+    """Return the first 16 hexadecimal digits of the key's SHA-256."""
     return proofs.sha256(public).hex()[:16]
 
 
 def published_keys() -> list[dict[str, str]]:
-    """Every key that receipts were ever signed with, the first one first."""
+    """Return all keys that have signed receipts, oldest first."""
     return [
         {
             "key_id": key.key_id,
@@ -62,12 +62,12 @@ def published_keys() -> list[dict[str, str]]:
 
 
 def issue(event: events.EventView, entry: QueueEntry) -> dict[str, Any]:
-    """The signed receipt of this place, as it stands; its key is on record before anybody can have it."""
+    """Return the signed receipt of this entry. Its key is stored before the receipt is returned."""
     signer = current_signer()
     ReceiptKey.objects.get_or_create(
         key_id=signer.key_id, defaults={"public": signer.public, "first_used_at": clock.now()}
     )
-    # The entry was read before: numbers are handed out with the room's row, so what the row says now covers it.
+    # The entry was read before: numbers are assigned under the room's row lock, so this later read covers it.
     room = WaitingRoom.objects.get(event_id=event.id)
     draw = Draw.objects.filter(event_id=event.id).first()
     number = entry.number if entry.number is not None else _drawn_number(entry, draw)

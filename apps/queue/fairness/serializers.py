@@ -1,4 +1,4 @@
-"""The proof and the receipt, as the API description shows them. What each field means: docs/fairness.md."""
+"""Serializers of the proof and the receipt for the OpenAPI schema. docs/fairness.md explains the fields."""
 
 from rest_framework import serializers
 
@@ -16,7 +16,7 @@ class ProofRoom(serializers.Serializer):
 
 
 class ProofDraw(serializers.Serializer):
-    statement = serializers.CharField(help_text="The text that is committed to, itself canonical JSON.")
+    statement = serializers.CharField(help_text="The committed text, in canonical JSON.")
     commitment = serializers.CharField(help_text="Hex: SHA-256 of the statement.")
     committed_at = serializers.DateTimeField()
     reveal_by = serializers.DateTimeField()
@@ -45,9 +45,10 @@ class ReceiptKeys(serializers.Serializer):
 
 
 class ProofPlaces(serializers.Serializer):
-    # `from` is a word of Python's own.
+    # `from` is a Python keyword.
     leaves = serializers.ListField(
-        child=serializers.CharField(allow_null=True), help_text="Of the numbers from `from` on, hex, without a gap."
+        child=serializers.CharField(allow_null=True),
+        help_text="Hex leaves of consecutive numbers, starting with `from`.",
     )
     next = serializers.IntegerField(allow_null=True)
 
@@ -97,4 +98,4 @@ class Receipt(serializers.Serializer):
     claim = serializers.CharField()
     issued_at = serializers.DateTimeField()
     key_id = serializers.CharField()
-    signature = serializers.CharField(help_text="Ed25519 over the canonical form of all the rest, hex.")
+    signature = serializers.CharField(help_text="Hex: Ed25519 over the canonical form of all other fields.")

@@ -1,6 +1,5 @@
-"""What only the house itself can check beside the published data: that nothing stands in the ledger that the proof
-leaves out, that entries have the numbers that they drew, and that nobody unmarked was let in ahead of the head or
-passed over by it."""
+"""Checks that only the site itself can make: that the proof omits nothing in the database, that entries have the
+numbers that they drew, and that no unmarked entry was admitted ahead of the head or passed over by it."""
 
 from django.db import connection
 
@@ -13,7 +12,7 @@ _unlike_draw = sql.load("apps.queue", "proof_unlike_draw")
 
 
 def check(event_id: int) -> Mismatch | None:
-    """The first thing in which entries, draw and room disagree; None where they agree."""
+    """Return the first contradiction between entries, draw and room; None if there is none."""
     with connection.cursor() as cursor:
         ((next_number, lobby_count, drawn_at, numbered_at, highest, lobby, beyond, below, drawn),) = _stored.rows(
             cursor, event_id=event_id
@@ -30,7 +29,9 @@ def check(event_id: int) -> Mismatch | None:
             return Mismatch(f"{drawn} numbers were drawn for {lobby_count} entries")
         for number, status, head, _ in _misplaced.rows(cursor, event_id=event_id):
             if number is None:
-                return Mismatch(f"an entry that is {status} has none, and was not in the lobby or was let in without")
+                return Mismatch(
+                    f"an entry that is {status} has none, and was not in the lobby or was admitted without one"
+                )
             return Mismatch(f"it is {status} with the head at {head}, and is not marked", number)
         if numbered_at is not None:
             rows = _unlike_draw.rows(cursor, event_id=event_id)

@@ -1,7 +1,7 @@
-"""The verifier: every place of a line recomputed from published data alone.
+"""The verifier: recomputes every position of a queue from published data alone.
 
-Pure: JSON in, the first mismatch or what was verified out. Nothing here knows Django, a database or a clock; with
-apps/queue/proofs.py this module can be copied out and run by anybody. The format: docs/fairness.md.
+Pure: JSON in, the first mismatch or the verified facts out. It uses no Django, database or clock, so anyone can copy
+this module with apps/queue/proofs.py and run it. The format: docs/fairness.md.
 """
 
 import json
@@ -22,13 +22,13 @@ PROGRESS_EVERY = 10_000
 
 Document = Mapping[str, Any]
 Fetch = Callable[[str, int], Document]
-"""A further page: part ("places", "entrants", …) and the `next` of the page before."""
+"""Fetches a further page: part ("places", "entrants", …) and the `next` of the previous page."""
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first thing that does not agree, and at which number where there is one."""
+    """The first contradiction, with its queue number if it has one."""
 
     what: str
     number: int | None = None
@@ -39,7 +39,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class WatchedLeaf:
-    """A place that somebody holds a receipt of: its leaf, and the chain as it stood when the receipt was issued."""
+    """The leaf of a receipt, and the chain when the receipt was issued."""
 
     leaf: bytes
     next_number: int
@@ -48,7 +48,7 @@ class WatchedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was recomputed and agrees, up to the moment of the document."""
+    """The verified facts, up to the time of the document."""
 
     event: str
     next_number: int
@@ -62,10 +62,10 @@ class Verified:
     is_operator_proof: bool | None
     """None: there was no draw, or its secret is not revealed yet."""
     stage: str
-    """Of the lobby: none, open, closed, counted, revealed, drawn."""
+    """The lobby's stage: none, open, closed, counted, revealed, drawn."""
     notes: tuple[str, ...] = ()
     watched_number: int | None = None
-    """Of the watched leaf, where it has one."""
+    """The number of the watched leaf, if it has one."""
     watched_is_entrant: bool = False
 
 
@@ -84,10 +84,11 @@ def verify(
     earlier: Any = None,
     whole: bool = False,
 ) -> Verified | Mismatch:
-    """Every place, from the document and the further pages it names; the first mismatch, if there is one.
+    """Verify every position from the document and its further pages; return the first mismatch if there is one.
 
-    `watch`: also that this leaf has its place and that the chain ran through what its receipt saw. `earlier`: a whole
-    document somebody kept, which must be a beginning of this one. `whole`: the document must have no further pages.
+    `watch`: also verify that this leaf is published and that the chain includes the state on its receipt. `earlier`: a
+    whole document saved before, which must be a beginning of this one. `whole`: the document must have no further
+    pages.
     """
     try:
         return _Verification(document, fetch, progress, watch, earlier, whole).run()
@@ -112,7 +113,7 @@ class _Verification:
     def run(self) -> Verified:
         document = _mapping(self.document, "the document")
         if document.get("format") != FORMAT:
-            raise _MismatchFound(f"format {document.get('format')!r} where {FORMAT} is understood")
+            raise _MismatchFound(f"the format is {document.get('format')!r}, but only {FORMAT} is supported")
         self.event = _text(document, "event")
         self.generated_at = _moment(document, "generated_at")
         self.room = _mapping(document.get("room"), "room")
@@ -128,9 +129,9 @@ class _Verification:
             self._check_whole()
         self._read_earlier()
         stage = self._check_draw(document.get("draw"))
-        places = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
-        drawn = self._check_drawn_places(places) if stage == "drawn" else 0
-        self._check_first_come(places)
+        leaves = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
+        drawn = self._check_drawn_numbers(leaves) if stage == "drawn" else 0
+        self._check_first_come(leaves)
         marked = self._check_marked()
         admissions = self._check_admissions()
         acts = self._check_acts()
@@ -153,7 +154,7 @@ class _Verification:
         )
 
     def _check_whole(self) -> None:
-        """Every part says that it has no further page, and no leaf stands after the last number."""
+        """Require that no part has a further page and that no leaf is after the last number."""
         for part in ("places", "entrants", "marked", "admissions", "acts"):
             if part == "entrants" and self.document.get(part) is None:
                 continue
@@ -164,11 +165,12 @@ class _Verification:
                 raise _MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
         places = self.document["places"]
         if _integer(places, "from") + len(_sequence(places, "leaves")) > self.next_number:
-            raise _MismatchFound("a leaf stands here, after the last number of the document", self.next_number)
+            raise _MismatchFound("a leaf is published after the last number of the document", self.next_number)
 
     # --- the draw ------------------------------------------------------------------------------------------------
     def _check_draw(self, given: Any) -> str:
-        """What was committed to, and what came of it so far. Sets `draw`, `digest` and `seed` where they exist."""
+        """Check the commitment and the steps of the draw so far; return its stage. Sets `draw`, `digest` and `seed` if
+        they exist."""
         if given is None:
             if self.lobby_count:
                 raise _MismatchFound(f"a lobby of {self.lobby_count} without a draw")
@@ -188,7 +190,7 @@ class _Verification:
         frozen_at = _moment_or_none(draw, "frozen_at")
         if frozen_at is None:
             if draw.get("digest") is not None or draw.get("secret") is not None:
-                raise _MismatchFound("a digest or secret before the lobby has closed")
+                raise _MismatchFound("a digest or secret is published before the lobby has closed")
             return "open"
         entrants = _integer(draw, "entrants_count")
         if entrants != self.lobby_count:
@@ -212,7 +214,7 @@ class _Verification:
         known = [(name, moment) for name in names if (moment := _moment_or_none(draw, name)) is not None]
         for (before, one), (after, other) in pairwise(known):
             if one > other:
-                raise _MismatchFound(f"{after} lies before {before}")
+                raise _MismatchFound(f"{after} is before {before}")
 
     def _check_entrants(self) -> None:
         leaves: list[bytes] = []
@@ -225,12 +227,12 @@ class _Verification:
         leaves = sorted(leaves)
         for one, other in pairwise(leaves):
             if one == other:
-                raise _MismatchFound(f"entrant {one.hex()} stands twice among the {which}")
+                raise _MismatchFound(f"entrant {one.hex()} is listed twice among the {which}")
         found = proofs.digest_of(leaves)
         if found != self.digest:
             raise _MismatchFound(
-                f"the digest over the {len(leaves)} {which} is {found.hex()}, committed to was {self.digest.hex()}: "
-                "an entrant was changed, added or dropped after it"
+                f"the digest over the {len(leaves)} {which} is {found.hex()}, published is {self.digest.hex()}: "
+                "an entrant was changed, added or removed afterwards"
             )
         if self.watch is not None:
             self.watched_is_entrant = self.watch.leaf in set(leaves)
@@ -250,11 +252,11 @@ class _Verification:
                 else "a beacon value was mixed in, but the draw does not say so"
             )
         if value and not promised:
-            raise _MismatchFound("a beacon value was mixed in that nobody had committed to")
+            raise _MismatchFound("a beacon value was mixed in without a commitment to a beacon")
         if promised and not value:
             revealed_at, reveal_by = _moment(draw, "revealed_at"), _moment(draw, "reveal_by")
             if revealed_at < reveal_by:
-                raise _MismatchFound("the secret was revealed without the promised beacon before the deadline for it")
+                raise _MismatchFound("the secret was revealed without the promised beacon before its deadline")
             self.notes.append(
                 f"the promised beacon {_describe_beacon(beacon)} did not come in time: the stated fallback applied"
             )
@@ -270,9 +272,9 @@ class _Verification:
             raise _MismatchFound(f"the seed is {found.hex()}, published is {self.seed.hex()}")
         self.is_operator_proof = bool(value)
 
-    def _check_drawn_places(self, places: Iterator[tuple[int, bytes]]) -> int:
-        """Numbers 1 to the number of entrants are in the one order that the seed gives."""
-        leaves = [leaf for _, leaf in islice(places, self.lobby_count)]
+    def _check_drawn_numbers(self, numbered: Iterator[tuple[int, bytes]]) -> int:
+        """Check that the numbers 1 to the number of entrants are in the only order that the seed gives."""
+        leaves = [leaf for _, leaf in islice(numbered, self.lobby_count)]
         before: tuple[bytes, bytes] | None = None
         in_order = True
         for leaf in leaves:
@@ -281,7 +283,7 @@ class _Verification:
                 in_order = False
                 break
             before = key
-        # A changed set of entrants would look like a wrong order; the digest tells which it is.
+        # A changed set of entrants would look like a wrong order; the digest distinguishes the two.
         self._check_digest(leaves, "drawn leaves")
         if not in_order:
             drawn = sorted(leaves, key=lambda leaf: (proofs.draw_key(self.seed, leaf), leaf))
@@ -292,13 +294,13 @@ class _Verification:
         return len(leaves)
 
     # --- first come ----------------------------------------------------------------------------------------------
-    def _check_first_come(self, places: Iterator[tuple[int, bytes]]) -> None:
-        """Every later number has one leaf, and the chain over them ends where the room says."""
+    def _check_first_come(self, leaves: Iterator[tuple[int, bytes]]) -> None:
+        """Check that every later number has one leaf, and that the chain over them ends in the room's chain head."""
         first, last = self.lobby_count + 1, self.next_number - 1
         chain = b""
         self._check_watched_chain(first, chain)
         seen: set[bytes] = set()
-        for number, leaf in places:
+        for number, leaf in leaves:
             if leaf in seen:
                 raise _MismatchFound(f"leaf {leaf.hex()} has a lower number already", number)
             seen.add(leaf)
@@ -309,11 +311,11 @@ class _Verification:
             where = f"the chain over numbers {first} to {last}" if last >= first else "a chain without any number"
             raise _MismatchFound(
                 f"{where} ends in {chain.hex() or 'nothing'}, published is {self.chain_head.hex() or 'nothing'}: "
-                "one of these numbers was changed, or the head was"
+                "one of these numbers or the chain head was changed"
             )
 
     def _leaves(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """The leaves of these numbers, in one pass over the pages. Raises where one is missing."""
+        """Yield the leaves of these numbers in one pass over the pages. Raises if one is missing."""
         if first > last:
             return
         page = _mapping(self.document.get("places"), "places")
@@ -343,7 +345,7 @@ class _Verification:
         if known is not None and known != leaf:
             raise _MismatchFound(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
 
-    # --- what was kept before ------------------------------------------------------------------------------------
+    # --- the earlier copy ----------------------------------------------------------------------------------------
     def _read_earlier(self) -> None:
         self.earlier_leaves: dict[int, bytes] = {}
         self.earlier_chain: tuple[int, bytes] | None = None
@@ -366,7 +368,7 @@ class _Verification:
             page = _mapping(earlier.get(part), f"the earlier copy's {part}")
             known.extend(_mapping(item, f"the earlier copy's {part}") for item in _sequence(page, "items"))
             if part != "marked":
-                # What came after the copy's own moment may be in it, or half of it.
+                # The copy may contain items, or some of them, from after its own time.
                 del known[_integer(room, f"{part}_count") :]
                 if _integer(self.room, f"{part}_count") < len(known):
                     raise _MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
@@ -383,7 +385,7 @@ class _Verification:
             )
 
     def _check_watched_chain(self, next_number: int, chain: bytes) -> None:
-        """The chain before `next_number` is what the receipt saw then. (In the lobby there was none yet.)"""
+        """Check that the chain before `next_number` is the one on the receipt. (In the lobby there was none yet.)"""
         watch = self.watch
         if watch is None or watch.next_number != next_number or watch.chain_head == chain:
             return
@@ -399,10 +401,10 @@ class _Verification:
             return
         if watch.next_number > self.next_number:
             raise _MismatchFound(
-                f"the receipt saw {watch.next_number - 1} numbers handed out, published are {self.next_number - 1}"
+                f"the receipt states {watch.next_number - 1} assigned numbers, published are {self.next_number - 1}"
             )
         if watch.next_number <= self.lobby_count and watch.chain_head:
-            raise _MismatchFound(f"the receipt saw a chain where only the lobby's {self.lobby_count} are published")
+            raise _MismatchFound(f"the receipt states a chain, but only the lobby's {self.lobby_count} are published")
 
     # --- marks, admissions, acts ---------------------------------------------------------------------------------
     def _check_marked(self) -> list[int]:
@@ -412,13 +414,13 @@ class _Verification:
             if numbers and number <= numbers[-1]:
                 raise _MismatchFound("the marked numbers are not in order", number)
             if item.get("by") not in MARKS:
-                raise _MismatchFound(f"marked by {item.get('by')!r}, which nobody can", number)
+                raise _MismatchFound(f"marked by {item.get('by')!r}, an unknown authority", number)
             numbers.append(number)
         standing = set(numbers)
         for item in self.earlier_lists["marked"]:
             if _integer(item, "number", least=1) not in standing:
                 raise _MismatchFound("it was marked in the earlier copy", item["number"])
-        # Whoever was marked after the document's moment may have a later number.
+        # Entries marked after the time of the document may have later numbers.
         return [number for number in numbers if number < self.next_number]
 
     def _check_admissions(self) -> int:
@@ -429,14 +431,14 @@ class _Verification:
             first, last = _integer(item, "from", least=1), _integer(item, "to", least=1)
             admitted = _integer(item, "count", least=1)
             if item.get("reason") not in REASONS:
-                raise _MismatchFound(f"admitted for {item.get('reason')!r}, which is no reason", first)
+                raise _MismatchFound(f"admitted for the unknown reason {item.get('reason')!r}", first)
             if not (first <= last < self.next_number and admitted <= last - first + 1):
                 raise _MismatchFound(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
             if item["reason"] != "marked" and last > self.head:
-                raise _MismatchFound(f"admitted by its turn, with the head at {self.head}", last)
+                raise _MismatchFound(f"admitted in turn, but the head is at {self.head}", last)
             at = _moment(item, "at")
             if before is not None and at < before:
-                raise _MismatchFound("admitted before the admission that was recorded before it", first)
+                raise _MismatchFound("the admission is dated before the previous one", first)
             before = at
         return count
 
@@ -446,7 +448,7 @@ class _Verification:
             self._check_earlier_item("acts", index, item)
             _moment(item, "at")
             if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
-                raise _MismatchFound(f"an act that cannot be read: {_brief(item)}")
+                raise _MismatchFound(f"an act is invalid: {_brief(item)}")
         return count
 
     def _check_earlier_item(self, part: str, index: int, item: Document) -> None:
@@ -458,7 +460,7 @@ class _Verification:
 
     # --- pages ---------------------------------------------------------------------------------------------------
     def _items(self, part: str, count: int | None) -> Iterator[Any]:
-        """So many items of a part, over all its pages; all of them without `count`."""
+        """Yield `count` items of a part over all its pages; all of them without `count`."""
         page, given = _mapping(self.document.get(part), part), 0
         while True:
             for item in _sequence(page, "items"):
@@ -490,7 +492,7 @@ class _Verification:
             self.progress(done, total)
 
 
-# --- reading what strangers wrote ------------------------------------------------------------------------------------
+# --- parsing untrusted data ------------------------------------------------------------------------------------------
 def _mapping(value: Any, what: str) -> Document:
     if not isinstance(value, Mapping):
         raise _MismatchFound(f"{what} is missing or not an object")
@@ -514,7 +516,7 @@ def _text(holder: Document, name: str) -> str:
 def _integer(holder: Document, name: str, *, least: int = 0) -> int:
     value = holder.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a whole number from {least} on")
+        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a whole number from {least}")
     return value
 
 
@@ -545,7 +547,7 @@ def _moment(holder: Document, name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a moment") from None
+        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a time") from None
     if moment.tzinfo is None:
         raise _MismatchFound(f"{name} is {value!r}, without a time zone")
     return moment

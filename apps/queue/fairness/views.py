@@ -1,4 +1,4 @@
-"""The page by which anyone can check an event's line."""
+"""The fairness page, where anyone can check an event's queue."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ MARKS_SHOWN_MAX = 50
 
 @require_safe
 def fairness(request: HttpRequest, slug: str) -> HttpResponse:
-    """What was promised for this event's line, what came of it, and how to check it: in the browser, or by command."""
+    """Show the commitment for this event's queue, its outcome, and how to verify it in the browser or by command."""
     event = events.get_event(slug)
     header = published.read_header(event.id)
     marked = published.first_marked(event.id, MARKS_SHOWN_MAX + 1)
@@ -51,7 +51,7 @@ def _statement(text: str | None) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
     except ValueError:
-        return {}  # The check itself says what is wrong with it.
+        return {}  # The verification reports the error.
     return value if isinstance(value, dict) else {}
 
 
@@ -61,7 +61,7 @@ def _beacon_of(statement: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _steps(header: published.Header) -> list[dict[str, Any]]:
-    """The draw's steps in order: what it is called, what it means, and when it happened, if it has."""
+    """Return the steps of the draw in order, with the time of each completed one."""
     if header.statement is None:
         return []
     return [

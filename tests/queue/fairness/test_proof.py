@@ -74,7 +74,7 @@ def test_a_line_of_the_first_come_verifies(room: EventView, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "First come: 8 numbers, 1 to 8, without a gap" in said
     assert "marked so: 1 (3)" in said
-    assert "Everything published agrees." in said
+    assert "All published data is consistent." in said
 
 
 @pytest.mark.usefixtures("_page")
@@ -200,7 +200,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
     (
         "another chain head",
         lambda: tamper("UPDATE queue_waitingroom SET chain_head = %s", b"h" * 32),
-        "one of these numbers was changed, or the head was",
+        "one of these numbers or the chain head was changed",
     ),
     (
         "no chain head",
@@ -212,7 +212,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         lambda: tamper("UPDATE queue_waitingroom SET next_number = 7"),
         "the chain over numbers 1 to 6 ends in",
     ),
-    ("a head ahead of the line", lambda: tamper("UPDATE queue_admissionbatch SET to_number = 5"), "head at 1"),
+    ("a head ahead of the line", lambda: tamper("UPDATE queue_admissionbatch SET to_number = 5"), "the head is at 1"),
     (
         "an entry made one of the lobby",
         lambda: tamper("UPDATE queue_queueentry SET in_lobby = true WHERE number = 5"),
@@ -321,7 +321,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
     (
         "a beacon that nobody promised",
         lambda: tamper("UPDATE queue_draw SET beacon_value = %s, is_operator_proof = true", b"v" * 32),
-        "a beacon value was mixed in that nobody had committed to",
+        "a beacon value was mixed in without a commitment to a beacon",
     ),
     (
         "a claim without a beacon",
@@ -331,7 +331,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
     (
         "a digest after the reveal",
         lambda: tamper("UPDATE queue_draw SET digest_at = drawn_at"),
-        "lies before digest_at",
+        "is before digest_at",
     ),
     ("fewer entrants", lambda: tamper("UPDATE queue_waitingroom SET lobby_count = 5"), "the digest over the 5 drawn"),
 ]
@@ -372,7 +372,7 @@ def test_no_entrant_can_be_changed_between_digest_and_draw(change: Callable[[], 
     assert said in verification_error("concert")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before the deadline")])
+@pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before its deadline")])
 def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it(seconds: int, said: str) -> None:
     event = make_room("concert")
     open_lobby(event, 3, beacon="https://beacon.example", reveal_in_seconds=seconds)
@@ -453,11 +453,11 @@ def test_a_kept_document_with_a_leaf_after_its_last_number_is_refused(drawn: Eve
     whole = kept.read_text()
     kept.write_text(whole.replace('"next_number":11', '"next_number":10'))
     said = verification_error("concert", "--file", str(kept))
-    assert said == "number 10: a leaf stands here, after the last number of the document"
+    assert said == "number 10: a leaf is published after the last number of the document"
     document = json.loads(whole)
     document["places"]["leaves"].append("00" * 32)
     kept.write_text(json.dumps(document))
-    assert verification_error("concert", "--file", str(kept)).startswith("number 11: a leaf stands here")
+    assert verification_error("concert", "--file", str(kept)).startswith("number 11: a leaf is published after")
 
 
 @pytest.mark.parametrize("part", published.PARTS)

@@ -218,8 +218,8 @@ def test_the_command_verifies_over_http_what_strangers_see(
     assert json.loads(kept.read_text())["places"]["leaves"] == [leaf_of(entry).hex() for entry in entries_of(room)]
     QueueEntry.objects.filter(number=5).delete()
     assert verification_error("concert", "--url", live_site) == "number 5: there is no entry"
-    assert "answers 404" in verification_error("nothing", "--url", live_site)
-    assert "not an http or https address" in verification_error("concert", "--url", "file:///etc")
+    assert "returned status 404" in verification_error("nothing", "--url", live_site)
+    assert "not an http or https URL" in verification_error("concert", "--url", "file:///etc")
     assert "cannot be read" in verification_error("concert", "--url", "http://127.0.0.1:1")
 
 

@@ -196,7 +196,7 @@ def test_the_holder_of_a_receipt_whose_number_was_moved_detects_it(
     assert "number 9: the chain before it is" in judge(receipt)
     # Also where the receipt was issued before anybody else had come, and saw only the beginning.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 1, "chain_head": ""})
-    assert judge(early) == f"number 5: the receipt's leaf {receipt['leaf']} stands at number 8"
+    assert judge(early) == f"number 5: the receipt's leaf {receipt['leaf']} is published with number 8"
 
 
 def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callable[[Any], str]) -> None:
@@ -205,7 +205,7 @@ def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callab
     WaitingRoom.objects.update(next_number=6)
     rewrite_chain(room)
     assert verification_error("concert") == ""
-    assert "the receipt saw 8 numbers handed out, published are 5" in judge(receipt)
+    assert "the receipt states 8 assigned numbers, published are 5" in judge(receipt)
 
 
 def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Callable[[Any], str]) -> None:
@@ -216,7 +216,7 @@ def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Ca
     WaitingRoom.objects.update(lobby_count=F("lobby_count") - 1, next_number=F("next_number") - 1)
     close_lobby(event)
     assert verification_error("concert") == ""
-    assert judge(receipt) == "the receipt saw 5 numbers handed out, published are 4"
+    assert judge(receipt) == "the receipt states 5 assigned numbers, published are 4"
     # Also where it was issued before the others had come.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
     assert "is not among the lobby's entrants" in judge(early)

@@ -1,4 +1,4 @@
-"""Recompute every place in an event's line from published data alone."""
+"""manage.py verify_queue: recomputes every position in an event's queue from published data alone."""
 
 import json
 import math
@@ -22,18 +22,19 @@ PROGRESS_FROM = 50_000
 
 _HELP = {
     "event": "The event's slug.",
-    "--url": "Check another house, or this one from outside: fetch the data from there, as in https://tickets.example.",
-    "--file": "Check a document that somebody kept, without asking anybody.",
-    "--save": "Keep everything that was checked in this file; --file and --earlier read it.",
-    "--earlier": "A document kept before: it must be a beginning of this one. Names the first number that changed.",
-    "--receipt": "A visitor's receipt: signed here, its place where it says, the chain as it saw it.",
+    "--url": "Fetch the data from this site over HTTP, for example https://tickets.example.",
+    "--file": "Verify a saved document, without network or database.",
+    "--save": "Save all verified data in this file, for --file and --earlier.",
+    "--earlier": "A document saved before, which must be a beginning of this one. Reports the first changed number.",
+    "--receipt": "A visitor's receipt. Checks its signature, its number, and the chain that it states.",
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Recompute every place in an event's line from published data alone: the lobby's draw, the first-come chain. "
-        "Exit 0 if all agrees, else 1 and the first mismatch. The format: docs/fairness.md."
+        "Recomputes every position in an event's queue from published data alone: the lobby's draw and the first-come "
+        "chain. Exits with 0 if everything matches, otherwise with 1 and the first mismatch. The format: "
+        "docs/fairness.md."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -82,52 +83,54 @@ class Command(BaseCommand):
 
 
 def describe_result(verified: verification.Verified, receipt: Any = None) -> list[str]:
-    """What was verified, in words."""
-    said = []
+    """Return the verified facts as sentences."""
+    sentences = []
     if verified.stage == "open":
-        said.append(f"Lobby: open, {verified.lobby_count:,} in it. The commitment is that of the published statement.")
+        sentences.append(
+            f"Lobby: open, {verified.lobby_count:,} entrants. The commitment matches the published statement."
+        )
     elif verified.stage in ("closed", "counted", "revealed"):
         step = {
             "closed": "closed, the entrants' digest is not published yet",
-            "counted": "the entrants have the published digest; the secret is not revealed yet",
-            "revealed": "secret and seed are as committed to; the numbers are not drawn yet",
+            "counted": "the entrants match the published digest; the secret is not revealed yet",
+            "revealed": "secret and seed match the commitment; the numbers are not drawn yet",
         }[verified.stage]
-        said.append(f"Lobby: {verified.lobby_count:,} entrants; {step}.")
+        sentences.append(f"Lobby: {verified.lobby_count:,} entrants; {step}.")
     elif verified.stage == "drawn":
-        said.append(
-            f"Draw: numbers 1 to {verified.drawn_count:,} are the one order that commitment, digest and secret give."
+        sentences.append(
+            f"Draw: numbers 1 to {verified.drawn_count:,} have the one order that commitment, digest and secret give."
         )
         if verified.is_operator_proof:
-            said.append("Operator-proof: an outside beacon was mixed in.")
+            sentences.append("Operator-proof: an outside beacon was mixed in.")
     if not verified.is_operator_proof and verified.stage != "none":
-        said.append("Consistent, not operator-proof: so far no outside beacon is in the seed.")
+        sentences.append("Consistent, not operator-proof: so far the seed includes no outside beacon.")
     if verified.first_come_count:
-        said.append(
+        sentences.append(
             f"First come: {verified.first_come_count:,} numbers, {verified.lobby_count + 1:,} to "
             f"{verified.next_number - 1:,}, without a gap; the chain over them ends in {verified.chain_head}."
         )
     elif verified.stage == "none":
-        said.append("Nobody has a number yet.")
+        sentences.append("No numbers have been assigned yet.")
     if verified.marked:
         numbers = ", ".join(map(str, verified.marked[:20])) + (", …" if len(verified.marked) > 20 else "")
-        said.append(f"Let through ahead of their turn, and marked so: {len(verified.marked):,} ({numbers}).")
-    said.append(f"On record: {verified.admissions_count:,} admissions, {verified.acts_count:,} acts.")
-    said += [f"Note: {note}." for note in verified.notes]
+        sentences.append(f"Admitted ahead of their turn, and marked so: {len(verified.marked):,} ({numbers}).")
+    sentences.append(f"Recorded: {verified.admissions_count:,} admissions, {verified.acts_count:,} acts.")
+    sentences += [f"Note: {note}." for note in verified.notes]
     if receipt is not None:
         where = (
-            f"its leaf stands at number {verified.watched_number:,}"
+            f"its leaf has number {verified.watched_number:,}"
             if verified.watched_number is not None
             else "its leaf is among the entrants"
             if verified.watched_is_entrant
             else "its leaf is not published yet"
         )
-        said.append(f"Receipt: signed with a published key; {where}; the chain ran through what it saw.")
-    said.append("Everything published agrees.")
-    return said
+        sentences.append(f"Receipt: signed with a published key; {where}; the chain includes the state that it states.")
+    sentences.append("All published data is consistent.")
+    return sentences
 
 
 class _LocalSource:
-    """This house's own published data, by the function that serves it."""
+    """This site's published data, from the functions that serve it."""
 
     def __init__(self, slug: str) -> None:
         self.seen: dict[str, list[Any]] = {}
@@ -138,7 +141,7 @@ class _LocalSource:
 
     def first(self) -> Any:
         try:
-            # As it goes out: what a stranger's JSON parser would make of it.
+            # As another program would parse the response.
             return json.loads(json.dumps(published.document(self.event)))
         except problems.Problem as problem:
             raise CommandError(problem.detail) from problem
@@ -150,12 +153,12 @@ class _LocalSource:
 
 
 class _HttpSource:
-    """Any house's, over HTTP."""
+    """The published data of any site, over HTTP."""
 
     def __init__(self, slug: str, base: str) -> None:
         self.seen: dict[str, list[Any]] = {}
         if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
-            raise CommandError(f"--url {base[:200]!r} is not an http or https address")
+            raise CommandError(f"--url {base[:200]!r} is not an http or https URL")
         self.address = f"{base.rstrip('/')}/api/events/{urllib.parse.quote(slug, safe='')}/queue/proof"
 
     def first(self) -> Any:
@@ -170,18 +173,18 @@ class _HttpSource:
         request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310
         for attempt in range(ATTEMPTS):
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
-                    raw = answer.read(PAGE_MAX_BYTES + 1)
+                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+                    raw = response.read(PAGE_MAX_BYTES + 1)
                 break
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code < 500 or attempt + 1 == ATTEMPTS:
-                    raise CommandError(f"{address} answers {error.code}") from error
+                    raise CommandError(f"{address} returned status {error.code}") from error
             except (OSError, ValueError) as error:
                 if attempt + 1 == ATTEMPTS:
                     raise CommandError(f"{address} cannot be read: {error}") from error
         if len(raw) > PAGE_MAX_BYTES:
-            raise CommandError(f"{address} answers with more than {PAGE_MAX_BYTES:,} bytes")
+            raise CommandError(f"{address} returned more than {PAGE_MAX_BYTES:,} bytes")
         return _parse(raw, address)
 
 
@@ -229,7 +232,7 @@ def _read(path: Path) -> Any:
 
 def _parse(raw: bytes, where: str) -> Any:
     def refuse(constant: str) -> float:
-        return math.nan  # No number that anything accepts.
+        return math.nan  # No check accepts it.
 
     try:
         return json.loads(raw, parse_constant=refuse)
