@@ -1,4 +1,4 @@
-"""Money, dates and durations, and where Babel's data and ISO 4217 are not of one mind."""
+"""Formatting of money, dates and durations, and where Babel's data differs from ISO 4217."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,15 +35,15 @@ FEWER_IN_EVERYDAY_USE = {
         (10**15, "USD", "$10,000,000,000,000.00"),
     ],
 )
-def test_money_is_written_with_its_sign_and_all_its_digits(minor: int, currency: str, text: str) -> None:
+def test_money_has_its_currency_sign_and_all_its_digits(minor: int, currency: str, text: str) -> None:
     assert formatting.format_money(minor, currency) == text
 
 
-def test_no_amount_is_no_text() -> None:
+def test_a_missing_amount_is_an_empty_text() -> None:
     assert formatting.format_money(None, "USD") == ""
 
 
-def test_minor_digits_are_babel_s_but_where_everyday_use_has_fewer_than_iso() -> None:
+def test_minor_digits_are_those_of_babel_except_where_everyday_use_has_fewer_than_iso() -> None:
     others = {code for code in CODES if formatting.minor_digits(code) != get_currency_precision(code)}
     assert others == FEWER_IN_EVERYDAY_USE
     assert all(get_currency_precision(code) < formatting.minor_digits(code) for code in others)
@@ -83,11 +83,11 @@ def test_a_duration_has_its_two_largest_units(value: int | timedelta, text: str)
         (UTC, formatting.LOG_SECOND, "01 Apr 17:30:05"),
     ],
 )
-def test_a_moment_is_written_on_the_clock_of_its_zone(zone: str, pattern: str, text: str) -> None:
+def test_a_time_is_written_in_its_time_zone(zone: str, pattern: str, text: str) -> None:
     assert formatting.format_datetime(EVENING, zone, pattern) == text
 
 
-def test_the_name_of_a_zone_is_the_one_of_the_season() -> None:
+def test_the_name_of_a_time_zone_follows_daylight_saving() -> None:
     written = [
         formatting.format_datetime(moment, "Europe/Berlin", formatting.TIME, with_zone_name=True)
         for moment in (EVENING, EVENING - timedelta(days=90))

@@ -1,4 +1,4 @@
-"""The loop that needs only PostgreSQL: every job in its turn, and one's failure is nobody else's."""
+"""The loop that needs only PostgreSQL runs each job when it is due, and a failing job affects no other."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ def _own_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_runs_when_it_is_due_and_not_before() -> None:
+def test_a_job_runs_when_due_and_not_before() -> None:
     ran: list[str] = []
     maintenance.register("often", 1, lambda: ran.append("often"))
     maintenance.register("seldom", 10, lambda: ran.append("seldom"))
@@ -24,7 +24,7 @@ def test_a_job_runs_when_it_is_due_and_not_before() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_fails_is_logged_stops_no_other_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_job_is_logged_stops_no_other_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     ran: list[str] = []
 
     def fail() -> None:
@@ -47,7 +47,7 @@ def test_registering_a_name_again_replaces_its_job() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_loop_runs_until_it_is_told_to_stop() -> None:
+def test_the_loop_runs_until_it_is_stopped() -> None:
     stopping, ran = threading.Event(), threading.Event()
     maintenance.register("first", 0.01, lambda: (ran.set(), stopping.set()))
     maintenance.loop(stopping)

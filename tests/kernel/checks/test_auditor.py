@@ -1,4 +1,4 @@
-"""The auditor's frame: checks register themselves, run in order, and their results are kept."""
+"""The auditor: checks register themselves and run in order, and the results are stored."""
 
 import json
 from collections.abc import Iterator
@@ -26,19 +26,19 @@ def breaches(*found: str) -> Iterator[str]:
     yield from found
 
 
-def test_checks_run_in_the_order_of_their_invariants_and_each_once() -> None:
+def test_checks_run_once_each_in_the_order_of_their_invariants() -> None:
     for invariant in ("I10", "I2", "I1", "I2"):
         auditor.register(invariant, f"promise of {invariant}", lambda survey: breaches("one"))
     assert [finding.invariant for finding in auditor.run()] == ["I1", "I2", "I10"]
 
 
-def test_registering_a_promise_again_replaces_its_check() -> None:
+def test_registering_a_check_again_replaces_it() -> None:
     auditor.register("I1", "promise", lambda survey: breaches("old"))
     auditor.register("I1", "promise", lambda survey: breaches("new"))
     assert [finding.breaches for finding in auditor.run()] == [("new",)]
 
 
-def test_a_run_is_kept_with_its_breaches_counted_and_the_first_of_them_shown() -> None:
+def test_a_stored_run_counts_all_breaches_and_shows_the_first() -> None:
     auditor.register("I1", "promise", lambda survey: breaches(*(f"breach {number}" for number in range(60))))
     auditor.run_and_record()
     kept = AuditRun.objects.get()
@@ -48,13 +48,13 @@ def test_a_run_is_kept_with_its_breaches_counted_and_the_first_of_them_shown() -
     assert check["breaches"] == [f"breach {number}" for number in range(auditor.SHOWN_BREACHES_MAX)]
 
 
-def test_old_runs_beyond_the_kept_ones_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_beyond_the_kept_ones_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditor, "KEPT_RUNS", 2)
     runs = [auditor.run_and_record() for _ in range(4)]
     assert set(AuditRun.objects.values_list("pk", flat=True)) == {runs[2].pk, runs[3].pk}
 
 
-def test_the_command_says_clean_and_succeeds() -> None:
+def test_the_command_reports_clean_and_succeeds() -> None:
     auditor.register("I1", "everything adds up", lambda survey: breaches())
     out = StringIO()
     call_command("audit", stdout=out)
@@ -62,7 +62,7 @@ def test_the_command_says_clean_and_succeeds() -> None:
     assert "audit: clean (1 checks" in out.getvalue()
 
 
-def test_the_command_names_a_breach_and_exits_1() -> None:
+def test_the_command_names_a_breach_and_exits_with_1() -> None:
     auditor.register("I2", "one owner", lambda survey: breaches("concert: seat 7 is on 2 live lines"))
     out = StringIO()
     with pytest.raises(SystemExit) as ended:
@@ -72,7 +72,7 @@ def test_the_command_names_a_breach_and_exits_1() -> None:
     assert "concert: seat 7 is on 2 live lines" in out.getvalue()
 
 
-def test_the_command_speaks_json() -> None:
+def test_the_command_prints_json() -> None:
     auditor.register("I1", "everything adds up", lambda survey: breaches())
     out = StringIO()
     call_command("audit", "--json", stdout=out)
@@ -89,7 +89,7 @@ def out_of_time(survey: auditor.AuditContext) -> Iterator[str]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_could_not_be_checked_is_neither_clean_nor_a_breach_and_hides_no_other() -> None:
+def test_a_check_without_a_result_is_neither_clean_nor_a_breach_and_does_not_affect_the_others() -> None:
     auditor.register("I1", "slow", out_of_time)
     auditor.register("I2", "one owner", lambda survey: breaches())
     out = StringIO()
@@ -104,7 +104,7 @@ def test_what_could_not_be_checked_is_neither_clean_nor_a_breach_and_hides_no_ot
     assert auditor.get_status().color == "amber"
 
 
-def test_checks_share_what_one_of_them_has_read_and_only_within_one_audit() -> None:
+def test_checks_share_cached_reads_within_one_audit_only() -> None:
     read: list[str] = []
 
     def walk(survey: auditor.AuditContext) -> int:
@@ -118,29 +118,30 @@ def test_checks_share_what_one_of_them_has_read_and_only_within_one_audit() -> N
     assert read == ["concert", ""]
 
 
-def test_an_audit_of_one_event_is_printed_and_not_kept() -> None:
+def test_an_audit_of_one_event_is_printed_and_not_stored() -> None:
     make_event()
     auditor.register("I1", "adds up", lambda survey: breaches(f"{survey.only}: 1 too many"))
     out = StringIO()
     with pytest.raises(SystemExit):
         call_command("audit", "concert", "--json", stdout=out)
-    told = json.loads(out.getvalue())
-    assert (told["event"], told["clean"], told["checks"][0]["breaches"]) == (
+    report = json.loads(out.getvalue())
+    assert (report["event"], report["clean"], report["checks"][0]["breaches"]) == (
         "concert",
         False,
         ["concert: 1 too many"],
     )
-    assert not AuditRun.objects.exists(), "the first page shows audits of everything only"
+    assert not AuditRun.objects.exists(), "the admin index shows only audits of all events"
 
 
 @pytest.mark.parametrize("slug", ["nowhere", "a\x00b", "x" * 300])
-def test_an_event_that_there_is_not_is_refused_in_one_line(slug: str) -> None:
+def test_an_unknown_event_is_refused_with_one_line(slug: str) -> None:
     with pytest.raises(CommandError, match="no published event"):
         call_command("audit", slug)
 
 
-def test_a_stopped_auditor_does_not_look_green(client: Client) -> None:
-    """Clean just now is green; the same result three minutes later says nothing any more; a breach stays red."""
+def test_a_stopped_auditor_is_not_shown_as_green(client: Client) -> None:
+    """A clean result is green; the same result three minutes later is amber, since it is out of date; a breach is
+    red."""
     client.force_login(get_user_model().objects.create_superuser("chief"))
     auditor.register("I1", "everything adds up", lambda survey: breaches())
     assert auditor.get_status().color == "amber"

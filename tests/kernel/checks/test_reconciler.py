@@ -1,4 +1,4 @@
-"""The reconciler's frame: checks register themselves, all report before any repairs, and what came of it is kept."""
+"""The reconciler: checks register themselves, all of them report before any repair, and the outcome is stored."""
 
 from collections.abc import Iterator
 
@@ -36,47 +36,47 @@ def states(findings: list[reconciler.Finding]) -> list[str]:
 
 
 def test_every_check_reports_before_any_repairs() -> None:
-    said: list[str] = []
+    calls: list[str] = []
 
     def find(name: str) -> reconciler.Find:
-        def look(part: int | None) -> Iterator[Difference]:
-            said.append(f"find {name} in {part}")
+        def read(part: int | None) -> Iterator[Difference]:
+            calls.append(f"find {name} in {part}")
             yield Difference(name, name)
 
-        return look
+        return read
 
     def repair(difference: Difference, by: str) -> str:
-        said.append(f"repair {difference.kind} for {by}")
+        calls.append(f"repair {difference.kind} for {by}")
         return REPAIRED
 
     for name in ("a", "b"):
         reconciler.register(name, "promise", find(name), repair)
     assert states(reconciler.run(7)) == [REPORTED, REPORTED]
     assert states(reconciler.run(7, repair_by="ada")) == [REPAIRED, REPAIRED]
-    assert said == ["find a in 7", "find b in 7"] * 2 + ["repair a for ada", "repair b for ada"]
+    assert calls == ["find a in 7", "find b in 7"] * 2 + ["repair a for ada", "repair b for ada"]
 
 
-def test_what_a_repair_says_is_what_is_told() -> None:
+def test_the_outcome_of_a_repair_is_reported() -> None:
     def repair(difference: Difference, by: str) -> str:
         match difference.kind:
             case "person":
-                raise ManualRepairRequired("somebody has it")
+                raise ManualRepairRequired("a buyer holds it")
             case "refused":
-                raise DataError("the database said no")
+                raise DataError("the database refused")
         return GONE
 
     reconciler.register("x", "promise", finds("person", "refused", "gone"), repair)
-    reconciler.register("y", "promise", finds("nobody"))
-    reconciler.register("z", "promise", lambda part: [Difference("known", "z differs", None, "ask the house")], repair)
+    reconciler.register("y", "promise", finds("unrepairable"))
+    reconciler.register("z", "promise", lambda part: [Difference("known", "z differs", None, "ask the venue")], repair)
     findings = reconciler.run(repair_by="ada")
     assert states(findings) == [NEEDS_MANUAL_REPAIR, REPORTED, GONE, NEEDS_MANUAL_REPAIR, NEEDS_MANUAL_REPAIR]
     lines = [outcome.line for finding in findings for outcome in finding.outcomes]
-    assert lines[0] == "person differs; needs manual repair: somebody has it"
-    assert lines[1] == "refused differs: not repaired: the database said no"
-    assert lines[4] == "z differs; needs manual repair: ask the house"
+    assert lines[0] == "person differs; needs manual repair: a buyer holds it"
+    assert lines[1] == "refused differs: not repaired: the database refused"
+    assert lines[4] == "z differs; needs manual repair: ask the venue"
 
 
-def test_a_check_that_fails_is_told_and_leaves_the_others_to_their_work() -> None:
+def test_a_check_that_fails_is_reported_and_the_others_still_run() -> None:
     def fail(part: int | None) -> Iterator[Difference]:
         yield Difference("a", "found before it failed")
         raise ConnectionError("Redis is away")
@@ -88,7 +88,7 @@ def test_a_check_that_fails_is_told_and_leaves_the_others_to_their_work() -> Non
     assert [check["failure"] for check in kept.report] == ["Redis is away", ""]
 
 
-def test_runs_are_kept_and_the_oldest_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_stored_and_the_oldest_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "KEPT_RUNS", 2)
     reconciler.register("a", "promise", finds(*["a"] * 60), lambda difference, by: REPAIRED)
     runs = [reconciler.run_and_record(repair_by="ada") for _ in range(3)]
@@ -97,7 +97,7 @@ def test_runs_are_kept_and_the_oldest_are_gone(monkeypatch: pytest.MonkeyPatch) 
     assert len(runs[2].report[0]["differences"]) == reconciler.SHOWN_DIFFERENCES_MAX
 
 
-def test_differences_are_counted_by_kind_and_a_kind_never_found_is_0(client: Client) -> None:
+def test_differences_are_counted_by_kind_and_a_kind_never_found_is_zero(client: Client) -> None:
     reconciler.register("a", "promise", finds("seat", "seat", "count"), kinds=("seat", "count", "never"))
     for _ in range(2):
         assert tasks.reconcile() == 3
@@ -112,7 +112,7 @@ def test_differences_are_counted_by_kind_and_a_kind_never_found_is_0(client: Cli
         assert line in page
 
 
-def test_staff_read_what_was_found_and_what_became_of_it(client: Client) -> None:
+def test_staff_see_what_was_found_and_what_was_done(client: Client) -> None:
     reconciler.register("a", "counts add up", finds("seat"))
     run = reconciler.run_and_record(repair_by="ada")
     client.force_login(User.objects.create_superuser("admin"))

@@ -1,4 +1,4 @@
-"""Vital signs: measured by anybody, reported beside the requests, read as the worst of whoever still speaks."""
+"""Health signals: measured by any thread, reported in the background, read as the worst value of the live processes."""
 
 import os
 import threading
@@ -32,8 +32,11 @@ def reporter() -> Iterator[Reporter]:
     reporter.close()
 
 
-def sign_of(name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600) -> HealthSignal:
-    """With a long window: however slow the machine, what a test measured is not too old when it is reported."""
+def declare_signal(
+    name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600
+) -> HealthSignal:
+    """Declare a signal with a long window, so that on a slow machine a measurement is not too old when it is
+    reported."""
     return HealthSignal(name, statistic, window_seconds=window_seconds, reporter=reporter)
 
 
@@ -61,9 +64,12 @@ def test_the_95th_percentile_is_one_of_the_values(measured: list[float], expecte
     assert percentile_95(measured[::-1]) == expected
 
 
-def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Reporter) -> None:
-    slow, faults = sign_of("slow", percentile_95, reporter=reporter), sign_of("faults", mean, reporter=reporter)
-    sign_of("silent", mean, reporter=reporter)
+def test_a_report_contains_the_statistic_of_the_window_and_the_number_of_measurements(reporter: Reporter) -> None:
+    slow, faults = (
+        declare_signal("slow", percentile_95, reporter=reporter),
+        declare_signal("faults", mean, reporter=reporter),
+    )
+    declare_signal("silent", mean, reporter=reporter)
     for value in (0.1, 0.3, 0.2):
         slow.observe(value)
     for value in (0, 1, 0, 0):
@@ -72,9 +78,9 @@ def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Report
     assert rows() == [("faults", 0.25, 4), ("slow", 0.3, 3)]
 
 
-def test_whole_numbers_and_broken_ones_are_reported_together(reporter: Reporter) -> None:
-    whole = sign_of("holds", percentile_95, reporter=reporter)
-    broken = sign_of("faults", mean, reporter=reporter)
+def test_integers_and_fractions_are_reported_together(reporter: Reporter) -> None:
+    whole = declare_signal("holds", percentile_95, reporter=reporter)
+    broken = declare_signal("faults", mean, reporter=reporter)
     for value in (3, 3):
         whole.observe(value)
         broken.observe(value)
@@ -82,133 +88,133 @@ def test_whole_numbers_and_broken_ones_are_reported_together(reporter: Reporter)
     assert rows() == [("faults", 3.0, 2), ("holds", 3.0, 2)]
 
 
-def test_without_news_nothing_is_written(reporter: Reporter) -> None:
-    sign = sign_of("slow", mean, reporter=reporter)
-    sign.observe(1)
+def test_without_new_measurements_nothing_is_written(reporter: Reporter) -> None:
+    signal = declare_signal("slow", mean, reporter=reporter)
+    signal.observe(1)
     assert reporter.report() == 1
     before = Signal.objects.get().at
     assert reporter.report() == 0
     assert Signal.objects.get().at == before
-    sign.observe(3)
+    signal.observe(3)
     assert reporter.report() == 1
     (after,) = Signal.objects.all()
     assert (after.value, after.count) == (2.0, 2)
     assert after.at > before
 
 
-def test_what_is_older_than_the_window_does_not_count(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign, monotonic = sign_of("slow", mean, window_seconds=10, reporter=reporter), time.monotonic
-    sign.observe(100)
+def test_measurements_older_than_the_window_do_not_count(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal, monotonic = declare_signal("slow", mean, window_seconds=10, reporter=reporter), time.monotonic
+    signal.observe(100)
     monkeypatch.setattr(health_signals.time, "monotonic", lambda: monotonic() + 11)
-    sign.observe(2)
-    assert sign.take() == ("slow", 2, 1)
+    signal.observe(2)
+    assert signal.take() == ("slow", 2, 1)
 
 
 def test_a_window_is_bounded_and_keeps_the_latest(reporter: Reporter) -> None:
-    sign = sign_of("slow", mean, reporter=reporter)
+    signal = declare_signal("slow", mean, reporter=reporter)
     for value in [1.0] * 10 + [5.0] * health_signals.WINDOW_MAX:
-        sign.observe(value)
-    assert sign.take() == ("slow", 5.0, health_signals.WINDOW_MAX)
+        signal.observe(value)
+    assert signal.take() == ("slow", 5.0, health_signals.WINDOW_MAX)
 
 
-def test_what_is_no_number_is_left_out(reporter: Reporter) -> None:
-    sign = sign_of("slow", mean, reporter=reporter)
+def test_values_that_are_not_finite_are_ignored(reporter: Reporter) -> None:
+    signal = declare_signal("slow", mean, reporter=reporter)
     for value in (float("nan"), float("inf"), 4.0):
-        sign.observe(value)
-    assert sign.take() == ("slow", 4.0, 1)
+        signal.observe(value)
+    assert signal.take() == ("slow", 4.0, 1)
 
 
 @pytest.mark.parametrize("name", ["", "x" * (health_signals.NAME_MAX + 1)])
-def test_a_name_that_would_not_fit_its_row_is_refused_where_it_is_declared(reporter: Reporter, name: str) -> None:
+def test_a_name_too_long_for_its_column_is_refused_when_declared(reporter: Reporter, name: str) -> None:
     with pytest.raises(ValueError, match="characters"):
-        sign_of(name, mean, reporter=reporter)
+        declare_signal(name, mean, reporter=reporter)
 
 
-def test_a_sign_is_declared_once(reporter: Reporter) -> None:
-    sign_of("slow", mean, reporter=reporter)
+def test_a_signal_can_be_declared_only_once(reporter: Reporter) -> None:
+    declare_signal("slow", mean, reporter=reporter)
     with pytest.raises(ValueError, match="twice"):
-        sign_of("slow", mean, reporter=reporter)
+        declare_signal("slow", mean, reporter=reporter)
 
 
 # --- threads, forks, outages ----------------------------------------------------------------------------------------
 
 
-def test_a_process_that_has_not_begun_reports_nothing_and_has_no_thread(reporter: Reporter) -> None:
+def test_a_process_that_has_not_begun_reports_nothing_and_starts_no_thread(reporter: Reporter) -> None:
     threads = set(threading.enumerate())
-    sign_of("slow", mean, reporter=reporter).observe(1)
+    declare_signal("slow", mean, reporter=reporter).observe(1)
     assert set(threading.enumerate()) == threads
     assert rows() == []
 
 
-def test_what_was_observed_before_the_process_began_is_reported_too(reporter: Reporter) -> None:
-    sign_of("slow", mean, reporter=reporter).observe(1)
+def test_measurements_from_before_the_process_began_are_reported_too(reporter: Reporter) -> None:
+    declare_signal("slow", mean, reporter=reporter).observe(1)
     reporter.begin()
     wait_until(lambda: rows() == [("slow", 1.0, 1)], "the report")
 
 
-def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporter: Reporter) -> None:
-    sign = sign_of("slow", mean, reporter=reporter)
+def test_no_measurement_of_many_threads_is_lost_while_reports_are_written(reporter: Reporter) -> None:
+    signal = declare_signal("slow", mean, reporter=reporter)
     reporter.begin()
 
     def observe(number: int) -> None:
         for value in range(200):
-            sign.observe(value + number)
+            signal.observe(value + number)
 
     values(storm(8, observe))
-    wait_until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report has them all")
+    wait_until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report contains all of them")
     assert [thread.name for thread in threading.enumerate()].count("health-signals") == 1
     reporter.close()
     assert [thread.name for thread in threading.enumerate()].count("health-signals") == 0
     wait_until(lambda: sessions_of("health signals") == [], "its session is gone")
 
 
-def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None:
-    sign = sign_of("slow", mean, reporter=reporter)
+def test_observing_after_close_does_no_harm(reporter: Reporter) -> None:
+    signal = declare_signal("slow", mean, reporter=reporter)
     reporter.begin()
     reporter.close()
-    sign.observe(1)
+    signal.observe(1)
     assert "health-signals" not in [thread.name for thread in threading.enumerate()]
     reporter.begin()
-    wait_until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
+    wait_until(lambda: rows() == [("slow", 1.0, 1)], "a reporter that begins again reports")
 
 
-def test_a_thread_that_cannot_be_had_fails_no_request(
+def test_a_thread_that_cannot_start_fails_no_request(
     reporter: Reporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
-    sign = sign_of("slow", mean, reporter=reporter)
+    signal = declare_signal("slow", mean, reporter=reporter)
     reporter.begin()
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    sign.observe(1)
+    signal.observe(1)
     assert "not reported" in caplog.text
 
 
 def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter: Reporter) -> None:
-    """The parent has measured, reported and has its lock in use; the child begins anew: a thread, a session and rows of
-    its own, and nothing of what the parent measured."""
-    sign = sign_of("slow", mean, reporter=reporter)
+    """The parent has measured and reported, and its lock is held; the child starts afresh, with a thread, a session and
+    rows of its own, and without the parent's measurements."""
+    signal = declare_signal("slow", mean, reporter=reporter)
     reporter.begin()
-    sign.observe(10)
+    signal.observe(10)
     wait_until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
     (parents_session,) = sessions_of("health signals")
     reading, writing = os.pipe()
-    with sign._lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Forking with threads is what this is about.
+    with signal._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # This test is about forking with threads.
         child = os.fork()
         if child == 0:
-            said = b"failed"
+            outcome = b"failed"
             try:
-                sign.observe(2)
+                signal.observe(2)
                 count = "SELECT count(*) FROM kernel_signal WHERE value = 2 AND count = 1"
                 wait_until(lambda: run_sql(count) == [(1,)], "the child's report")
                 reporter.close()
-                said = b"reported"
+                outcome = b"reported"
             except BaseException:
-                said = traceback.format_exc().encode()[-4_000:]
+                outcome = traceback.format_exc().encode()[-4_000:]
             finally:
-                os.write(writing, said)
+                os.write(writing, outcome)
                 os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
@@ -218,34 +224,34 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
         str(os.getpid()),
         str(child),
     }
-    sign.observe(30)
-    wait_until(lambda: ("slow", 20.0, 2) in rows(), "the parent goes on")
+    signal.observe(30)
+    wait_until(lambda: ("slow", 20.0, 2) in rows(), "the parent continues")
     assert sessions_of("health signals") == [parents_session]
 
 
 @pytest.fixture
-def place() -> Iterator[ServerFolder]:
-    place, end = temporary_server_folder()
-    yield place
+def folder() -> Iterator[ServerFolder]:
+    folder, end = temporary_server_folder()
+    yield folder
     end()
 
 
 @pytest.mark.slow
-def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_afterwards(
-    place: ServerFolder, caplog: pytest.LogCaptureFixture
+def test_during_a_database_outage_reports_are_dropped_with_one_log_line_and_resume_afterwards(
+    folder: ServerFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(port: int | None = None) -> postgres.Postgres:
         passwords = {"password": "Secret1", "superuser_password": "Secret2"}
-        return postgres.start(place, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
+        return postgres.start(folder, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
 
     def report() -> int:
-        sign.observe(1)
+        signal.observe(1)
         return reporter.report()
 
     cluster = start()
     there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
     reporter = Reporter(connect_ms=500)
-    sign = sign_of("slow", mean, reporter=reporter)
+    signal = declare_signal("slow", mean, reporter=reporter)
     try:
         with elsewhere(HOST="127.0.0.1", **there):
             run_sql(
@@ -253,7 +259,7 @@ def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_
                 " UNIQUE (name, process))"
             )
             assert report() == 1
-            start(cluster.port)  # A restart between two reports: the session is dead, and nobody notices.
+            start(cluster.port)  # Restart between two reports: the next report reconnects.
             assert report() == 1
             cluster.stop()
             assert [report(), report(), report()] == [0, 0, 0]
@@ -266,13 +272,13 @@ def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_
         reporter.close()
 
 
-def test_a_report_that_fails_for_another_reason_fails_nobody(
+def test_a_report_that_fails_for_another_reason_raises_nothing(
     reporter: Reporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(news: Any) -> None:
-        raise ValueError("unheard of")
+        raise ValueError("unexpected")
 
-    sign_of("slow", mean, reporter=reporter).observe(1)
+    declare_signal("slow", mean, reporter=reporter).observe(1)
     monkeypatch.setattr(reporter, "_write", fail)
     assert reporter.report() == 0
     assert "health signals were not reported" in caplog.text
@@ -281,7 +287,7 @@ def test_a_report_that_fails_for_another_reason_fails_nobody(
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def test_the_reader_takes_the_worst_of_those_who_speak_and_measured_enough() -> None:
+def test_the_reader_returns_the_worst_of_the_live_processes_with_enough_measurements() -> None:
     row("slow", 0.2, process="a:1")
     row("slow", 0.7, process="a:2", count=5)
     row("slow", 9.0, process="too few", count=4)
@@ -290,14 +296,14 @@ def test_the_reader_takes_the_worst_of_those_who_speak_and_measured_enough() -> 
     assert health_signals.latest(max_age_seconds=5, count_min=5) == {"slow": Reading(0.7, 5, "a:2")}
 
 
-def test_rows_of_processes_that_are_gone_are_removed() -> None:
+def test_rows_of_ended_processes_are_deleted() -> None:
     row("slow", 1.0, process="gone", age_seconds=health_signals.KEPT_SECONDS + 60)
     row("slow", 2.0, process="silent", age_seconds=60)
     assert health_signals.forget_old() == 1
     assert rows() == [("slow", 2.0, 10)]
 
 
-def test_who_waits_long_for_a_lock_is_counted() -> None:
+def test_long_lock_waits_are_counted() -> None:
     row("slow", 1.0)
 
     def wait() -> None:
@@ -308,7 +314,7 @@ def test_who_waits_long_for_a_lock_is_counted() -> None:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE kernel_signal SET value = 3")
         beside = ConcurrentCall(wait).wait_until_blocked()
-        wait_until(lambda: health_signals.count_lock_waits(longer_than_ms=1) == 1, "it is seen waiting")
+        wait_until(lambda: health_signals.count_lock_waits(longer_than_ms=1) == 1, "its wait is seen")
         assert health_signals.count_lock_waits(longer_than_ms=3_600_000) == 0
     beside.result()
     assert health_signals.count_lock_waits(longer_than_ms=0) == 0

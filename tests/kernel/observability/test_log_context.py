@@ -1,4 +1,4 @@
-"""The log under fire: an outage or a flood of refusals is a line a minute, an error of ours is whole every time."""
+"""Logging under stress: an outage or a flood of refusals logs one line a minute; our own errors are logged in full."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from apps.kernel.observability import log_context
 
 
 class Kept(logging.Handler):
-    """Keeps what the console would have printed: formatted, after its filters."""
+    """Keeps what the console would have printed: formatted, and after the filters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,8 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    """What reaches the console through filters of this test's own, so that no earlier test used up the minute."""
+    """Yield the lines that reach the console through filters of this test's own, unaffected by the minute of earlier
+    tests."""
     handler = Kept()
     for one in (log_context.RequestIdFilter(), log_context.SuspiciousRequestFilter()):
         handler.addFilter(one)
@@ -72,7 +73,7 @@ class Deadlock(psycopg.OperationalError):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
+def test_an_unavailable_server_is_one_line_a_minute_without_a_traceback(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     now = [1000.0]
@@ -89,7 +90,7 @@ def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), Deadlock("ours"), OperationalError("ours")])
-def test_every_other_error_is_whole_every_time(kept: Kept, error: Exception) -> None:
+def test_every_other_error_is_logged_in_full_every_time(kept: Kept, error: Exception) -> None:
     logger = logger_with(log_context.OutageFilter())
     for _ in range(3):
         fail(logger, error)
@@ -97,7 +98,7 @@ def test_every_other_error_is_whole_every_time(kept: Kept, error: Exception) -> 
     assert all("Traceback" in line and "Message Error" in line for line in kept.lines)
 
 
-def test_a_warning_is_one_line_a_minute_and_errors_beside_it_are_not_touched(kept: Kept) -> None:
+def test_a_warning_is_one_line_a_minute_and_does_not_affect_errors(kept: Kept) -> None:
     logger = logger_with(log_context.WarningFilter())
     for number in range(3):
         logger.warning("the broker is away (%s)", number)
@@ -108,7 +109,7 @@ def test_a_warning_is_one_line_a_minute_and_errors_beside_it_are_not_touched(kep
     ]
 
 
-def test_refusals_write_nothing_and_foreign_hosts_one_short_line(kept: Kept, client: Client) -> None:
+def test_refusals_log_nothing_and_foreign_hosts_one_short_line(kept: Kept, client: Client) -> None:
     for _ in range(3):
         assert client.get("/nowhere").status_code == 404
         assert client.get("/nowhere", headers={"host": "evil.example"}).status_code == 400
@@ -117,7 +118,7 @@ def test_refusals_write_nothing_and_foreign_hosts_one_short_line(kept: Kept, cli
     assert "\n" not in kept.lines[0]
 
 
-def test_a_fault_of_ours_is_logged_with_its_trace_and_the_id_of_its_request(
+def test_an_unhandled_error_is_logged_with_its_traceback_and_the_request_id(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fault(*args: object, **more: object) -> None:
@@ -133,5 +134,5 @@ def test_a_fault_of_ours_is_logged_with_its_trace_and_the_id_of_its_request(
 
 
 @pytest.mark.parametrize("name", ["celery.beat", "django_celery_beat.schedulers", "apps.kernel.maintenance"])
-def test_the_processes_that_meet_an_outage_every_second_spare_the_log(name: str) -> None:
+def test_processes_that_retry_every_second_during_an_outage_use_the_outage_filter(name: str) -> None:
     assert any(isinstance(one, log_context.OutageFilter) for one in logging.getLogger(name).filters)

@@ -1,4 +1,4 @@
-"""Figures over processes, the lane's own figures, and the access log."""
+"""Metrics summed over processes, metrics of the fast path, and the access log."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from apps.kernel.rate_limits.limits import Limits, Refusals
 
 
 class Shop:
-    """The figures of one process that a test plays."""
+    """The metrics of one simulated process."""
 
     def __init__(self, folder: Path, role: str, *, started: float | None = None) -> None:
         self.sold = Counter("sold", "Sold.", ["what"], registry=None)
@@ -45,35 +45,35 @@ def figures(collector: Collector) -> dict[str, float]:
 
 @pytest.fixture
 def shops(tmp_path: Path) -> Iterator[list[Shop]]:
-    """Three processes: two that live, and one whose process id belongs to somebody else by now."""
+    """Three processes: two are alive, and the process id of the third now belongs to another process."""
     made = [Shop(tmp_path / "new", "web"), Shop(tmp_path / "new", "site"), Shop(tmp_path / "new", "web", started=5.0)]
     yield made
     for shop in made:
         shop.metrics.end()
 
 
-def test_every_process_shows_what_all_of_them_counted(shops: list[Shop]) -> None:
+def test_every_process_shows_the_sums_of_all_processes(shops: list[Shop]) -> None:
     for number, shop in enumerate(shops, 1):
         shop.sold.labels("seat").inc(number)
         shop.waiting.set(number)
         shop.sizes.observe(number)
         shop.metrics.publish()
-    shops[0].sold.labels("place").inc()  # Not published: who is asked tells its own as they are.
+    shops[0].sold.labels("place").inc()  # Not published: a process reads its own metrics from memory.
     for _ in range(2):
         found = figures(shops[0].metrics)
         assert found["sold_total what=seat"] == 1 + 2 + 3
         assert found["sold_total what=place"] == 1
-        assert found["waiting"] == 1 + 2, "a gauge of a process that has ended says nothing"
+        assert found["waiting"] == 1 + 2, "a gauge of an ended process does not count"
         assert [found[f"sizes_bucket le={bound}"] for bound in ("1.0", "2.0", "4.0", "+Inf")] == [1, 2, 3, 3]
         assert (found["sizes_sum"], found["sizes_count"]) == (6, 3)
         assert (found["fairgate_processes_count role=web"], found["fairgate_processes_count role=site"]) == (1, 1)
         assert not any(name.startswith(("sold_created", "sizes_created")) for name in found)
     assert shops[2].metrics._file is not None
-    assert not shops[2].metrics._file.exists(), "carried over, so that files do not grow with restarts"
+    assert not shops[2].metrics._file.exists(), "merged, so that restarts do not accumulate files"
     assert figures(shops[1].metrics)["sold_total what=seat"] == 6
 
 
-def test_what_was_carried_over_is_not_counted_twice_by_one_who_was_killed_before_removing_it(shops: list[Shop]) -> None:
+def test_a_process_killed_between_merging_a_file_and_deleting_it_counts_nothing_twice(shops: list[Shop]) -> None:
     ended = shops[2]
     ended.sold.labels("seat").inc(3)
     ended.metrics.publish()
@@ -84,7 +84,7 @@ def test_what_was_carried_over_is_not_counted_twice_by_one_who_was_killed_before
     assert [figures(shops[0].metrics)["sold_total what=seat"] for _ in range(2)] == [3, 3]
 
 
-def test_a_file_that_is_not_whole_is_left_out(shops: list[Shop]) -> None:
+def test_an_incomplete_file_is_ignored(shops: list[Shop]) -> None:
     shops[1].sold.labels("seat").inc()
     shops[1].metrics.publish()
     assert shops[1].metrics._file is not None
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_whole_is_left_out(shops: list[Shop]) -> None:
     assert figures(shops[0].metrics)["sold_total what=seat"] == 1
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_line_and_ones_own_figures(
+def test_with_an_unwritable_folder_one_line_is_logged_and_the_process_shows_its_own_metrics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -107,8 +107,8 @@ def test_a_folder_that_cannot_be_written_to_is_one_line_and_ones_own_figures(
 
 
 @pytest.mark.slow
-def test_another_process_is_heard_and_outlives_itself_in_the_sums(tmp_path: Path) -> None:
-    """A real one: it begins, counts, and ends without a word."""
+def test_the_counters_of_another_process_are_summed_and_kept_after_it_ends(tmp_path: Path) -> None:
+    """A real process begins, counts, and exits without cleaning up."""
     script = (
         "import django, os, sys; django.setup()\n"
         "from pathlib import Path\n"
@@ -146,7 +146,7 @@ def _no_traffic() -> Iterable[None]:
     request_metrics.forget()
 
 
-def test_what_was_served_is_counted_by_route_method_and_status() -> None:
+def test_responses_are_counted_by_route_method_and_status() -> None:
     for seconds in (0.0005, 0.001, 0.3, 60.0):
         request_metrics.record_response("poll", "GET", 200, seconds)
     request_metrics.request_started()
@@ -159,7 +159,7 @@ def test_what_was_served_is_counted_by_route_method_and_status() -> None:
     assert found["fairgate_http_in_flight_count"] == 1
 
 
-def test_no_client_can_make_the_figures_grow() -> None:
+def test_clients_cannot_make_the_number_of_metrics_grow() -> None:
     for number in range(5_000):
         request_metrics.record_response("forwarded", f"METHOD{number}", 200, 0.1)
     assert len(request_metrics._cells) == 1
@@ -191,7 +191,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """What is logged where no request is sampled."""
+    """Yield the lines logged while no request is sampled."""
     handler = Lines()
     access_log.logger.addHandler(handler)
     monkeypatch.setattr(access_log, "_sample", 0.0)
@@ -202,7 +202,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     access_log.logger.removeHandler(handler)
 
 
-def test_faults_and_slow_requests_have_a_line_and_others_as_sampled(
+def test_errors_and_slow_requests_are_always_logged_and_others_as_sampled(
     lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for status, seconds in ((200, 0.01), (404, 0.01), (200, 1.5), (503, 0.01)):
@@ -219,7 +219,9 @@ def test_faults_and_slow_requests_have_a_line_and_others_as_sampled(
     assert (lines[2]["address"], "event" in lines[2]) == ("", False)
 
 
-def test_an_outage_is_no_flood_of_lines(lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lines_is_limited_during_an_outage(
+    lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [7.5]
     monkeypatch.setattr(access_log, "monotonic", lambda: now[0])
     for _ in range(1_000):
@@ -242,14 +244,14 @@ def test_an_outage_is_no_flood_of_lines(lines: list[dict[str, Any]], monkeypatch
         ("", ""),
     ],
 )
-def test_addresses_are_cut_unless_the_house_says_otherwise(address: str, kept: str, settings: Any) -> None:
+def test_addresses_are_shortened_or_left_out_as_configured(address: str, kept: str, settings: Any) -> None:
     assert access_log.shortened(address) == kept
     settings.ACCESS_LOG_ADDRESSES = "none"
     assert access_log.shortened(address) == ""
 
 
 @pytest.mark.django_db
-def test_the_site_logs_its_routes_and_never_a_path_a_query_or_a_token(
+def test_the_site_logs_route_names_and_never_a_path_a_query_or_a_token(
     client: Client, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_log, "_sample", 1.0)

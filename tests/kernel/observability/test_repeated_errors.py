@@ -1,4 +1,4 @@
-"""Trouble that lasts is told when it begins, once a minute, and when it is over."""
+"""A repeated failure is logged when it begins, once a minute while it lasts, and on recovery."""
 
 import logging
 import time
@@ -28,26 +28,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def troubles(caplog: pytest.LogCaptureFixture) -> RepeatedErrors:
+def failures(caplog: pytest.LogCaptureFixture) -> RepeatedErrors:
     caplog.set_level(logging.INFO)
     return RepeatedErrors(logging.getLogger("of.a.loop"))
 
 
-def lock_that_does_not_come() -> OperationalError:
-    """As Django wraps it."""
+def lock_timeout() -> OperationalError:
+    """Return a lock timeout as Django wraps it."""
     error = OperationalError("canceling statement due to lock timeout\nCONTEXT: while locking")
     error.__cause__ = psycopg.errors.LockNotAvailable()
     return error
 
 
-def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_end(
-    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
+def test_a_failure_four_times_a_second_is_one_line_a_minute_and_one_on_recovery(
+    clock: Clock, failures: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(4 * 90):
-        troubles.record_failure(WHAT, lock_that_does_not_come())
+        failures.record_failure(WHAT, lock_timeout())
         clock.now += 0.25
-    troubles.over(WHAT)
-    troubles.over(WHAT)
+    failures.over(WHAT)
+    failures.over(WHAT)
     assert caplog.messages == [
         f"{WHAT}: canceling statement due to lock timeout",
         f"{WHAT}: canceling statement due to lock timeout (239 more since the last such line)",
@@ -57,22 +57,22 @@ def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-def test_an_error_of_another_kind_and_another_trouble_are_said_at_once(
-    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
+def test_an_error_of_another_kind_and_another_failure_are_logged_at_once(
+    clock: Clock, failures: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for error in (lock_that_does_not_come(), ValueError("ours"), ValueError("ours"), lock_that_does_not_come()):
-        troubles.record_failure(WHAT, error)
-    troubles.record_failure("another", ValueError("ours"))
+    for error in (lock_timeout(), ValueError("ours"), ValueError("ours"), lock_timeout()):
+        failures.record_failure(WHAT, error)
+    failures.record_failure("another", ValueError("ours"))
     assert [message.partition(":")[0] for message in caplog.messages] == [WHAT, WHAT, "another"]
     assert [bool(record.exc_info) for record in caplog.records] == [False, True, True]
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR, logging.ERROR]
 
 
-def test_what_comes_back_after_more_than_a_minute_is_a_new_trouble(
-    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
+def test_a_failure_that_returns_after_more_than_a_minute_is_a_new_one(
+    clock: Clock, failures: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        troubles.record_failure(WHAT, lock_that_does_not_come())
+        failures.record_failure(WHAT, lock_timeout())
         clock.now += 61
-    troubles.over(WHAT)
+    failures.over(WHAT)
     assert caplog.messages[-1] == f"{WHAT}: recovered after 1 failures in 61 s"

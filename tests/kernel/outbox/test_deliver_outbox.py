@@ -1,4 +1,4 @@
-"""Delivering by hand: many at once like a worker, until nothing is due, and to a clean end."""
+"""The command that delivers the outbox: concurrently like a worker, until nothing is due, with a clean end."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,9 +27,9 @@ def deliveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deliveries]:
     handler.go_on.set()
 
 
-def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: Deliveries, capsys: Any) -> None:
+def test_a_stuck_message_delays_no_other_and_the_command_ends_after_it(deliveries: Deliveries, capsys: Any) -> None:
     """A: its provider does not answer
-    B … K: came after it, and are delivered meanwhile; then A's ends, and with it the command
+    B … K: were published after it and are delivered meanwhile; then A ends, and with it the command
     """
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
     command = ConcurrentCall(lambda: call_command("deliver_outbox"))
@@ -42,7 +42,7 @@ def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: 
     assert left() == []
 
 
-def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliveries) -> None:
+def test_control_when_delivered_one_after_the_other_all_messages_wait(deliveries: Deliveries) -> None:
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
     alone = ConcurrentCall(outbox.deliver)
     assert deliveries.is_stuck.wait(SECONDS_MAX)
@@ -52,16 +52,16 @@ def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliv
     assert left() == []
 
 
-def test_it_goes_on_with_what_its_messages_led_to_and_leaves_what_is_not_due(
+def test_it_also_delivers_messages_published_by_its_handlers_and_leaves_those_not_due(
     deliveries: Deliveries, capsys: Any
 ) -> None:
-    def lead_on(message: outbox.Message) -> None:
+    def publish_next(message: outbox.Message) -> None:
         if message.body["number"]:
             publish(("chain", message.body["number"] - 1))
         else:
             raise outbox.RetryLater(60)
 
-    outbox.register_handler("test", lead_on)
+    outbox.register_handler("test", publish_next)
     publish(("chain", 5))
     call_command("deliver_outbox")
     assert capsys.readouterr().out == "outbox: 6 messages handed over\n"
@@ -69,7 +69,7 @@ def test_it_goes_on_with_what_its_messages_led_to_and_leaves_what_is_not_due(
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_it_claims_no_more_than_it_was_told(deliveries: Deliveries, capsys: Any, limit: int) -> None:
+def test_it_claims_no_more_than_its_limit(deliveries: Deliveries, capsys: Any, limit: int) -> None:
     publish(*((f"key-{number}", number) for number in range(5)))
     call_command("deliver_outbox", limit=limit)
     assert capsys.readouterr().out == f"outbox: {limit} messages handed over\n"
@@ -77,32 +77,32 @@ def test_it_claims_no_more_than_it_was_told(deliveries: Deliveries, capsys: Any,
     assert not OutboxMessage.objects.filter(done_at=None).exclude(receipt=None).exists()
 
 
-def test_an_empty_outbox_is_no_news(deliveries: Deliveries, capsys: Any) -> None:
+def test_an_empty_outbox_is_not_an_error(deliveries: Deliveries, capsys: Any) -> None:
     call_command("deliver_outbox")
     assert capsys.readouterr().out == "outbox: 0 messages handed over\n"
 
 
 def interrupt_when_stuck(deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody presses Ctrl-C while a message is under way."""
+    """Simulate Ctrl-C while a message is in progress."""
 
-    def wait(crew: Delivery, seconds: float | None) -> bool:
+    def wait(delivery: Delivery, seconds: float | None) -> bool:
         assert deliveries.is_stuck.wait(SECONDS_MAX)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Delivery, "wait", wait)
 
 
-def test_who_interrupts_it_lets_what_is_under_way_end_and_leaves_the_rest(
+def test_an_interrupted_command_finishes_messages_in_progress_and_leaves_the_rest(
     deliveries: Deliveries, capsys: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.OUTBOX_DELIVERERS = 1
     interrupt_when_stuck(deliveries, monkeypatch)
     close = Delivery.close
 
-    def close_and_let_end(crew: Delivery, seconds: float) -> bool:
-        assert not close(crew, 0)
+    def close_and_let_end(delivery: Delivery, seconds: float) -> bool:
+        assert not close(delivery, 0)
         deliveries.go_on.set()
-        return close(crew, SECONDS_MAX)
+        return close(delivery, SECONDS_MAX)
 
     monkeypatch.setattr(Delivery, "close", close_and_let_end)
     publish(("stuck", 1), ("late", 2))
@@ -113,29 +113,29 @@ def test_who_interrupts_it_lets_what_is_under_way_end_and_leaves_the_rest(
     assert left() == ["late"]
 
 
-def test_what_does_not_end_in_time_is_left_to_its_claim(
+def test_a_delivery_that_does_not_end_in_time_keeps_its_claim(
     deliveries: Deliveries, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_when_stuck(deliveries, monkeypatch)
     monkeypatch.setattr(deliver_outbox, "END_SECONDS_MAX", 0)
-    crew = Delivery(2)
-    monkeypatch.setattr(deliver_outbox, "Delivery", lambda *_, **__: crew)
+    delivery = Delivery(2)
+    monkeypatch.setattr(deliver_outbox, "Delivery", lambda *_, **__: delivery)
     publish(("stuck", 1))
     with pytest.raises(SystemExit):
         call_command("deliver_outbox")
     assert "1 still in progress" in capsys.readouterr().out
     assert left() == ["stuck"]
     deliveries.go_on.set()
-    assert crew.close(SECONDS_MAX)
+    assert delivery.close(SECONDS_MAX)
     assert left() == []
 
 
-def test_a_ledger_that_fails_is_told_and_not_taken_for_an_empty_outbox(
+def test_a_database_error_is_raised_and_not_taken_for_an_empty_outbox(
     deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*asked: Any) -> list[outbox.Message]:
-        raise DatabaseError("the ledger is away")
+        raise DatabaseError("the database is away")
 
     monkeypatch.setattr(outbox, "claim", fail)
-    with pytest.raises(DatabaseError, match="the ledger is away"):
+    with pytest.raises(DatabaseError, match="the database is away"):
         call_command("deliver_outbox")

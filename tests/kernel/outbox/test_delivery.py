@@ -1,4 +1,5 @@
-"""Many deliveries at once: one that is stuck delays nobody, one key keeps its order, and an end leaves nothing half."""
+"""Concurrent deliveries: a stuck one delays no other, each key keeps its order, and closing leaves nothing half
+done."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ SECONDS_MAX = 20
 
 
 class Deliveries:
-    """A handler that notes what has ended, and stays with each message of the key `stuck` until it is let go."""
+    """A handler that records finished messages and blocks on each message of the key `stuck` until `go_on` is set."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -48,7 +49,7 @@ def deliveries(monkeypatch: pytest.MonkeyPatch) -> Deliveries:
 
 
 @pytest.fixture
-def crews() -> Iterator[Callable[[int], Delivery]]:
+def make_delivery() -> Iterator[Callable[[int], Delivery]]:
     begun: list[Delivery] = []
 
     def begin(size: int) -> Delivery:
@@ -56,8 +57,8 @@ def crews() -> Iterator[Callable[[int], Delivery]]:
         return begun[-1]
 
     yield begin
-    for crew in begun:
-        assert crew.close(SECONDS_MAX)
+    for delivery in begun:
+        assert delivery.close(SECONDS_MAX)
 
 
 def publish(*messages: tuple[str, int]) -> None:
@@ -70,38 +71,40 @@ def left() -> list[str]:
     return sorted(OutboxMessage.objects.filter(done_at__isnull=True).values_list("key", flat=True))
 
 
-def test_one_that_is_stuck_delays_nobody(deliveries: Deliveries, crews: Any) -> None:
+def test_a_stuck_message_delays_no_other(deliveries: Deliveries, make_delivery: Any) -> None:
     """A: its provider does not answer
-    B … K: came after it, and are delivered meanwhile
+    B … K: were published after it and are delivered meanwhile
     """
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    crew = crews(2)
-    crew.wake()
+    delivery = make_delivery(2)
+    delivery.wake()
     deliveries.wait_for(10)
     assert deliveries.is_stuck.is_set()
     assert ("stuck", 0) not in deliveries.ended
     deliveries.go_on.set()
-    assert crew.wait(SECONDS_MAX)
+    assert delivery.wait(SECONDS_MAX)
     assert left() == []
 
 
-def test_control_with_one_deliverer_everybody_waits_for_the_stuck_one(deliveries: Deliveries, crews: Any) -> None:
+def test_control_with_one_deliverer_all_messages_wait_for_the_stuck_one(
+    deliveries: Deliveries, make_delivery: Any
+) -> None:
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    crew = crews(1)
-    crew.wake()
+    delivery = make_delivery(1)
+    delivery.wake()
     assert deliveries.is_stuck.wait(SECONDS_MAX)
     assert (deliveries.ended, len(left())) == ([], 11)
     deliveries.go_on.set()
-    assert crew.wait(SECONDS_MAX)
+    assert delivery.wait(SECONDS_MAX)
     assert len(deliveries.ended) == 11
 
 
-def test_the_next_of_a_stuck_one_s_key_waits_for_it_and_then_comes_by_itself(
-    deliveries: Deliveries, crews: Any
+def test_the_next_message_of_a_stuck_key_waits_for_the_first_and_then_follows(
+    deliveries: Deliveries, make_delivery: Any
 ) -> None:
     publish(("stuck", 1), ("stuck", 2), ("free", 3), ("stuck", 4))
-    crew = crews(4)
-    crew.wake()
+    delivery = make_delivery(4)
+    delivery.wake()
     deliveries.wait_for(1)
     assert deliveries.ended == [("free", 3)]
     deliveries.go_on.set()
@@ -109,22 +112,26 @@ def test_the_next_of_a_stuck_one_s_key_waits_for_it_and_then_comes_by_itself(
     assert deliveries.ended == [("free", 3), ("stuck", 1), ("stuck", 2), ("stuck", 4)]
 
 
-def test_a_crew_of_one_starts_messages_in_the_order_they_came(deliveries: Deliveries, crews: Any) -> None:
+def test_a_delivery_with_one_thread_starts_messages_in_the_order_of_publication(
+    deliveries: Deliveries, make_delivery: Any
+) -> None:
     publish(*((f"key-{number}", number) for number in range(8)))
-    crew = crews(1)
-    crew.wake()
-    assert crew.wait(SECONDS_MAX)
+    delivery = make_delivery(1)
+    delivery.wake()
+    assert delivery.wait(SECONDS_MAX)
     assert [number for _, number in deliveries.ended] == list(range(8))
 
 
-def test_two_crews_deliver_every_message_once_and_each_key_in_order(deliveries: Deliveries, crews: Any) -> None:
+def test_two_deliveries_deliver_every_message_once_and_each_key_in_order(
+    deliveries: Deliveries, make_delivery: Any
+) -> None:
     publish(*((f"key-{number % 7}", number) for number in range(60)))
-    both = [crews(4), crews(4)]
-    for crew in both:
-        crew.wake()
+    both = [make_delivery(4), make_delivery(4)]
+    for delivery in both:
+        delivery.wake()
     deliveries.wait_for(60)
-    for crew in both:
-        assert crew.wait(SECONDS_MAX)
+    for delivery in both:
+        assert delivery.wait(SECONDS_MAX)
     assert sorted(number for _, number in deliveries.ended) == list(range(60))
     for key in range(7):
         own = [number for name, number in deliveries.ended if name == f"key-{key}"]
@@ -132,62 +139,65 @@ def test_two_crews_deliver_every_message_once_and_each_key_in_order(deliveries: 
     assert left() == []
 
 
-def test_a_ledger_that_fails_once_ends_nothing_and_the_next_wake_up_delivers(
-    deliveries: Deliveries, crews: Any, monkeypatch: pytest.MonkeyPatch
+def test_after_a_database_error_the_next_wake_up_delivers(
+    deliveries: Deliveries, make_delivery: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim, failing = outbox.claim, [True]
 
     def fail_once(*asked: Any) -> list[Message]:
         if failing:
             failing.clear()
-            raise DatabaseError("the ledger is away")
+            raise DatabaseError("the database is away")
         return claim(*asked)
 
     monkeypatch.setattr(outbox, "claim", fail_once)
     publish(("a", 1))
-    crew = crews(2)
-    crew.wake()
-    assert crew.wait(SECONDS_MAX)
+    delivery = make_delivery(2)
+    delivery.wake()
+    assert delivery.wait(SECONDS_MAX)
     assert left() == ["a"]
-    crew.wake()
-    assert crew.wait(SECONDS_MAX)
+    delivery.wake()
+    assert delivery.wait(SECONDS_MAX)
     assert left() == []
 
 
-def test_a_topic_that_may_be_slow_leaves_the_other_deliverers_to_the_rest(deliveries: Deliveries, crews: Any) -> None:
-    """Two of three deliverers would wait for the slow topic's messages; it may have one."""
-    stuck, is_let_go, held = threading.Semaphore(0), threading.Event(), []
+def test_a_slow_topic_leaves_the_other_deliverers_free(deliveries: Deliveries, make_delivery: Any) -> None:
+    """Two of three deliverers would wait on messages of the slow topic; it may use only one."""
+    stuck, is_released, held = threading.Semaphore(0), threading.Event(), []
 
     def hold(message: Message) -> None:
         held.append(message.key)
         stuck.release()
-        assert is_let_go.wait(SECONDS_MAX)
+        assert is_released.wait(SECONDS_MAX)
 
     outbox.register_handler("slow", hold, together_max=1)
     with transaction.atomic():
         for number in range(5):
             outbox.publish("slow", f"slow-{number}", {})
-    crew = crews(3)
-    crew.wake()
+    delivery = make_delivery(3)
+    delivery.wake()
     assert stuck.acquire(timeout=SECONDS_MAX)
     publish(*((f"key-{number}", number) for number in range(6)))
-    crew.wake()
+    delivery.wake()
     deliveries.wait_for(6)
     assert held == ["slow-0"]
-    is_let_go.set()
-    assert crew.wait(SECONDS_MAX)
+    is_released.set()
+    assert delivery.wait(SECONDS_MAX)
     assert held == [f"slow-{number}" for number in range(5)]
 
 
-def test_who_ends_claims_nothing_more_and_lets_what_is_under_way_end(deliveries: Deliveries, crews: Any) -> None:
-    """One deliverer: another might be on its way to a claim when it is told to end, and that claim is its last."""
+def test_a_closed_delivery_claims_nothing_more_and_finishes_messages_in_progress(
+    deliveries: Deliveries, make_delivery: Any
+) -> None:
+    """With one deliverer: a second one might be about to claim when the delivery is closed, and that claim is its
+    last."""
     publish(("stuck", 1))
-    crew = crews(1)
-    crew.wake()
+    delivery = make_delivery(1)
+    delivery.wake()
     assert deliveries.is_stuck.wait(SECONDS_MAX)
-    assert not crew.close(0)
+    assert not delivery.close(0)
     publish(("late", 2))
-    crew.wake()
+    delivery.wake()
     deliveries.go_on.set()
-    assert crew.close(SECONDS_MAX)
+    assert delivery.close(SECONDS_MAX)
     assert left() == ["late"]

@@ -1,4 +1,5 @@
-"""Messages: written with the change or not at all, delivered at least once, one key in order, never by two at once."""
+"""Messages are written with the change or not at all, delivered at least once, in order within a key, and never by two
+workers at once."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,7 +24,8 @@ Handled = Callable[[Callable[[Message], None] | None], list[Message]]
 
 @pytest.fixture
 def handled(monkeypatch: pytest.MonkeyPatch) -> Handled:
-    """Handles the topic `test` from now on, by noting each message and calling `act`, if one is given, with it."""
+    """Return a function that registers a handler for the topic `test`; the handler records each message and calls
+    `act`."""
     monkeypatch.setattr(outbox, "_topics", {})
     monkeypatch.setattr(outbox, "_wake", [])
 
@@ -47,7 +49,7 @@ def publish(key: str = "a", **body: Any) -> None:
 
 
 def make_due() -> None:
-    """What waits for its next attempt, or is somebody's, is due and nobody's now."""
+    """Make messages that wait for a retry or are claimed due and unclaimed."""
     OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1), claimed_until=None)
 
 
@@ -69,12 +71,12 @@ def test_a_message_exists_if_and_only_if_its_change_is_committed(handled: Handle
     assert outbox.deliver() == 0
 
 
-def test_publishing_outside_a_transaction_is_a_fault_of_the_code() -> None:
+def test_publishing_outside_a_transaction_raises() -> None:
     with pytest.raises(transactions.OutsideTransaction):
         outbox.publish("test", "a", {})
 
 
-def test_whoever_delivers_is_woken_after_the_commit_and_a_wake_up_that_fails_loses_nothing(handled: Handled) -> None:
+def test_deliverers_are_woken_after_the_commit_and_a_failed_wake_up_loses_nothing(handled: Handled) -> None:
     handled(None)
     woken: list[bool] = []
 
@@ -91,7 +93,7 @@ def test_whoever_delivers_is_woken_after_the_commit_and_a_wake_up_that_fails_los
 def test_a_handler_runs_with_no_transaction_and_no_lock_open(handled: Handled) -> None:
     def look(message: Message) -> None:
         assert not transaction.get_connection().in_atomic_block
-        # Another connection can lock the message's row at once.
+        # Another connection can lock the message's row without waiting.
         in_another_connection(lambda: OutboxMessage.objects.filter(pk=message.id).update(last_error=""))
 
     handled(look)
@@ -100,7 +102,7 @@ def test_a_handler_runs_with_no_transaction_and_no_lock_open(handled: Handled) -
     assert OutboxMessage.objects.get().done_at is not None
 
 
-def test_a_message_that_fails_is_tried_again_later_and_later_and_then_put_aside(handled: Handled) -> None:
+def test_a_failing_message_is_retried_with_growing_pauses_and_then_given_up(handled: Handled) -> None:
     seen = handled(fail)
     publish()
     for attempt in range(1, outbox.ATTEMPTS_MAX + 1):
@@ -116,7 +118,7 @@ def test_a_message_that_fails_is_tried_again_later_and_later_and_then_put_aside(
     assert dead.last_error == "LookupError: the printer is on fire"
 
 
-def test_a_topic_says_how_often_and_after_what_waits_its_messages_are_tried(handled: Handled) -> None:
+def test_a_topic_sets_the_number_of_attempts_and_the_pauses_between_them(handled: Handled) -> None:
     handled(fail, attempts_max=2, backoff=lambda attempts: timedelta(hours=attempts))  # type: ignore[call-arg]
     publish()
     before = clock.now()
@@ -129,14 +131,14 @@ def test_a_topic_says_how_often_and_after_what_waits_its_messages_are_tried(hand
     assert OutboxMessage.objects.get().dead_at is not None
 
 
-def test_a_wait_doubles_from_its_first_seconds_to_its_longest() -> None:
+def test_pauses_double_from_the_first_to_the_longest() -> None:
     waits = [outbox.exponential_backoff(5, 60)(attempts).total_seconds() for attempts in (1, 2, 3, 4, 5, 1_000)]
     assert waits == [5, 10, 20, 40, 60, 60]
 
 
-def test_a_handler_that_says_later_has_not_failed_however_often_it_says_so(handled: Handled) -> None:
+def test_a_handler_that_asks_for_a_later_retry_never_counts_as_failed(handled: Handled) -> None:
     def not_now(message: Message) -> None:
-        raise outbox.RetryLater(90, "the provider rests")
+        raise outbox.RetryLater(90, "the provider is paused")
 
     seen = handled(not_now, attempts_max=2)  # type: ignore[call-arg]
     publish()
@@ -145,13 +147,13 @@ def test_a_handler_that_says_later_has_not_failed_however_often_it_says_so(handl
         assert outbox.deliver() == 1
         message = OutboxMessage.objects.get()
         assert before + timedelta(seconds=90) <= message.available_at <= clock.now() + timedelta(seconds=90)
-        assert (message.attempts, message.dead_at, message.last_error) == (0, None, "the provider rests")
+        assert (message.attempts, message.dead_at, message.last_error) == (0, None, "the provider is paused")
         make_due()
     assert [message.attempts for message in seen] == [1] * 5
 
 
-def test_a_message_whose_workers_never_come_back_is_put_aside(handled: Handled) -> None:
-    """Each attempt's worker is killed with it; the message does not go round for ever."""
+def test_a_message_whose_workers_are_lost_is_given_up(handled: Handled) -> None:
+    """Each attempt kills its worker; the message is not retried for ever."""
     seen = handled(None, attempts_max=2)  # type: ignore[call-arg]
     publish()
     for _ in range(2):
@@ -163,7 +165,7 @@ def test_a_message_whose_workers_never_come_back_is_put_aside(handled: Handled) 
     assert dead.last_error.startswith("WorkerLost")
 
 
-def test_a_claim_can_be_prolonged_by_its_holder_and_by_nobody_else(handled: Handled) -> None:
+def test_a_claim_can_be_extended_by_its_holder_only(handled: Handled) -> None:
     handled(None, visibility=timedelta(minutes=1))  # type: ignore[call-arg]
     publish()
     (first,) = outbox.claim(1)
@@ -171,13 +173,13 @@ def test_a_claim_can_be_prolonged_by_its_holder_and_by_nobody_else(handled: Hand
     assert outbox.prolong(first)
     assert OutboxMessage.objects.get().claimed_until > clock.now() + timedelta(seconds=40)  # type: ignore[operator]
     OutboxMessage.objects.update(claimed_until=clock.now())
-    assert not outbox.prolong(first), "it has run out"
+    assert not outbox.prolong(first), "it has expired"
     (second,) = outbox.claim(1)
-    assert not outbox.prolong(first), "it is another's"
+    assert not outbox.prolong(first), "another worker has claimed it"
     assert outbox.prolong(second)
 
 
-def test_a_message_put_aside_can_be_revived_with_all_its_attempts(handled: Handled) -> None:
+def test_a_given_up_message_can_be_retried_with_all_its_attempts(handled: Handled) -> None:
     handled(fail)
     publish()
     OutboxMessage.objects.update(attempts=outbox.ATTEMPTS_MAX - 1)
@@ -190,7 +192,7 @@ def test_a_message_put_aside_can_be_revived_with_all_its_attempts(handled: Handl
     assert [message.attempts for message in seen] == [1]
 
 
-def test_one_message_s_failure_does_not_stop_its_neighbours(handled: Handled) -> None:
+def test_a_failing_message_does_not_stop_the_others(handled: Handled) -> None:
     handled(lambda message: fail(message) if message.key == "b" else None)
     for key in "abc":
         publish(key)
@@ -198,16 +200,16 @@ def test_one_message_s_failure_does_not_stop_its_neighbours(handled: Handled) ->
     assert sorted(OutboxMessage.objects.filter(done_at__isnull=False).values_list("key", flat=True)) == ["a", "c"]
 
 
-def test_a_topic_nobody_handles_stays_and_says_so(handled: Handled) -> None:
+def test_a_message_without_a_handler_stays_and_records_why(handled: Handled) -> None:
     with transaction.atomic():
-        outbox.publish("nobody", "a", {})
+        outbox.publish("unhandled", "a", {})
     assert outbox.deliver() == 1
     message = OutboxMessage.objects.get()
     assert message.done_at is None
-    assert message.last_error == "NoHandler: nobody"
+    assert message.last_error == "NoHandler: unhandled"
 
 
-def test_messages_of_one_key_are_delivered_in_order_whatever_becomes_of_the_first(handled: Handled) -> None:
+def test_messages_of_one_key_are_delivered_in_order_even_if_the_first_fails(handled: Handled) -> None:
     failing = [True]
     seen = handled(lambda message: fail(message) if failing[0] else None)
     publish("a", number=1)
@@ -219,9 +221,9 @@ def test_messages_of_one_key_are_delivered_in_order_whatever_becomes_of_the_firs
     assert [message.body["number"] for message in seen] == [1, 1, 2]
 
 
-def test_two_workers_never_have_one_message_nor_one_key_at_once(handled: Handled) -> None:
-    """A: claims the first message of the key, and is at work
-    B: the second of the same key is not due before the first is settled; another key's is
+def test_two_workers_never_hold_the_same_message_or_key_at_once(handled: Handled) -> None:
+    """A: claims the first message of the key and is handling it
+    B: the second message of that key is not due before the first is settled; a message of another key is
     """
     for key, number in (("a", 1), ("a", 2), ("b", 3)):
         publish(key, number=number)
@@ -231,9 +233,9 @@ def test_two_workers_never_have_one_message_nor_one_key_at_once(handled: Handled
     assert in_another_connection(lambda: outbox.claim(10)) == []
 
 
-def test_two_claims_at_the_same_moment_share_the_work_and_wait_for_nobody(handled: Handled) -> None:
-    """A: has its claim's row locked, not yet committed
-    B: passes it over, and claims the other; COMMIT
+def test_two_concurrent_claims_share_the_messages_without_waiting(handled: Handled) -> None:
+    """A: holds the row lock of its claim, not yet committed
+    B: skips that row and claims the other; COMMIT
     """
     publish("a")
     publish("b")
@@ -244,12 +246,12 @@ def test_two_claims_at_the_same_moment_share_the_work_and_wait_for_nobody(handle
     assert [message.key for message in outbox.claim(10)] == ["a"]
 
 
-def test_a_storm_of_workers_hands_out_every_message_once(handled: Handled) -> None:
+def test_in_a_storm_of_workers_every_message_is_handled_once(handled: Handled) -> None:
     seen = handled(None)
     for number in range(40):
         publish(f"key-{number % 8}", number=number)
     delivered = values(storm(6, lambda _: outbox.deliver(limit=100)))
-    delivered.append(outbox.deliver(limit=100))  # Whoever found nothing due stopped; the rest is due now.
+    delivered.append(outbox.deliver(limit=100))  # A worker that found nothing due stopped; the rest is due now.
     assert sum(delivered) == 40
     assert sorted(message.body["number"] for message in seen) == list(range(40))
     for key in range(8):
@@ -257,11 +259,11 @@ def test_a_storm_of_workers_hands_out_every_message_once(handled: Handled) -> No
         assert own == sorted(own)
 
 
-def test_a_claim_that_ran_out_is_another_s_and_its_first_holder_settles_nothing(handled: Handled) -> None:
-    """A: claims the message, and is killed, or so slow that its time is over
+def test_after_a_claim_expires_and_is_taken_over_its_first_holder_settles_nothing(handled: Handled) -> None:
+    """A: claims the message, and is killed or so slow that its claim expires
     B: claims it again
-    A: comes back and says done: its receipt is not the latest, nothing changes
-    B: is still the one who settles
+    A: returns and reports it done: its receipt is not the latest, so nothing changes
+    B: still settles the message
     """
 
     def be_overtaken(message: Message) -> None:
@@ -278,7 +280,7 @@ def test_a_claim_that_ran_out_is_another_s_and_its_first_holder_settles_nothing(
     assert message.claimed_until is not None
 
 
-def test_the_failure_of_a_claim_that_ran_out_puts_nothing_back(handled: Handled) -> None:
+def test_a_failure_after_the_claim_expired_changes_nothing(handled: Handled) -> None:
     def be_overtaken_and_fail(message: Message) -> None:
         OutboxMessage.objects.update(claimed_until=clock.now())
         in_another_connection(lambda: outbox.claim(1))
@@ -292,7 +294,7 @@ def test_the_failure_of_a_claim_that_ran_out_puts_nothing_back(handled: Handled)
     assert message.claimed_until is not None
 
 
-def test_a_claim_lasts_as_long_as_its_topic_says(handled: Handled) -> None:
+def test_a_claim_lasts_as_long_as_its_topic_sets(handled: Handled) -> None:
     handled(None, visibility=timedelta(seconds=45))  # type: ignore[call-arg]
     publish()
     outbox.claim(1)
@@ -300,8 +302,8 @@ def test_a_claim_lasts_as_long_as_its_topic_says(handled: Handled) -> None:
     assert timedelta(seconds=30) < left <= timedelta(seconds=45)
 
 
-def test_a_settled_message_is_not_claimed_by_who_saw_it_due_before(handled: Handled) -> None:
-    """B: claims and settles the message right before A's claim runs
+def test_a_message_settled_just_before_a_claim_is_not_claimed(handled: Handled) -> None:
+    """B: claims and settles the message just before A's claim runs
     A: nothing is due
     """
     handled(None)
@@ -311,7 +313,7 @@ def test_a_settled_message_is_not_claimed_by_who_saw_it_due_before(handled: Hand
     assert rival.result == 1
 
 
-def test_a_delayed_message_is_not_due_before_its_time(handled: Handled) -> None:
+def test_a_delayed_message_is_not_due_early(handled: Handled) -> None:
     seen = handled(None)
     with transaction.atomic():
         outbox.publish("test", "a", {}, delay=timedelta(hours=1))
@@ -324,7 +326,7 @@ def test_a_delayed_message_is_not_due_before_its_time(handled: Handled) -> None:
 
 
 def begin(key: str = "a") -> Message:
-    """The key's first message is under way."""
+    """Claim the key's first message, and return it."""
     (message,) = outbox.claim(1)
     assert message.key == key
     return message
@@ -334,8 +336,9 @@ def behind() -> list[int]:
     return list(OutboxMessage.objects.filter(is_behind=True).order_by("id").values_list("body__number", flat=True))
 
 
-def test_what_stands_behind_another_of_its_key_is_put_out_of_the_claims_way_once(handled: Handled) -> None:
-    """A key's first message is under way, four wait behind it; another key's is found past them."""
+def test_a_message_behind_another_of_its_key_is_set_aside_once(handled: Handled) -> None:
+    """The first message of a key is in progress and four wait behind it; a claim finds another key's message past
+    them."""
     seen = handled(None)
     for number in range(5):
         publish("a", number=number)
@@ -351,7 +354,7 @@ def test_what_stands_behind_another_of_its_key_is_put_out_of_the_claims_way_once
     assert behind() == []
 
 
-def test_a_backlog_longer_than_a_claim_looks_hides_nothing_that_is_due(
+def test_a_backlog_longer_than_the_window_of_a_claim_hides_no_due_message(
     handled: Handled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "WINDOW_MAX", 3)
@@ -369,7 +372,7 @@ def test_a_backlog_longer_than_a_claim_looks_hides_nothing_that_is_due(
     assert [message.body["number"] for message in seen] == list(range(10))
 
 
-def test_what_was_put_aside_comes_when_the_one_before_it_is_given_up(handled: Handled) -> None:
+def test_a_message_set_aside_follows_when_the_one_before_it_is_given_up(handled: Handled) -> None:
     seen = handled(lambda message: fail(message) if message.body["number"] == 1 else None, attempts_max=1)  # type: ignore[call-arg]
     publish("a", number=1)
     publish("a", number=2)
@@ -380,7 +383,7 @@ def test_what_was_put_aside_comes_when_the_one_before_it_is_given_up(handled: Ha
     assert [message.body["number"] for message in seen] == [1, 2]
 
 
-def test_what_was_put_aside_waits_on_while_the_one_before_it_is_to_be_tried_again(handled: Handled) -> None:
+def test_a_message_stays_set_aside_while_the_one_before_it_waits_for_a_retry(handled: Handled) -> None:
     handled(fail)
     publish("a", number=1)
     publish("a", number=2)
@@ -388,11 +391,11 @@ def test_what_was_put_aside_waits_on_while_the_one_before_it_is_to_be_tried_agai
     assert (outbox.claim(5), behind()) == ([], [2])
 
 
-def test_who_settles_while_the_next_is_put_aside_waits_and_lets_it_go(handled: Handled) -> None:
-    """A: has put 2 aside behind 1, not committed: it holds 1's row
+def test_settling_a_message_while_the_next_is_being_set_aside_waits_and_releases_it(handled: Handled) -> None:
+    """A: has set 2 aside behind 1, not committed: it holds the lock of 1's row
     B: settles 1: waits for that row
     A: COMMIT
-    B: 1 is done; looks for the next only now, sees it aside and lets it go; COMMIT
+    B: 1 is done; only now it looks for the next message, finds 2 set aside and releases it; COMMIT
     """
     seen = handled(None)
     publish("a", number=1)
@@ -406,10 +409,10 @@ def test_who_settles_while_the_next_is_put_aside_waits_and_lets_it_go(handled: H
     assert [message.body["number"] for message in seen] == [1, 2]
 
 
-def test_nobody_is_put_aside_behind_one_that_is_being_settled(handled: Handled) -> None:
-    """B: settles 1, and has looked for the next already, not committed
-    A: sees 1 under way still, but cannot have its row: 2 stays where it is
-    B: COMMIT; 2 is found by the next claim
+def test_no_message_is_set_aside_behind_one_that_is_being_settled(handled: Handled) -> None:
+    """B: settles 1 and has already looked for the next message, not committed
+    A: still sees 1 in progress but cannot lock its row: 2 is not set aside
+    B: COMMIT; the next claim finds 2
     """
     handled(None)
     publish("a", number=1)
@@ -420,7 +423,7 @@ def test_nobody_is_put_aside_behind_one_that_is_being_settled(handled: Handled) 
     assert outbox.deliver() == 1
 
 
-def test_control_settled_without_letting_the_next_go_nobody_would_ever_find_it(
+def test_control_if_settling_did_not_release_the_next_message_no_claim_would_find_it(
     handled: Handled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled(None)
@@ -434,7 +437,7 @@ def test_control_settled_without_letting_the_next_go_nobody_would_ever_find_it(
     assert behind() == [2]
 
 
-def test_a_storm_on_few_keys_strands_nothing_behind_another(handled: Handled) -> None:
+def test_in_a_storm_on_few_keys_no_message_stays_set_aside(handled: Handled) -> None:
     seen = handled(None)
     for number in range(60):
         publish(f"key-{number % 3}", number=number)
@@ -454,7 +457,7 @@ def test_a_storm_on_few_keys_strands_nothing_behind_another(handled: Handled) ->
         assert own == list(range(key, 60, 3))
 
 
-def test_a_revived_message_is_found_and_who_stands_behind_it_waits(handled: Handled) -> None:
+def test_a_retried_message_is_found_and_the_one_behind_it_waits(handled: Handled) -> None:
     seen = handled(fail, attempts_max=1)  # type: ignore[call-arg]
     publish("a", number=1)
     assert outbox.deliver() == 1
@@ -465,7 +468,7 @@ def test_a_revived_message_is_found_and_who_stands_behind_it_waits(handled: Hand
     assert [message.body["number"] for message in seen] == [1, 1, 2]
 
 
-def test_a_topic_at_its_most_is_passed_over(handled: Handled) -> None:
+def test_a_topic_at_its_concurrency_limit_is_skipped(handled: Handled) -> None:
     handled(None, together_max=2)  # type: ignore[call-arg]
     for key in "abcd":
         publish(key)
@@ -474,7 +477,7 @@ def test_a_topic_at_its_most_is_passed_over(handled: Handled) -> None:
     assert [message.key for message in outbox.claim(9)] == ["b", "c"]
 
 
-def test_old_settled_messages_go_and_the_others_stay(handled: Handled) -> None:
+def test_old_settled_messages_are_deleted_and_the_others_stay(handled: Handled) -> None:
     for key in "abc":
         publish(key)
     old = clock.now() - timedelta(days=outbox.KEPT_DAYS, seconds=1)
@@ -484,7 +487,7 @@ def test_old_settled_messages_go_and_the_others_stay(handled: Handled) -> None:
     assert sorted(OutboxMessage.objects.values_list("key", flat=True)) == ["b", "c"]
 
 
-def test_the_outbox_tells_how_it_stands(handled: Handled) -> None:
+def test_the_outbox_reports_its_status(handled: Handled) -> None:
     handled(lambda message: fail(message) if message.key == "dead" else None, attempts_max=1)  # type: ignore[call-arg]
     publish("done")
     publish("dead")
@@ -496,10 +499,10 @@ def test_the_outbox_tells_how_it_stands(handled: Handled) -> None:
     OutboxMessage.objects.filter(key="stuck").update(claimed_at=now - timedelta(minutes=6))
     OutboxMessage.objects.filter(key="due").update(available_at=now - timedelta(minutes=1))
     OutboxMessage.objects.filter(key="done").update(claimed_at=F("done_at") - timedelta(seconds=4))
-    standing = outbox_metrics.get_status()
-    assert (standing.published_per_minute, standing.pending, standing.stuck, standing.given_up) == (4, 2, 1, 1)
-    assert standing.mean_seconds_to_deletion == pytest.approx(4)
-    assert 60 <= standing.lag_seconds < 120
+    status = outbox_metrics.get_status()
+    assert (status.published_per_minute, status.pending, status.stuck, status.given_up) == (4, 2, 1, 1)
+    assert status.mean_seconds_to_deletion == pytest.approx(4)
+    assert 60 <= status.lag_seconds < 120
 
 
 def test_a_message_is_never_both_done_and_given_up() -> None:

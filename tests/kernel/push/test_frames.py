@@ -1,4 +1,4 @@
-"""Frames: one document in every form in which it travels, and changes that add up."""
+"""Frames: one document in each form that is sent, and changes that can be merged."""
 
 import json
 
@@ -12,7 +12,7 @@ SEATS = [f"A-{number}" for number in range(6)]
 STATUSES = ["available", "held", "sold", "blocked"]
 
 
-def test_one_document_in_three_forms() -> None:
+def test_one_document_has_three_forms() -> None:
     one = frame("sections", {"sections": []}, frame_id="e-7")
     assert one.event == b'event: sections\nid: e-7\ndata: {"sections":[]}\n\n'
     assert one.chunk == b"%x\r\n%b\r\n" % (len(one.event), one.event)
@@ -29,14 +29,14 @@ def test_a_document_of_two_lines_would_be_two_events(data: bytes) -> None:
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(SEATS), st.sampled_from(STATUSES)), min_size=1, max_size=8), st.data())
-def test_changes_that_are_told_together_are_those_that_are_told_one_by_one(
+def test_merged_changes_equal_the_changes_applied_one_by_one(
     changes: list[dict[str, str]], data: st.DataObject
 ) -> None:
-    """Wherever a listener stops reading and goes on, it ends with the same seats."""
+    """Wherever a listener stops reading and resumes, it ends with the same seats."""
     frames = [DeltaFrame(Key("seats", "hall"), {"section_id": "hall"}, "seats", one) for one in changes]
     one_by_one: dict[str, str] = {}
-    for told in changes:
-        one_by_one |= told
+    for change in changes:
+        one_by_one |= change
     together: dict[str, str] = {}
     waiting: Frame | None = None
     for each in frames:
@@ -49,7 +49,7 @@ def test_changes_that_are_told_together_are_those_that_are_told_one_by_one(
     assert together == one_by_one
 
 
-def test_what_was_told_whole_stays_whole_when_it_waits() -> None:
+def test_a_complete_frame_stays_complete_when_a_change_is_merged_into_it() -> None:
     key = Key("seats", "hall")
     whole = DeltaFrame(key, {"section_id": "hall", "complete": True}, "seats", {"A-1": "sold"})
     change = DeltaFrame(key, {"section_id": "hall"}, "seats", {"A-2": "held"})
