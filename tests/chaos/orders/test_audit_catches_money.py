@@ -1,5 +1,5 @@
-"""The auditor finds each breach of I4, I6 and I7 when it is planted, with the constraint out of the way where one
-stands before it."""
+"""The auditor finds each planted breach of I4, I6 and I7; a constraint that would prevent the breach is dropped
+first."""
 
 import json
 import uuid
@@ -21,7 +21,7 @@ from apps.orders.provider_sync import inbox
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, late_webhook, place_order
 
-# Each test is undone with its transaction, the dropped constraints too.
+# Each test is rolled back with its transaction, including the dropped constraints.
 pytestmark = pytest.mark.django_db
 Harm = Callable[[Order], object]
 
@@ -38,7 +38,7 @@ def copy(row, **changes) -> None:
     type(row)(**values | changes).save()
 
 
-def keep_money_of_no_order(order: Order) -> None:
+def keep_money_of_canceled_order(order: Order) -> None:
     Ticket.objects.update(voided_at=clock.now())
     Order.objects.update(status="canceled", reason="canceled_by_staff", ended_at=clock.now())
 
@@ -51,8 +51,8 @@ def lose_a_refund(order: Order) -> None:
     Payment.objects.update(refunded_minor=1)
 
 
-def give_back_twice(order: Order) -> None:
-    """A refund failed and was sent again, and then both went through."""
+def refund_twice(order: Order) -> None:
+    """A refund failed and was sent again, and then both succeeded."""
     payment = order.payments.get()
     values = {
         "order": order, "payment": payment, "amount_minor": 1, "currency": payment.currency, "reason": "test",
@@ -77,32 +77,32 @@ def keep_a_ticket(order: Order) -> None:
     Order.objects.update(status="refunded", reason="canceled_by_staff", ended_at=clock.now())
 
 
-def forget_the_answer(order: Order) -> None:
+def delete_the_answer(order: Order) -> None:
     IdempotentAnswer.objects.all().delete()
 
 
-def answer_another_sum(order: Order) -> None:
+def store_another_sum(order: Order) -> None:
     row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
     row.answer = json.dumps(json.loads(row.answer) | {"total_minor": order.total_minor + 1})
     row.save()
 
 
-def answer_twice(order: Order) -> None:
+def store_two_answers(order: Order) -> None:
     run("ALTER TABLE kernel_idempotentanswer DROP CONSTRAINT idempotent_answer_once")
     copy(IdempotentAnswer.objects.get(scope__startswith="checkout:"), answer=json.dumps({"order_id": str(order.pk)}))
 
 
-def answer_of_no_order(order: Order) -> None:
+def store_answer_of_no_order(order: Order) -> None:
     row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
     copy(row, key="other", answer=json.dumps(json.loads(row.answer) | {"order_id": str(uuid.uuid4())}))
 
 
-def answer_somebody_else(order: Order) -> None:
+def store_answer_of_another_buyer(order: Order) -> None:
     row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
     copy(row, scope=f"checkout:{uuid.uuid4()}")
 
 
-def answer_canceled(order: Order) -> None:
+def store_false_cancellation(order: Order) -> None:
     row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
     answer = json.dumps({"order_id": str(order.pk), "status": "canceled"})
     copy(row, scope=f"cancel:{order.buyer}", answer=answer)
@@ -112,11 +112,11 @@ def change_twice(order: Order) -> None:
     copy(ProviderMessage.objects.get(), message_id="another")
 
 
-def take_without_word(order: Order) -> None:
+def take_without_message(order: Order) -> None:
     ProviderMessage.objects.all().delete()
 
 
-def take_another_sum_than_told(order: Order) -> None:
+def take_another_sum_than_reported(order: Order) -> None:
     ProviderMessage.objects.update(amount_minor=1)
 
 
@@ -125,16 +125,16 @@ def store_twice(order: Order) -> None:
     copy(ProviderMessage.objects.get(), outcome="known already")
 
 
-def process_to_no_end(order: Order) -> None:
+def process_without_outcome(order: Order) -> None:
     ProviderMessage.objects.update(outcome="")
 
 
-def lose_what_waits(order: Order) -> None:
+def lose_a_queued_message(order: Order) -> None:
     copy(ProviderMessage.objects.get(), message_id="lost", processed_at=None, outcome="")
 
 
-def stick(order: Order) -> None:
-    """A message whose outbox row waits, and has for longer than any delay explains."""
+def leave_stuck(order: Order) -> None:
+    """Store a message whose outbox row has waited longer than any delay explains."""
     long_ago = clock.now() - timedelta(minutes=once_invariants.UNPROCESSED_MINUTES_MAX, seconds=1)
     copy(ProviderMessage.objects.get(), message_id="stuck", processed_at=None, outcome="", received_at=long_ago)
     stuck = ProviderMessage.objects.get(message_id="stuck")
@@ -149,8 +149,8 @@ def stick(order: Order) -> None:
 
 
 def give_up(order: Order) -> None:
-    """The same, young, and its outbox row was given up."""
-    stick(order)
+    """The same with a recent message whose outbox row was given up."""
+    leave_stuck(order)
     ProviderMessage.objects.filter(message_id="stuck").update(received_at=clock.now())
     OutboxMessage.objects.filter(topic="orders.provider_message").update(dead_at=clock.now())
 
@@ -165,25 +165,25 @@ PROCESSED = "every stored message is processed or queued"
 @pytest.mark.parametrize(
     ("harm", "invariant", "promise"),
     [
-        (keep_money_of_no_order, "I4", OWED),
+        (keep_money_of_canceled_order, "I4", OWED),
         (take_less, "I4", OWED),
         (lose_a_refund, "I4", "a payment's refunded amount is the sum of its refunds"),
-        (give_back_twice, "I4", "a payment's refunded amount is the sum of its refunds"),
+        (refund_twice, "I4", "a payment's refunded amount is the sum of its refunds"),
         (keep_a_ticket, "I4", "each standing order has exactly its valid tickets, other orders have none"),
         (keep_a_ticket, "I4", "every confirmed reservation has a standing order"),
-        (forget_the_answer, "I6", ANSWERED),
-        (answer_another_sum, "I6", ANSWERED),
-        (answer_twice, "I6", ONE_ANSWER),
-        (answer_of_no_order, "I6", ONE_ANSWER),
-        (answer_somebody_else, "I6", ONE_ANSWER),
-        (answer_canceled, "I6", ONE_ANSWER),
+        (delete_the_answer, "I6", ANSWERED),
+        (store_another_sum, "I6", ANSWERED),
+        (store_two_answers, "I6", ONE_ANSWER),
+        (store_answer_of_no_order, "I6", ONE_ANSWER),
+        (store_answer_of_another_buyer, "I6", ONE_ANSWER),
+        (store_false_cancellation, "I6", ONE_ANSWER),
         (change_twice, "I7", ONCE),
-        (take_without_word, "I7", ONCE),
-        (take_another_sum_than_told, "I7", ONCE),
+        (take_without_message, "I7", ONCE),
+        (take_another_sum_than_reported, "I7", ONCE),
         (store_twice, "I7", PROCESSED),
-        (process_to_no_end, "I7", PROCESSED),
-        (lose_what_waits, "I7", PROCESSED),
-        (stick, "I7", PROCESSED),
+        (process_without_outcome, "I7", PROCESSED),
+        (lose_a_queued_message, "I7", PROCESSED),
+        (leave_stuck, "I7", PROCESSED),
         (give_up, "I7", PROCESSED),
     ],
 )
@@ -199,8 +199,8 @@ def test_a_planted_breach_is_found(harm: Harm, invariant: str, promise: str, cap
     assert promise in capsys.readouterr().out
 
 
-def test_what_is_as_it_should_be_is_no_breach() -> None:
-    """A charge that nobody answered, one declined and tried again, a late word, a cancellation: clean all the way."""
+def test_a_correct_state_has_no_breach() -> None:
+    """A pending charge, a declined one tried again, a late message, a cancellation: the audit stays clean."""
     event = make_event()
     waiting = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
     assert_audit_clean()
@@ -210,13 +210,13 @@ def test_what_is_as_it_should_be_is_no_breach() -> None:
     buy(reservation)
     place_order(hold(event, seats=["hall-A-3"]))
     assert_audit_clean()
-    # An answer is forgotten after its hours; its order is then too old to be missed.
+    # A stored answer is deleted after some hours; its order is then too old for the check.
     IdempotentAnswer.objects.filter(answer__contains=str(waiting.pk)).delete()
     Order.objects.filter(pk=waiting.pk).update(placed_at=clock.now() - timedelta(hours=24))
     assert_audit_clean()
 
 
-def test_a_message_is_no_breach_while_the_outbox_has_it() -> None:
+def test_a_message_queued_in_the_outbox_is_no_breach() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})

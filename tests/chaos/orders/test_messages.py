@@ -1,4 +1,4 @@
-"""Every word of a sale dropped, doubled and in any order: the same money converges to the same end."""
+"""Every provider message of a sale dropped, duplicated and in any order: the money converges to the same end."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 import pytest
 
 from tests.support.chaos import provider_messages
-from tests.support.chaos.harness import OpenHouse
+from tests.support.chaos.harness import OpenScenario
 from tests.support.chaos.provider_messages import (
     BY_STAFF,
     DECLINED,
@@ -18,12 +18,12 @@ from tests.support.chaos.provider_messages import (
     SUCCEEDED,
     SUCCEEDED_AGAIN,
     Case,
-    Word,
+    Report,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LENGTH_MAX = 4
-STORIES: dict[str, tuple[Word, ...]] = {
+STORIES: dict[str, tuple[Report, ...]] = {
     "succeeded": (SUCCEEDED,),
     "pending, then succeeded": (PENDING, SUCCEEDED),
     "failed, then succeeded": (DECLINED, SUCCEEDED),
@@ -35,24 +35,25 @@ STORIES: dict[str, tuple[Word, ...]] = {
 }
 
 
-def arrivals(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
-    """Every way in which these can arrive: any left out, any one doubled, in any order, LENGTH_MAX at most."""
-    for size in range(len(words) + 1):
-        for chosen in combinations(words, size):
-            bags = [chosen, *((*chosen, twice) for twice in chosen if len(words) < LENGTH_MAX)]
-            yield from dict.fromkeys(order for bag in bags for order in permutations(bag))
+def arrivals(reports: Sequence[Report]) -> Iterator[tuple[Report, ...]]:
+    """Every way in which these reports can arrive: any left out, any one duplicated, in any order, LENGTH_MAX at
+    most."""
+    for size in range(len(reports) + 1):
+        for chosen in combinations(reports, size):
+            multisets = [chosen, *((*chosen, twice) for twice in chosen if len(reports) < LENGTH_MAX)]
+            yield from dict.fromkeys(order for multiset in multisets for order in permutations(multiset))
 
 
-def cases(words: Sequence[Word]) -> Iterator[Case]:
-    """Most words come once the seats are swept and free, where what counts takes them again; after what staff has given
-    back they come whole, and in the midst."""
-    for arriving in arrivals(words):
+def cases(reports: Sequence[Report]) -> Iterator[Case]:
+    """Most reports arrive once the seats are swept and free, so that a successful payment takes them again; after a
+    refund by staff they arrive all together, or with the refund in between."""
+    for arriving in arrivals(reports):
         yield Case(arriving, FREE, 0)
-        if len(words) < LENGTH_MAX and len(arriving) > 1:
+        if len(reports) < LENGTH_MAX and len(arriving) > 1:
             yield Case(arriving, BY_STAFF, 1)
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_whatever_arrives_in_whatever_order_the_money_converges(story: str, open_house: OpenHouse) -> None:
+def test_whatever_arrives_in_whatever_order_the_money_converges(story: str, open_scenario: OpenScenario) -> None:
     played = list(cases(STORIES[story]))
-    provider_messages.play(open_house(len(played)), story, STORIES[story], played)
+    provider_messages.play(open_scenario(len(played)), story, STORIES[story], played)

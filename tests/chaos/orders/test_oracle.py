@@ -1,4 +1,4 @@
-"""The oracle of the chaos runs finds each wrong end when it is planted: so a run that it lets pass has none."""
+"""The oracle of the chaos runs finds each planted error, so a run that it accepts has none."""
 
 from collections.abc import Callable
 from uuid import uuid4
@@ -12,166 +12,171 @@ from apps.orders.cancellation import event_cancellation
 from apps.orders.models import InvoiceCounter, OrganizerMessage, Ticket, WebhookDelivery
 from apps.orders.provider_sync import discrepancies
 from apps.reservations.models import SeatInventory
-from tests.support.chaos.convergence import find_wrong
-from tests.support.chaos.harness import INCLUDED, House, OpenHouse, Sale
+from tests.support.chaos.convergence import find_errors
+from tests.support.chaos.harness import INCLUDED, OpenScenario, Sale, Scenario
 from tests.support.chaos.operations import SEATS, bought, return_some, to_return
 from tests.support.chaos.provider_ledger import NAME
 from tests.support.orders.sale import deliver_outbox
 from tests.support.reservations.buyers import run_sql
 
-# Each test is undone with its transaction.
+# Each test is rolled back with its transaction.
 pytestmark = pytest.mark.django_db
-Harm = Callable[[House, Sale], object]
+Harm = Callable[[Scenario, Sale], object]
 
 
-def returned(house: House) -> Sale:
-    """Of two tickets one, which took a credit note and three messages to an organizer with it."""
-    sale = to_return(house, "sale")
-    return_some(house, sale)()
+def returned(scenario: Scenario) -> Sale:
+    """Return one of two tickets, with a credit note and three messages to an organizer."""
+    sale = to_return(scenario, "sale")
+    return_some(scenario, sale)()
     deliver_outbox()
     return sale
 
 
-def unguarded(table: str, statement: str) -> None:
-    """The statement has run with the table's triggers out of the way."""
+def run_without_triggers(table: str, statement: str) -> None:
+    """Run the statement with the table's triggers disabled."""
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     run_sql(f"ALTER TABLE {table} DISABLE TRIGGER USER")
     run_sql(statement)
     run_sql(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
-def leave_open(house: House, sale: Sale) -> None:
+def leave_open(scenario: Scenario, sale: Sale) -> None:
     with transactions.write():
         discrepancies.record_difference(
             discrepancies.Kind.MISSING_CAPTURE, NAME, "ch-1", currency="USD", occurred_at=clock.now(), ours_minor=1
         )
 
 
-def skip_a_number(house: House, sale: Sale) -> None:
+def skip_a_number(scenario: Scenario, sale: Sale) -> None:
     InvoiceCounter.objects.filter(kind="invoice").update(last=2)
 
 
-def lose_a_credit_note(house: House, sale: Sale) -> None:
-    unguarded("orders_invoice", "DELETE FROM orders_invoice WHERE kind = 'credit_note'")
+def lose_a_credit_note(scenario: Scenario, sale: Sale) -> None:
+    run_without_triggers("orders_invoice", "DELETE FROM orders_invoice WHERE kind = 'credit_note'")
 
 
-def write_another_sum(house: House, sale: Sale) -> None:
-    unguarded("orders_invoice", "UPDATE orders_invoice SET total_minor = total_minor + 1 WHERE kind = 'credit_note'")
+def write_another_sum(scenario: Scenario, sale: Sale) -> None:
+    run_without_triggers(
+        "orders_invoice", "UPDATE orders_invoice SET total_minor = total_minor + 1 WHERE kind = 'credit_note'"
+    )
 
 
-def write_no_invoice(house: House, sale: Sale) -> None:
-    unguarded("orders_invoice", "DELETE FROM orders_invoice")
+def write_no_invoice(scenario: Scenario, sale: Sale) -> None:
+    run_without_triggers("orders_invoice", "DELETE FROM orders_invoice")
 
 
-def revive_a_ticket(house: House, sale: Sale) -> None:
+def revive_a_ticket(scenario: Scenario, sale: Sale) -> None:
     Ticket.objects.update(voided_at=None)
 
 
-def give_the_seat_away(house: House, sale: Sale) -> None:
+def free_the_seat(scenario: Scenario, sale: Sale) -> None:
     SeatInventory.objects.filter(reservation_id=sale.reservation.id).update(status=0, reservation_id=None)
 
 
-def keep_the_returned_seat(house: House, sale: Sale) -> None:
+def keep_the_returned_seat(scenario: Scenario, sale: Sale) -> None:
     SeatInventory.objects.filter(seat__guid__in=sale.seats).update(status=2, reservation_id=sale.reservation.id)
 
 
-def give_back_by_hand(house: House, sale: Sale) -> None:
-    house.books.charges[str(sale.payment().pk)].refunds[str(uuid4())] = (1, clock.now())
+def refund_manually(scenario: Scenario, sale: Sale) -> None:
+    scenario.provider.charges[str(sale.payment().pk)].refunds[str(uuid4())] = (1, clock.now())
 
 
-def take_twice(house: House, sale: Sale) -> None:
-    """Another charge of the provider's that no payment of ours knows of."""
-    charge = house.books.charges[str(sale.payment().pk)]
-    house.books.charges["other"] = type(charge)("other", "ch-other", charge.request, list(charge.facts))
+def take_twice(scenario: Scenario, sale: Sale) -> None:
+    """Add a charge at the provider that belongs to no payment of ours."""
+    charge = scenario.provider.charges[str(sale.payment().pk)]
+    scenario.provider.charges["other"] = type(charge)("other", "ch-other", charge.request, list(charge.facts))
 
 
-def tell_nobody(house: House, sale: Sale) -> None:
+def lose_the_delivery(scenario: Scenario, sale: Sale) -> None:
     latest = OrganizerMessage.objects.latest("created_at")
     WebhookDelivery.objects.filter(message=latest).delete()
 
 
-def never_announce(house: House, sale: Sale) -> None:
+def lose_all_messages(scenario: Scenario, sale: Sale) -> None:
     for message in OrganizerMessage.objects.all():
         WebhookDelivery.objects.filter(message=message).delete()
         run_sql("DELETE FROM orders_feedmessage WHERE message_id = %s", [message.pk])
         message.delete()
 
 
-def say_it_was_told(house: House, sale: Sale) -> None:
-    house.organizer.told.popitem()
+def pretend_delivery(scenario: Scenario, sale: Sale) -> None:
+    scenario.organizer.received.popitem()
 
 
-def tell_in_another_order(house: House, sale: Sale) -> None:
-    told = list(house.organizer.told.items())
-    house.organizer.told.clear()
-    house.organizer.told.update(reversed(told))
+def deliver_in_another_order(scenario: Scenario, sale: Sale) -> None:
+    received = list(scenario.organizer.received.items())
+    scenario.organizer.received.clear()
+    scenario.organizer.received.update(reversed(received))
 
 
-def forget_to_tell(house: House, sale: Sale) -> None:
+def lose_the_outbox_row(scenario: Scenario, sale: Sale) -> None:
     WebhookDelivery.objects.update(status="pending", delivered_at=None)
 
 
-def give_up(house: House, sale: Sale) -> None:
+def give_up(scenario: Scenario, sale: Sale) -> None:
     OutboxMessage.objects.filter(topic="orders.invoice").update(done_at=None, dead_at=clock.now())
 
 
-def call_off_in_part(house: House, sale: Sale) -> None:
+def cancel_event_in_part(scenario: Scenario, sale: Sale) -> None:
     event_cancellation.begin(sale.reservation.event_id, "It rains.", "staff:1")
 
 
 HARMS: dict[str, tuple[Harm, str]] = {
-    "a difference left open": (leave_open, "difference left open: missing_capture ch-1: nobody can settle it"),
+    "a difference left open": (leave_open, "difference left open: missing_capture ch-1: nothing settles it"),
     "a number skipped": (skip_a_number, "has a gap"),
     "a credit note lost": (lose_a_credit_note, "credit notes over []"),
     "a credit note over another sum": (write_another_sum, "credit notes over"),
     "no invoice": (write_no_invoice, "0 invoices"),
     "a returned seat's ticket": (revive_a_ticket, "which was returned"),
-    "a ticket of a free seat": (give_the_seat_away, "which is not its buyer's"),
-    "a seat kept by who returned it": (keep_the_returned_seat, "was returned and is its buyer's still"),
-    "a refund by hand": (give_back_by_hand, "the provider keeps"),
-    "a sum that does not fit": (give_back_by_hand, "in all the provider keeps"),
-    "a second charge": (take_twice, "is of no payment"),
-    "an organizer left out": (tell_nobody, "deliveries"),
-    "nothing announced": (never_announce, "organizers were told []"),
-    "delivered to nobody": (say_it_was_told, "nobody heard it"),
-    "another order": (tell_in_another_order, "were heard in another order"),
-    "nothing waits": (forget_to_tell, "nothing waits to be"),
+    "a ticket of a free seat": (free_the_seat, "whose seat is not its buyer's"),
+    "a seat kept by the buyer that returned it": (
+        keep_the_returned_seat,
+        "was returned and still belongs to its buyer",
+    ),
+    "a manual refund": (refund_manually, "the provider keeps"),
+    "a sum that does not fit": (refund_manually, "in all the provider keeps"),
+    "a second charge": (take_twice, "belongs to no payment"),
+    "an organizer left out": (lose_the_delivery, "deliveries"),
+    "nothing announced": (lose_all_messages, "messages to organizers: []"),
+    "a delivery that never happened": (pretend_delivery, "but never received"),
+    "another order": (deliver_in_another_order, "were received in another order"),
+    "nothing queued": (lose_the_outbox_row, "no outbox row"),
     "given up": (give_up, "dead"),
-    "an event half canceled": (call_off_in_part, "is not done"),
+    "a half-canceled event": (cancel_event_in_part, "is not done"),
 }
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_a_planted_wrong_is_found(name: str, open_house: OpenHouse) -> None:
-    house = open_house(SEATS, INCLUDED)
-    sale = returned(house)
-    assert list(find_wrong(house.books, house.organizer, {})) == []
-    harm, said = HARMS[name]
-    harm(house, sale)
-    found = list(find_wrong(house.books, house.organizer, {}))
-    assert any(said in line for line in found), found
+def test_a_planted_error_is_found(name: str, open_scenario: OpenScenario) -> None:
+    scenario = open_scenario(SEATS, INCLUDED)
+    sale = returned(scenario)
+    assert list(find_errors(scenario.provider, scenario.organizer, {})) == []
+    harm, expected = HARMS[name]
+    harm(scenario, sale)
+    found = list(find_errors(scenario.provider, scenario.organizer, {}))
+    assert any(expected in line for line in found), found
 
 
-def test_what_a_person_must_settle_is_allowed_where_the_run_says_so(open_house: OpenHouse) -> None:
-    """Staff of the provider sent a part back by hand: nobody here can tell for which places."""
-    house = open_house(SEATS, INCLUDED)
-    bought(house, "sale")
+def test_a_difference_for_staff_is_allowed_if_the_run_expects_it(open_scenario: OpenScenario) -> None:
+    """The provider's staff refunded a part manually: the system cannot know for which tickets."""
+    scenario = open_scenario(SEATS, INCLUDED)
+    bought(scenario, "sale")
     with transactions.write():
         discrepancies.record_difference(
             discrepancies.Kind.UNKNOWN_REFUND, NAME, "re-1", currency="USD", occurred_at=clock.now(), theirs_minor=1
         )
-    assert len(list(find_wrong(house.books, house.organizer, {}))) == 1
-    assert list(find_wrong(house.books, house.organizer, {}, ["unknown_refund"])) == []
+    assert len(list(find_errors(scenario.provider, scenario.organizer, {}))) == 1
+    assert list(find_errors(scenario.provider, scenario.organizer, {}, ["unknown_refund"])) == []
     with pytest.raises(AssertionError):
-        list(find_wrong(house.books, house.organizer, {}, ["missing_capture"]))
+        list(find_errors(scenario.provider, scenario.organizer, {}, ["missing_capture"]))
 
 
-def test_an_organizer_who_never_takes_a_message_keeps_nothing_else_waiting(open_house: OpenHouse) -> None:
-    """It is put aside in the end, which is no wrong; so it is told again at a click."""
-    house = open_house(SEATS, INCLUDED)
-    house.organizer.status = 500
-    bought(house, "sale")
+def test_an_organizer_that_never_accepts_a_message_delays_nothing_else(open_scenario: OpenScenario) -> None:
+    """The delivery is given up in the end, which is no error; staff can send it again."""
+    scenario = open_scenario(SEATS, INCLUDED)
+    scenario.organizer.status = 500
+    bought(scenario, "sale")
     OutboxMessage.objects.filter(topic="orders.webhook").update(attempts=11, available_at=clock.now())
     deliver_outbox()
     assert WebhookDelivery.objects.get().status == "given_up"
-    assert list(find_wrong(house.books, house.organizer, {})) == []
+    assert list(find_errors(scenario.provider, scenario.organizer, {})) == []

@@ -1,4 +1,4 @@
-"""A provider that answers 500, not at all, too late, or nonsense: before it took the money and after."""
+"""A provider that answers 500, not at all, too late or with garbage, before or after it took the money."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ATTEMPTS_MAX
 from apps.orders.payments.providers.protocol import Kind, ProviderFault
-from tests.support.chaos.harness import House, OpenHouse, Sale
+from tests.support.chaos.harness import OpenScenario, Sale, Scenario
 from tests.support.orders.sale import deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -19,7 +19,7 @@ ALWAYS = 1_000_000
 
 
 class Garbage(Exception):
-    """Stands for an answer that cannot be read."""
+    """Stands for an unreadable response."""
 
 
 FAULTS: dict[str, tuple[str, Callable[[], Exception]]] = {
@@ -30,7 +30,7 @@ FAULTS: dict[str, tuple[str, Callable[[], Exception]]] = {
     "garbage after": ("after", lambda: Garbage("<html>")),
 }
 TIMES = (1, 2, ALWAYS)
-"""How often a call fails before it goes well."""
+"""How often a call fails before it succeeds."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 
 
 class Failing:
-    """Lets calls about these keys fail as their case says."""
+    """Makes the calls with these keys fail as their case requires."""
 
     def __init__(self, *calls: str) -> None:
         self.calls = calls
@@ -67,63 +67,67 @@ class Failing:
             raise FAULTS[case.fault][1]()
 
 
-def deliver_without_waiting(house: House, rounds: int) -> None:
-    """What failed was tried again so many times; the pauses between are over at once."""
+def deliver_without_waiting(scenario: Scenario, rounds: int) -> None:
+    """Deliver the outbox, with so many rounds of retries whose pauses are over at once."""
     for _ in range(rounds):
         deliver_outbox()
         OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
     deliver_outbox()
 
 
-def sales_of(house: House, played: list[Case]) -> list[Sale]:
-    return house.place([str(case) for case in played])
+def place_sales(scenario: Scenario, played: list[Case]) -> list[Sale]:
+    return scenario.place([str(case) for case in played])
 
 
-@pytest.mark.parametrize("rests", [False, True], ids=["asked every time", "left alone"])
-@pytest.mark.parametrize("calls", [("charge",), ("charge", "find_charge")], ids=["charge", "charge and question"])
+@pytest.mark.parametrize("pauses", [False, True], ids=["asked every time", "paused"])
+@pytest.mark.parametrize("calls", [("charge",), ("charge", "find_charge")], ids=["charge", "charge and inquiry"])
 def test_a_charge_that_fails_is_taken_once_or_not_at_all(
-    calls: tuple[str, ...], rests: bool, open_house: OpenHouse, settings
+    calls: tuple[str, ...], pauses: bool, open_scenario: OpenScenario, settings
 ) -> None:
-    """The fault ends after a few tries, or only when all time to pay is over: then whatever was taken goes back, or
-    stands if it was taken in time and its seats are free. Where a failing provider is left alone, charges that would
-    have gone well wait for it too."""
-    settings.PAYMENT_FAULTS_MAX = settings.PAYMENT_FAULTS_MAX if rests else ALWAYS
+    """The fault ends after a few attempts, or only after the payment deadline: then the money is refunded, or the sale
+    stands if it was taken in time and its seats are free. While a failing provider is paused, charges that would have
+    succeeded wait as well."""
+    settings.PAYMENT_FAULTS_MAX = settings.PAYMENT_FAULTS_MAX if pauses else ALWAYS
     played = list(cases())
-    house, failing = open_house(len(played)), Failing(*calls)
-    house.books.at = failing
-    sales = sales_of(house, played)
+    scenario, failing = open_scenario(len(played)), Failing(*calls)
+    scenario.provider.at = failing
+    sales = place_sales(scenario, played)
     for case, sale in zip(played, sales, strict=True):
         key = str(sale.payment().pk)
         failing.cases[key] = case
-        house.books.answers_of[key] = case.answers
-    deliver_without_waiting(house, rounds=5)
+        scenario.provider.answers_of[key] = case.answers
+    deliver_without_waiting(scenario, rounds=5)
     for case, sale in zip(played, sales, strict=True):
-        if not rests and case.times * len(calls) <= ATTEMPTS_MAX and case.answers == Kind.SUCCEEDED:
+        if not pauses and case.times * len(calls) <= ATTEMPTS_MAX and case.answers == Kind.SUCCEEDED:
             assert sale.order.status == "confirmed", sale.label
-    house.until_deadline_passed(sales, 20)
-    house.sweep()
-    deliver_without_waiting(house, rounds=2)
+    scenario.backdate_deadlines(sales, 20)
+    scenario.sweep()
+    deliver_without_waiting(scenario, rounds=2)
     failing.over = True
-    house.assert_converged()
-    assert all(len(house.books.charges[str(sale.payment().pk)].facts) <= 2 for sale in sales if took(house, sale))
+    scenario.assert_converged()
+    assert all(
+        len(scenario.provider.charges[str(sale.payment().pk)].facts) <= 2
+        for sale in sales
+        if was_captured(scenario, sale)
+    )
 
 
-def took(house: House, sale: Sale) -> bool:
-    charge = house.books.charges.get(str(sale.payment().pk))
+def was_captured(scenario: Scenario, sale: Sale) -> bool:
+    charge = scenario.provider.charges.get(str(sale.payment().pk))
     return charge is not None and charge.captured_minor > 0
 
 
-def test_a_refund_that_fails_gives_the_money_back_once(open_house: OpenHouse) -> None:
+def test_a_failing_refund_returns_the_money_once(open_scenario: OpenScenario) -> None:
     played = [case for case in cases() if case.answers == Kind.SUCCEEDED]
-    house, failing = open_house(len(played)), Failing("refund")
-    house.books.answers = Kind.SUCCEEDED
-    sales = house.charge([f"refund: {case}" for case in played])
-    house.books.at = failing
+    scenario, failing = open_scenario(len(played)), Failing("refund")
+    scenario.provider.answers = Kind.SUCCEEDED
+    sales = scenario.charge([f"refund: {case}" for case in played])
+    scenario.provider.at = failing
     for case, sale in zip(played, sales, strict=True):
         assert order_cancellation.refund_order(sale.order_id, "staff:1")
         failing.cases[str(sale.payment().refunds.get().pk)] = case
-    deliver_without_waiting(house, rounds=5)
+    deliver_without_waiting(scenario, rounds=5)
     failing.over = True
-    house.assert_converged()
+    scenario.assert_converged()
     assert {sale.order.status for sale in sales} == {"refunded"}
-    assert all(len(house.books.charges[str(sale.payment().pk)].refunds) == 1 for sale in sales)
+    assert all(len(scenario.provider.charges[str(sale.payment().pk)].refunds) == 1 for sale in sales)

@@ -1,5 +1,5 @@
-"""What goes wrong under a hold's group commit: the line is cut at each of its statements, a request is poison, two of
-one batch want the same. Everybody gets an answer, the same key the same one, and nothing is held twice or by nobody."""
+"""Faults during a hold's group commit: the connection is cut at each statement, a request is invalid, two of one batch
+conflict. Every request gets an answer, retries get the same one, and no seat is held twice or by no reservation."""
 
 import dataclasses
 import json
@@ -25,22 +25,22 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Cuts:
-    """Cuts the line in the batcher: in its first `times` attempts at the batch after the leader's, before the statement
-    number `step` (from 0); after the last one, so that the COMMIT meets it; or when the commit is done and only the
-    answer is under way."""
+    """Cuts the connection of the batcher: in its first `times` attempts at the batch after the leader's, before the
+    statement number `step` (from 0); after the last one, so that the COMMIT fails; or after the commit, so that only
+    its answer is lost."""
 
     def __init__(self, step: int, times: int, statement_count: int) -> None:
         self.step, self.times, self.count = step, times, statement_count
         self.attempt = 0
         self.at = -1
-        self.came = 0
+        self.cut_count = 0
         self.names: list[str] = []
 
     @property
     def is_on(self) -> bool:
         return 1 < self.attempt <= 1 + self.times
 
-    def look(self, name: str, when: str) -> None:
+    def watch(self, name: str, when: str) -> None:
         if not is_batcher_thread():
             return
         if when == "before":
@@ -53,8 +53,8 @@ class Cuts:
         if self.is_on and self.step <= self.count and (when, self.at) == wanted:
             self.cut()
 
-    def after_commit(self, *asked: Any, write: Any, **how: Any) -> Any:
-        verdicts = _decide_once(*asked, write=write, **how)
+    def after_commit(self, *args: Any, write: Any, **options: Any) -> Any:
+        verdicts = _decide_once(*args, write=write, **options)
         if self.is_on and self.step > self.count:
             self.cut()
             with write() as cursor:
@@ -62,7 +62,7 @@ class Cuts:
         return verdicts
 
     def cut(self) -> None:
-        self.came += 1
+        self.cut_count += 1
         terminate_batcher_session()
 
 
@@ -70,8 +70,8 @@ _decide_once = service.decide_once
 
 
 class Sale:
-    """Somebody who holds seat 1 and a place replaces them by the two best seats and two places; in the same batch
-    somebody else takes a seat and a place."""
+    """One buyer, who holds seat 1 and a ticket, replaces them by the two best seats and two tickets; in the same batch
+    another buyer takes a seat and a ticket."""
 
     def __init__(self) -> None:
         self.event = make_event(rows=2, seats_per_row=6, general_admission=6, per_buyer_max=6)
@@ -79,7 +79,7 @@ class Sale:
         reservations.hold([self.leader])
 
     def run(self, monkeypatch: pytest.MonkeyPatch, cuts: Cuts) -> list[Any]:
-        """What each of the two was told: its answer, or why there is none."""
+        """Return the outcome of each request: its answer's body, or the type of its problem."""
         self.entries = [join(self.event), join(self.event)]
         self.old = hold(self.event, self.entries[0], seats=["hall-A-1"], ga_section="floor", ga_quantity=1)
         self.payloads: list[dict[str, Any]] = [
@@ -89,28 +89,28 @@ class Sale:
             },
             {"seats": ["hall-B-6"], "ga_section": "floor", "ga_quantity": 1},
         ]  # fmt: skip
-        told: list[Any] = []
-        with sql.observe(cuts.look), monkeypatch.context() as patch:
+        outcomes: list[Any] = []
+        with sql.observe(cuts.watch), monkeypatch.context() as patch:
             patch.setattr(service, "decide_once", cuts.after_commit)
-            for caller in hold_in_one_batch(self.leader, self.wishes()):
+            for caller in hold_in_one_batch(self.leader, self.hold_requests()):
                 try:
-                    told.append(caller.result().answer.body)
+                    outcomes.append(caller.result().answer.body)
                 except problems.Problem as problem:
-                    told.append(type(problem))
-        return told
+                    outcomes.append(type(problem))
+        return outcomes
 
-    def wishes(self) -> list[reservations.HoldRequest]:
-        """The same keys, whatever reservation it will be."""
+    def hold_requests(self) -> list[reservations.HoldRequest]:
+        """Return requests with the same keys as before, and new reservation ids."""
         pairs = zip(self.entries, self.payloads, strict=True)
         return [make_hold_request(self.event, entry, key="same", **payload) for entry, payload in pairs]
 
-    def ask_again(self) -> list[str]:
-        outcomes = [service.holds.submit_sync(request, TIMEOUT_MS) for request in self.wishes()]
+    def retry(self) -> list[str]:
+        outcomes = [service.holds.submit_sync(request, TIMEOUT_MS) for request in self.hold_requests()]
         assert all(map(is_held, outcomes)), outcomes
         return [outcome.answer.body for outcome in outcomes if isinstance(outcome, reservations.Held)]
 
     def require_held_once(self, bodies: list[str]) -> None:
-        """Each has one live reservation, the one its answer names, and nobody has anything else."""
+        """Each request has one live reservation, the one its answer names, and nothing else is held."""
         live = {row.entry_id: row.pk for row in Reservation.objects.filter(status="pending_payment")}
         answered = [uuid.UUID(json.loads(body)["reservation_id"]) for body in bodies]
         assert [live[entry.id] for entry in self.entries] == answered
@@ -123,48 +123,49 @@ class Sale:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_wherever_the_line_is_cut_nothing_is_held_twice_or_by_nobody(
+def test_wherever_the_connection_is_cut_nothing_is_held_twice_or_lost(
     times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut once, everybody gets an answer all the same. Cut again in the second attempt nobody knows what became of it,
-    and the same key tells."""
+    """Cut once, every request still gets its answer. Cut again in the second attempt, the outcome is unknown, and a
+    retry with the same key returns it."""
     sale = Sale()
-    whole = Cuts(0, 0, 0)
-    told = sale.run(monkeypatch, whole)
-    sale.require_held_once(told)
+    uncut = Cuts(0, 0, 0)
+    outcomes = sale.run(monkeypatch, uncut)
+    sale.require_held_once(outcomes)
     assert {"lock_replaced_skipping", "lock_caps_skipping", "free_seats", "lock_seats_skipping",
             "lock_general_admission", "give_back_general_admission", "take_seats", "take_general_admission",
             "insert_reservations", "insert_lines", "insert_transitions",
-            "remember_answers"} <= set(whole.names)  # fmt: skip
-    assert whole.names[-1] == "remember_answers", "the commit comes next"
-    for step in range(len(whole.names) + 2):
-        cuts = Cuts(step, times, len(whole.names))
-        told = sale.run(monkeypatch, cuts)
-        assert cuts.came == times, (step, cuts.came)
+            "remember_answers"} <= set(uncut.names)  # fmt: skip
+    assert uncut.names[-1] == "remember_answers", "the commit comes next"
+    for step in range(len(uncut.names) + 2):
+        cuts = Cuts(step, times, len(uncut.names))
+        outcomes = sale.run(monkeypatch, cuts)
+        assert cuts.cut_count == times, (step, cuts.cut_count)
         if times == 2:
-            assert told == [OutcomeUnknown] * 2, step
-        again = sale.ask_again()
-        assert told in (again, [OutcomeUnknown] * 2), step
+            assert outcomes == [OutcomeUnknown] * 2, step
+        again = sale.retry()
+        assert outcomes in (again, [OutcomeUnknown] * 2), step
         sale.require_held_once(again)
     assert_audit_clean()
 
 
-def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody looks on, the COMMIT travels with the writes; the line is cut behind it, all is decided again."""
+def test_an_answer_lost_with_the_commit_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an observer the COMMIT is sent with the writes; the connection is cut after it, and the whole batch is
+    decided again."""
     event = make_event(general_admission=4)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
-    travel, cut = roundtrip.Cursor.execute_batch, []
+    execute_batch, cut = roundtrip.Cursor.execute_batch, []
 
-    def travel_and_cut(self: roundtrip.Cursor, texts: list[str], *, commits: bool = False) -> Any:
-        done = travel(self, texts, commits=commits)
+    def execute_and_cut(self: roundtrip.Cursor, texts: list[str], *, commits: bool = False) -> Any:
+        done = execute_batch(self, texts, commits=commits)
         if commits and not cut:
             cut.append(self.connection.info.backend_pid)
             self.connection.close()
-            raise psycopg.OperationalError("the line is cut")
+            raise psycopg.OperationalError("the connection is cut")
         return done
 
-    monkeypatch.setattr(roundtrip.Cursor, "execute_batch", travel_and_cut)
+    monkeypatch.setattr(roundtrip.Cursor, "execute_batch", execute_and_cut)
     requests = [
         make_hold_request(event, ga_section="floor", ga_quantity=1),
         make_hold_request(event, seats=["hall-A-1"]),
@@ -176,28 +177,29 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
     assert_audit_clean()
 
 
-@pytest.mark.parametrize("most", [None, 6])
+@pytest.mark.parametrize("cap", [None, 6])
 @pytest.mark.parametrize(
-    ("payload", "journeys_expected"), [({"ga_section": "floor", "ga_quantity": 1}, 2), ({"seats": ["hall-A-1"]}, 3)]
+    ("payload", "round_trips_expected"), [({"ga_section": "floor", "ga_quantity": 1}, 2), ({"seats": ["hall-A-1"]}, 3)]
 )
-def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
-    payload: dict[str, Any], journeys_expected: int, most: int | None, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_needs_the_fewest_possible_round_trips(
+    payload: dict[str, Any], round_trips_expected: int, cap: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
-    event = make_event(general_admission=4, per_buyer_max=most)
-    request = make_hold_request(event, **payload)  # Joins the line, by journeys of its own.
-    make, made = roundtrip.Cursor._send_batch, []
+    """One round trip locks and reads, one more reads free seats if seats are named, one writes and commits; caps come
+    first."""
+    event = make_event(general_admission=4, per_buyer_max=cap)
+    request = make_hold_request(event, **payload)  # Joins the queue, by round trips of its own.
+    send_batch, sent = roundtrip.Cursor._send_batch, []
 
-    def counted(self: roundtrip.Cursor, texts: list[str]) -> Any:
-        made.append(texts)
-        return make(self, texts)
+    def send_and_count(self: roundtrip.Cursor, texts: list[str]) -> Any:
+        sent.append(texts)
+        return send_batch(self, texts)
 
-    monkeypatch.setattr(roundtrip.Cursor, "_send_batch", counted)
+    monkeypatch.setattr(roundtrip.Cursor, "_send_batch", send_and_count)
     with connect() as on:
         (outcome,) = reservations.hold([request], transactions.writes_on(on))
     assert is_held(outcome)
-    assert len(made) == journeys_expected + (most is not None)
-    assert made[-1][-1] == "COMMIT"
+    assert len(sent) == round_trips_expected + (cap is not None)
+    assert sent[-1][-1] == "COMMIT"
     assert_audit_clean()
 
 
@@ -214,9 +216,9 @@ POISONS: dict[str, Callable[[reservations.HoldRequest], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_a_poisoned_request_fails_alone_and_its_neighbours_keep_their_order(poison: str) -> None:
-    """What no service lets through got into a batch all the same: two before it and two behind it want one last place
-    each, and there are two left; the first two have them."""
+def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(poison: str) -> None:
+    """A request that validation should have refused reaches a batch: two before it and two after it want one of the
+    last tickets each, and two are left; the first two get them."""
     event = make_event(general_admission=3, per_buyer_max=4)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
@@ -239,12 +241,12 @@ def test_a_poisoned_request_fails_alone_and_its_neighbours_keep_their_order(pois
 # --- one batch, one thing -------------------------------------------------------------------------------------------
 
 
-def test_two_of_one_batch_for_one_seat_or_one_place_are_decided_in_the_order_they_came() -> None:
+def test_two_requests_of_one_batch_for_one_seat_or_ticket_are_decided_in_order() -> None:
     event = make_event(general_admission=1)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
-    wants: list[dict[str, Any]] = [{"seats": ["hall-A-1"]}, {"ga_section": "floor", "ga_quantity": 1}] * 2
-    requests = [make_hold_request(event, **payload) for payload in wants]
+    payloads: list[dict[str, Any]] = [{"seats": ["hall-A-1"]}, {"ga_section": "floor", "ga_quantity": 1}] * 2
+    requests = [make_hold_request(event, **payload) for payload in payloads]
     outcomes = [caller.result() for caller in hold_in_one_batch(leader, requests)]
     assert [is_held(outcome) for outcome in outcomes] == [True, True, False, False]
     assert [problem_of(outcome).type for outcome in outcomes[2:]] == ["seats-unavailable", "sold-out"]
@@ -252,9 +254,9 @@ def test_two_of_one_batch_for_one_seat_or_one_place_are_decided_in_the_order_the
     assert_audit_clean()
 
 
-def test_two_of_one_batch_with_one_admission_or_one_key_are_decided_in_the_order_they_came() -> None:
-    """A double click gets the first one's answer, byte for byte; another wish beside it is told what there is; the same
-    key for something else is a mistake of the caller's."""
+def test_two_requests_of_one_batch_with_one_admission_or_key_are_decided_in_order() -> None:
+    """A double click gets the first one's answer, byte for byte; a different hold of the same admission is refused with
+    the existing reservation; the same key with another body is the client's mistake."""
     event = make_event()
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])

@@ -1,5 +1,6 @@
-"""The oracle of every chaos run: our ledger, the provider's books and what organizers heard tell the same story, and it
-has an end. It reckons from rows that are written once: lines, adjustments, tickets, papers, refunds."""
+"""The oracle of every chaos run: our rows, the provider's and the messages that organizers received must agree, and
+nothing may be unfinished. It computes from rows that are written once: lines, adjustments, tickets, invoices,
+refunds."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,20 +26,20 @@ from apps.orders.models import (
     WebhookDelivery,
 )
 from apps.reservations.models import Reservation, ReservationLine, SeatInventory
-from tests.support.chaos.provider_ledger import Books
+from tests.support.chaos.provider_ledger import FakeProvider
 from tests.support.chaos.webhook_receiver import Organizer
 from tests.support.factories import audit_breaches
 
-FOR_A_PERSON = {
-    "unknown_capture": "money there that no buyer of ours paid: whose it is a person finds out",
-    "unknown_refund": "a part sent back by hand: only who sent it knows for which places",
-    "failed_refund": "the bank sent the money back: somebody must pay the buyer otherwise",
-    "dispute": "the buyer's bank asks: staff answers it at the provider",
-    "disputed_money": "the bank has withdrawn the money: staff writes it off or gives the order back",
+NEEDS_STAFF = {
+    "unknown_capture": "money without a payment of ours: staff must find its buyer",
+    "unknown_refund": "a manual partial refund: only staff knows for which tickets",
+    "failed_refund": "the bank rejected the refund: staff must pay the buyer another way",
+    "dispute": "the buyer's bank inquires: staff answers at the provider",
+    "disputed_money": "the bank has withdrawn the money: staff writes it off or refunds the order",
 }
-"""Differences that nothing here could settle by itself. Any other left open is a fault; these too, unless the run made
-one on purpose and says so."""
-_TOLD_LAST = {
+"""Differences that the system cannot settle by itself. Any other open difference is an error; so are these, unless the
+run caused one on purpose and allows it."""
+LAST_MESSAGES = {
     "confirmed": ("order.confirmed", "ticket.reissued"), "partly_refunded": ("order.partly_refunded",),
     "refunded": ("order.refunded",), "canceled": ("order.canceled",), "failed": (),
 }  # fmt: skip
@@ -47,33 +48,32 @@ Row = TypeVar("Row")
 
 
 def assert_money_converged(
-    books: Books, organizer: Organizer, labels: Mapping[UUID, str], for_a_person: Collection[str] = ()
+    provider: FakeProvider, organizer: Organizer, labels: Mapping[UUID, str], needs_staff: Collection[str] = ()
 ) -> None:
-    """`find_wrong` finds nothing."""
-    wrong = list(find_wrong(books, organizer, labels, for_a_person))
-    assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:40])
+    """Assert that `find_errors` finds nothing."""
+    errors = list(find_errors(provider, organizer, labels, needs_staff))
+    assert not errors, f"{len(errors)} errors:\n" + "\n".join(errors[:40])
 
 
-def find_wrong(
-    books: Books, organizer: Organizer, labels: Mapping[UUID, str], for_a_person: Collection[str] = ()
+def find_errors(
+    provider: FakeProvider, organizer: Organizer, labels: Mapping[UUID, str], needs_staff: Collection[str] = ()
 ) -> Iterator[str]:
-    """What should not be: a ticket without money, money without ticket or refund, a second charge kept; an order that
-    has neither ended nor stands; something on its way still, or given up; a difference that nobody can settle; papers
-    that do not add up; an organizer who was not told; a breach that the auditor finds.
+    """Find everything that must not be: a ticket without money, money without ticket or refund, a second charge kept;
+    an order that neither ended nor stands; anything unfinished or given up; an open difference; invoices that do not
+    add up; a message not sent to an organizer; a breach that the auditor finds.
 
-    `labels` names the orders a reader is told of. `for_a_person`: kinds of differences that the run left open on
-    purpose.
+    `labels` names the orders in the output. `needs_staff`: kinds of differences that the run left open on purpose.
     """
-    assert FOR_A_PERSON.keys() >= set(for_a_person)
-    accounts, heard = _accounts(), {message_id: number for number, message_id in enumerate(organizer.told)}
+    assert NEEDS_STAFF.keys() >= set(needs_staff)
+    accounts, received = _accounts(), {message_id: number for number, message_id in enumerate(organizer.received)}
     for account in accounts:
         label = labels.get(account.order.pk, account.order.number)
-        for problem in _judge(account, books, heard):
+        for problem in _check_account(account, provider, received):
             yield f"{label}: {account.order.status} {account.order.reason}: {problem}"
-    yield from _sums(accounts, books)
-    yield from _strays(books)
+    yield from _sums(accounts, provider)
+    yield from _strays(provider)
     yield from _numbers()
-    yield from _differences(for_a_person)
+    yield from _differences(needs_staff)
     yield from _messages()
     yield from _cancellations()
     yield from audit_breaches()
@@ -81,7 +81,7 @@ def find_wrong(
 
 @dataclass
 class Account:
-    """All that an order came to."""
+    """Everything that belongs to an order."""
 
     order: Order
     payments: list[Payment] = field(default_factory=list)
@@ -89,8 +89,8 @@ class Account:
     lines: list[OrderLine] = field(default_factory=list)
     adjustments: list[OrderAdjustment] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
-    papers: list[Invoice] = field(default_factory=list)
-    told: list[OrganizerMessage] = field(default_factory=list)
+    documents: list[Invoice] = field(default_factory=list)
+    messages: list[OrganizerMessage] = field(default_factory=list)
     deliveries: list[WebhookDelivery] = field(default_factory=list)
 
     @property
@@ -99,7 +99,7 @@ class Account:
 
     @property
     def owed_minor(self) -> int:
-        """By its lines, if it ever stood."""
+        """Return what the order owes by its lines, if it was ever confirmed."""
         if not self.stands and self.order.status != "refunded":
             return 0
         standing_minor = sum(line.total_minor for line in self.lines if line.canceled_at is None)
@@ -119,25 +119,25 @@ def _accounts() -> list[Account]:
     add("adjustments", OrderAdjustment.objects.all())
     valid = Ticket.objects.filter(voided_at=None)
     add("tickets", valid.select_related("order_line", "line", "seat"))
-    add("papers", Invoice.objects.order_by("pk"))
+    add("documents", Invoice.objects.order_by("pk"))
     # In the order in which they were written, each under its order's lock.
     deliveries = WebhookDelivery.objects.select_related("message").order_by("pk")
     for delivery in deliveries:
         accounts[delivery.message.order_id].deliveries.append(delivery)
-    add("told", OrganizerMessage.objects.order_by("created_at"))
+    add("messages", OrganizerMessage.objects.order_by("created_at"))
     return list(accounts.values())
 
 
-def _judge(account: Account, books: Books, first_heard: Mapping[UUID, int]) -> Iterator[str]:
-    if account.order.status not in _TOLD_LAST:
+def _check_account(account: Account, provider: FakeProvider, first_received: Mapping[UUID, int]) -> Iterator[str]:
+    if account.order.status not in LAST_MESSAGES:
         yield "has not ended"
-    yield from _judge_money(account, books)
-    yield from _judge_tickets(account)
-    yield from _judge_papers(account)
-    yield from _judge_words(account, first_heard)
+    yield from _check_money(account, provider)
+    yield from _check_tickets(account)
+    yield from _check_documents(account)
+    yield from _check_organizer_messages(account, first_received)
 
 
-def _judge_money(account: Account, books: Books) -> Iterator[str]:
+def _check_money(account: Account, provider: FakeProvider) -> Iterator[str]:
     kept = []
     refunds = defaultdict[UUID, list[Refund]](list)
     for refund in account.refunds:
@@ -145,33 +145,33 @@ def _judge_money(account: Account, books: Books) -> Iterator[str]:
         if refund.status != Refund.Status.SUCCEEDED:
             yield f"a refund of {refund.amount_minor} is {refund.status}"
     for payment in account.payments:
-        charge, name = books.charges.get(str(payment.pk)), f"attempt {payment.attempt}"
+        charge, name = provider.charges.get(str(payment.pk)), f"attempt {payment.attempt}"
         taken, left = (0, 0) if charge is None else (charge.captured_minor, charge.kept_minor)
         if payment.status == Payment.Status.PENDING and (charge is None or charge.is_settled):
             yield f"{name} is still pending"
         if payment.captured_minor != taken:
-            yield f"{name}: {taken} were taken, we know of {payment.captured_minor} ({payment.status})"
+            yield f"{name}: the provider took {taken}, we recorded {payment.captured_minor} ({payment.status})"
         ours = payment.captured_minor - payment.refunded_minor
         if ours != left:
-            yield f"{name}: the provider keeps {left}, by our ledger {ours}"
+            yield f"{name}: the provider keeps {left}, by our payments {ours}"
         sent = {} if charge is None else {key: amount for key, (amount, _) in charge.refunds.items()}
-        asked = {str(refund.pk): refund.amount_minor for refund in refunds[payment.pk]}
-        if sent != asked:
-            yield f"{name}: refunds of ours {asked}, of theirs {sent}"
+        requested = {str(refund.pk): refund.amount_minor for refund in refunds[payment.pk]}
+        if sent != requested:
+            yield f"{name}: refunds of ours {requested}, of theirs {sent}"
         if left:
             kept.append(left)
     if sum(kept) != account.owed_minor or len(kept) > 1:
         yield f"owes {account.owed_minor} by its lines, {kept} is kept"
 
 
-def _judge_tickets(account: Account) -> Iterator[str]:
+def _check_tickets(account: Account) -> Iterator[str]:
     standing = {line.pk for line in account.lines if line.kind == "place" and line.canceled_at is None}
     expected = standing if account.stands else set()
     if sorted(ticket.order_line_id for ticket in account.tickets) != sorted(expected):
-        yield f"{len(account.tickets)} valid tickets for {len(expected)} places that stand"
+        yield f"{len(account.tickets)} valid tickets for {len(expected)} standing tickets"
     reservation = account.order.reservation
     if account.stands and reservation.seat_count != len(standing):
-        yield f"{len(standing)} places stand, {reservation.seat_count} are sold"
+        yield f"{len(standing)} tickets stand, {reservation.seat_count} are sold"
     if (reservation.status == Reservation.Status.CONFIRMED) != account.stands:
         yield f"its reservation is {reservation.status}"
     for ticket in account.tickets:
@@ -179,12 +179,12 @@ def _judge_tickets(account: Account) -> Iterator[str]:
             yield f"a valid ticket of {ticket.label}, which was returned"
         seat = ticket.seat
         if seat is not None and (seat.status, seat.reservation_id) != (SeatInventory.Status.SOLD, reservation.pk):
-            yield f"a valid ticket of {ticket.label}, which is not its buyer's"
+            yield f"a valid ticket of {ticket.label}, whose seat is not its buyer's"
 
 
-def _judge_papers(account: Account) -> Iterator[str]:
-    invoices = [paper for paper in account.papers if paper.kind == "invoice"]
-    notes = [paper for paper in account.papers if paper.kind == "credit_note"]
+def _check_documents(account: Account) -> Iterator[str]:
+    invoices = [paper for paper in account.documents if paper.kind == "invoice"]
+    notes = [paper for paper in account.documents if paper.kind == "credit_note"]
     if len(invoices) != (1 if account.order.confirmed_at and account.order.total_minor else 0):
         yield f"{len(invoices)} invoices"
     for invoice in invoices:
@@ -192,36 +192,37 @@ def _judge_papers(account: Account) -> Iterator[str]:
         if invoice.total_minor != account.order.total_minor:
             yield f"an invoice over {invoice.total_minor}, its total is {account.order.total_minor}"
         if sum(note.total_minor for note in notes) != back_minor:
-            yield f"credit notes over {[note.total_minor for note in notes]}, {back_minor} went back"
+            yield f"credit notes over {[note.total_minor for note in notes]}, {back_minor} was refunded"
         if not account.owed_minor and sum(note.tax_minor for note in notes) != invoice.tax_minor:
-            yield f"tax of {[note.tax_minor for note in notes]} given back, {invoice.tax_minor} was in it"
-    for paper in account.papers:
+            yield f"tax of {[note.tax_minor for note in notes]} refunded, {invoice.tax_minor} was included"
+    for paper in account.documents:
         if paper.total_minor != sum(row["total_minor"] for row in paper.paper["lines"]):
-            yield f"{paper.number} is over {paper.total_minor}, its rows are not"
+            yield f"{paper.number} is over {paper.total_minor}, its rows have another sum"
         if paper.tax_minor != sum(row["tax_minor"] for row in paper.paper["lines"]):
-            yield f"{paper.number} has {paper.tax_minor} of tax, its rows have not"
+            yield f"{paper.number} has {paper.tax_minor} of tax, its rows have another sum"
 
 
-def _judge_words(account: Account, first_heard: Mapping[UUID, int]) -> Iterator[str]:
-    """Everything that happened was told; and heard at least once, in that order, or it waits, or was put aside."""
-    kinds = [message.kind for message in account.told]
-    last = _TOLD_LAST.get(account.order.status, ())
-    is_last_told = kinds[-1] in last if kinds else not last
-    if not is_last_told or kinds.count("order.confirmed") != (1 if account.order.confirmed_at else 0):
-        yield f"organizers were told {kinds}"
+def _check_organizer_messages(account: Account, first_received: Mapping[UUID, int]) -> Iterator[str]:
+    """Check that every change produced a message, received at least once and in that order, unless it is queued or
+    given up."""
+    kinds = [message.kind for message in account.messages]
+    last = LAST_MESSAGES.get(account.order.status, ())
+    is_last_as_expected = kinds[-1] in last if kinds else not last
+    if not is_last_as_expected or kinds.count("order.confirmed") != (1 if account.order.confirmed_at else 0):
+        yield f"messages to organizers: {kinds}"
     if len(account.deliveries) != len(kinds):
         yield f"{len(kinds)} messages, {len(account.deliveries)} deliveries"
-    heard = []
+    received = []
     for delivery in account.deliveries:
-        is_heard = delivery.message_id in first_heard
-        if is_heard:
-            heard.append(first_heard[delivery.message_id])
-        if delivery.status == WebhookDelivery.Status.DELIVERED and not is_heard:
-            yield f"{delivery.message.kind} is said to be delivered, nobody heard it"
+        is_received = delivery.message_id in first_received
+        if is_received:
+            received.append(first_received[delivery.message_id])
+        if delivery.status == WebhookDelivery.Status.DELIVERED and not is_received:
+            yield f"{delivery.message.kind} is marked as delivered but never received"
         if delivery.status == WebhookDelivery.Status.PENDING and not _waits(delivery):
-            yield f"{delivery.message.kind} was not delivered, and nothing waits to be"
-    if heard != sorted(heard):
-        yield f"its messages {kinds} were heard in another order"
+            yield f"{delivery.message.kind} was not delivered and has no outbox row"
+    if received != sorted(received):
+        yield f"its messages {kinds} were received in another order"
 
 
 def _waits(delivery: WebhookDelivery) -> bool:
@@ -229,28 +230,28 @@ def _waits(delivery: WebhookDelivery) -> bool:
     return waiting.filter(body__delivery=delivery.pk).exists()
 
 
-def _sums(accounts: Sequence[Account], books: Books) -> Iterator[str]:
-    """In all: what the provider keeps is what was captured less refunded, and what the orders owe by their lines."""
-    theirs = sum(charge.kept_minor for charge in books.charges.values())
+def _sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
+    """In total: what the provider keeps is captured less refunded, and equals what the orders owe by their lines."""
+    theirs = sum(charge.kept_minor for charge in provider.charges.values())
     ours = sum(one.captured_minor - one.refunded_minor for account in accounts for one in account.payments)
     owed = sum(account.owed_minor for account in accounts)
     if not theirs == ours == owed:
         yield f"in all the provider keeps {theirs}, by our payments {ours}, by the orders' lines {owed}"
 
 
-def _strays(books: Books) -> Iterator[str]:
+def _strays(provider: FakeProvider) -> Iterator[str]:
     ours = {str(pk) for pk in Payment.objects.values_list("pk", flat=True)}
-    for charge in books.charges.values():
+    for charge in provider.charges.values():
         if charge.key not in ours:
-            yield f"charge {charge.reference} is of no payment"
+            yield f"charge {charge.reference} belongs to no payment"
     for line in ReservationLine.objects.filter(returned_at__isnull=False, seat__isnull=False):
         seat = SeatInventory.objects.get(pk=line.seat_id)
         if seat.reservation_id == line.reservation_id:
-            yield f"seat {seat.pk} was returned and is its buyer's still"
+            yield f"seat {seat.pk} was returned and still belongs to its buyer"
 
 
 def _numbers() -> Iterator[str]:
-    """Papers are numbered from 1 without a gap."""
+    """Check that invoices are numbered from 1 without a gap."""
     given = defaultdict[tuple[str, str, int], list[int]](list)
     for kind, series, year, sequence in Invoice.objects.values_list("kind", "series", "year", "sequence"):
         given[kind, series, year].append(sequence)
@@ -258,20 +259,20 @@ def _numbers() -> Iterator[str]:
         name = (counter.kind, counter.series, counter.year)
         if sorted(given.pop(name, [])) != list(range(1, counter.last + 1)):
             yield f"{counter} has a gap"
-    yield from (f"papers {name} were never counted" for name in given)
+    yield from (f"{name} has no counter" for name in given)
 
 
-def _differences(for_a_person: Collection[str]) -> Iterator[str]:
+def _differences(needs_staff: Collection[str]) -> Iterator[str]:
     for one in PaymentDifference.objects.filter(settled_at=None):
-        if one.kind not in for_a_person:
-            why = FOR_A_PERSON.get(one.kind, "nobody can settle it")
+        if one.kind not in needs_staff:
+            why = NEEDS_STAFF.get(one.kind, "nothing settles it")
             yield f"difference left open: {one.kind} {one.reference}: {why}"
 
 
 def _messages() -> Iterator[str]:
     given_up = set(WebhookDelivery.objects.filter(status=WebhookDelivery.Status.GIVEN_UP).values_list("pk", flat=True))
     for message in OutboxMessage.objects.filter(done_at=None):
-        # An organizer who never takes a message has it in the admin, to be sent again.
+        # A delivery that was given up is listed in the admin, to be sent again.
         if message.dead_at is None or message.body.get("delivery") not in given_up:
             state = "dead" if message.dead_at else "waits"
             yield f"outbox: {message.topic} {message.body} {state}: {message.last_error}"
@@ -280,7 +281,7 @@ def _messages() -> Iterator[str]:
 
 
 def _cancellations() -> Iterator[str]:
-    """A canceled event keeps nobody: no order of it stands or is open, nothing of it is held or sold."""
+    """Check that no order of a canceled event stands or is open, and that nothing of it is held or sold."""
     for canceled in EventCancellation.objects.all():
         if canceled.finished_at is None or canceled.orders_left or canceled.orders_failed:
             yield f"the cancellation of {canceled.event} is not done: {canceled}"

@@ -1,7 +1,7 @@
 """A worker killed, or a database connection cut, at a step of an operation that can be named and counted.
 
-The operation runs in a thread with a connection of its own. Its steps are each statement, both sides of each commit,
-and both sides of each call of the provider and of each post to an organizer.
+The operation runs in a thread with its own connection. Its steps are each statement, both sides of each commit, and
+both sides of each call of the provider and of each post to an organizer.
 """
 
 import re
@@ -14,16 +14,16 @@ from typing import Any
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tests.support.chaos.harness import House
+from tests.support.chaos.harness import Scenario
 from tests.support.races import Outcome, rival_connection, storm
 
 TERMINATED_WITHIN_MS = 5_000
 _OF_THREAD = re.compile(r'(?<="s)\d+(?=_x\d+")')
-"""In the name of a savepoint: left in, each thread would have statements that none had before."""
+"""In the name of a savepoint: left in, each thread would have statements of its own."""
 
 
 class Killed(BaseException):
-    """The process is gone: nothing of it runs any more."""
+    """The process is killed: nothing of it runs any more."""
 
 
 class Step(Enum):
@@ -44,19 +44,19 @@ class Fault:
     kills: bool
     known: set[str] = field(default_factory=set)
     struck_at: str = ""
-    """Empty: it met nothing new."""
+    """Empty if it struck nothing."""
     commits: int = 0
     calls: int = 0
-    """That had been made when it struck."""
+    """The number of calls made before it struck."""
     commits_after: int = 0
-    """By what went on with another connection."""
+    """The commits made by another connection after it struck."""
     _counted: int = 0
 
     def __str__(self) -> str:
         return f"{'killed' if self.kills else 'cut'} at {self.struck_at[:80] or 'nothing'}"
 
     def meets(self, step: Step, name: str) -> bool:
-        """Whether it strikes here."""
+        """Return whether it strikes here."""
         self.commits += step == Step.AFTER_COMMIT
         self.calls += step == Step.CALL
         if step not in (KILL_AT if self.kills else CUT_AT):
@@ -69,16 +69,16 @@ class Fault:
         return bool(self.struck_at)
 
 
-def strike(fault: Fault, house: House, act: Callable[[], Any]) -> Outcome:
-    """`act` has run until the fault struck, or to its end if it has fewer steps; what it came to."""
-    with rival_connection() as hangman:
-        hangman.ensure_connection()
-        hangman.inc_thread_sharing()
-        (outcome,) = storm(1, lambda _: _run(fault, house, act, hangman))
+def strike(fault: Fault, scenario: Scenario, act: Callable[[], Any]) -> Outcome:
+    """Run `act` until the fault strikes, or to its end if it has no unknown step. Return its outcome."""
+    with rival_connection() as terminator:
+        terminator.ensure_connection()
+        terminator.inc_thread_sharing()
+        (outcome,) = storm(1, lambda _: _run(fault, scenario, act, terminator))
     return outcome
 
 
-def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
+def _run(fault: Fault, scenario: Scenario, act: Callable[[], Any], terminator: BaseDatabaseWrapper) -> Any:
     own: Any = connections["default"]
 
     def reach(step: Step, name: str) -> None:
@@ -92,7 +92,7 @@ def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDataba
         if fault.kills:
             own.connection.close()
             raise Killed
-        with hangman.cursor() as cursor:
+        with terminator.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_terminate_backend(%s, %s)", [own.connection.info.backend_pid, TERMINATED_WITHIN_MS]
             )
@@ -110,20 +110,20 @@ def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDataba
         commit()
         reach(Step.AFTER_COMMIT, "after commit")
 
-    with _calling(house, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
+    with _calling(scenario, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
         own.commit = commit_in_steps
         try:
             return act()
         finally:
             del own.commit
             if fault.struck_at:
-                # Whatever block it died in, this connection is of no more use, not even to close it in order.
+                # Whatever block it died in, this connection is unusable, even for an orderly close.
                 own.in_atomic_block = False
 
 
 @contextmanager
-def _calling(house: House, at: Callable[[str, str, str], None]) -> Iterator[None]:
-    others = (house.books, house.organizer)
+def _calling(scenario: Scenario, at: Callable[[str, str, str], None]) -> Iterator[None]:
+    others = (scenario.provider, scenario.organizer)
     before = [other.at for other in others]
     for other in others:
         other.at = at

@@ -1,4 +1,4 @@
-"""Many sales at once in one hall, time that passes by moving rows, and the end that every run must come to."""
+"""Many sales in one hall, time that is simulated by changing rows, and the end state that every run must reach."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.chaos.convergence import assert_money_converged
-from tests.support.chaos.provider_ledger import HEADERS, NAME, Books, Fact
+from tests.support.chaos.provider_ledger import HEADERS, NAME, Fact, FakeProvider
 from tests.support.chaos.webhook_receiver import Organizer
 from tests.support.factories import make_event, make_hold_request
 from tests.support.orders.sale import checkout_body, deliver_outbox, make_code
@@ -44,21 +44,21 @@ SEATS_PER_ROW = 50
 BATCH = 50
 ROUNDS_MAX = 12
 LEAVE_OUT = ("deliver", "collect", "forget", "tell", "reset", "report")
-"""Maintenance jobs, by how they begin, that move no money."""
+"""Prefixes of maintenance jobs that move no money."""
 
-# A seat of 50.00 less 10 %: 45.00, and its fee 2.50 and 10 % of that. The tax is in it, or comes on top.
+# A seat of 50.00 less 10 %: 45.00, and its fee: 2.50 and 10 % of 45.00. The tax is included, or added.
 TAX_INCLUDED = PricePolicy(ticket_fee_minor=250, ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=1_900)
 TAX_ADDED = replace(TAX_INCLUDED, tax_rate=2_000, tax_included=False)
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a sale comes to at an event with fees, tax and a code, reckoned by hand."""
+    """What a sale costs at an event with fees, tax and a promo code, computed by hand."""
 
     policy: PricePolicy
     seat_minor: int
     seat_fee_minor: int
-    """Of it; tax and all."""
+    """Included in it; with tax."""
     order_fee_minor: int
 
 
@@ -68,21 +68,21 @@ ADDED = Prices(TAX_ADDED, seat_minor=6_240, seat_fee_minor=840, order_fee_minor=
 
 @dataclass
 class Sale:
-    """One buyer's way through a checkout. `label` names the case when something is wrong at the end."""
+    """One buyer's checkout. `label` names the case in error messages."""
 
     label: str
     reservation: reservations.ReservationView
     seats: list[str]
     key: str
     code: str = ""
-    """Good for one order."""
+    """A promo code for one order."""
     answers: list[tuple[Callable[[], Answer], Answer]] = field(default_factory=list)
-    """What was asked for with an idempotency key, and how that was answered first."""
+    """Each request with an idempotency key, and its first answer."""
     order_id: UUID | None = None
     ends: str = ""
-    """What the order must be when all is over; empty: whatever the oracle lets it be."""
+    """The order's status at the end; empty: whatever the oracle accepts."""
     keeps_minor: int | None = None
-    """What the provider must keep of it then; None: likewise."""
+    """What the provider must keep at the end; None: whatever the oracle accepts."""
 
     @property
     def order(self) -> Order:
@@ -90,7 +90,7 @@ class Sale:
 
     @property
     def tickets(self) -> list[str]:
-        """The codes of those that are valid."""
+        """The codes of the valid tickets."""
         valid = Ticket.objects.filter(order=self.order_id, voided_at=None).order_by("pk")
         return list(valid.values_list("code", flat=True))
 
@@ -98,14 +98,14 @@ class Sale:
         return Payment.objects.get(order_id=self.order_id, attempt=attempt)
 
 
-class House:
-    """An event with many seats, its buyers, organizers who listen, and a provider whose books are its own.
+class Scenario:
+    """An event with many seats, its buyers, a listening organizer, and a provider with independent accounts.
 
-    With `prices` it charges fees and tax, and each buyer has a code that is good for one order.
+    With `prices` it charges fees and tax, and each buyer has a promo code for one order.
     """
 
-    def __init__(self, books: Books, organizer: Organizer, seats: int, prices: Prices | None = None) -> None:
-        self.books, self.organizer, self.prices = books, organizer, prices
+    def __init__(self, provider: FakeProvider, organizer: Organizer, seats: int, prices: Prices | None = None) -> None:
+        self.provider, self.organizer, self.prices = provider, organizer, prices
         self.sales: list[Sale] = []
         self._events = count(1)
         make_endpoint(organizer.url)
@@ -113,7 +113,7 @@ class House:
         self.move(seats)
 
     def move(self, seats: int) -> None:
-        """From now on it sells another event with so many seats."""
+        """Sell another event, with this number of seats, from now on."""
         policy = {} if self.prices is None else {"price_policy": self.prices.policy}
         rows = -(-seats // SEATS_PER_ROW)
         self.event = make_event(f"concert-{next(self._events)}", rows=rows, seats_per_row=SEATS_PER_ROW, **policy)
@@ -122,7 +122,7 @@ class House:
         )
 
     def hold(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
-        """A live reservation of so many seats for each of these labels, by a buyer each."""
+        """Hold so many seats for each label, by one buyer each."""
         sales: list[Sale] = []
         for start in range(0, len(labels), BATCH):
             part = labels[start : start + BATCH]
@@ -139,11 +139,11 @@ class House:
         return make_code(self.event, code=f"FAN{number}", rate=1_000, uses_max=1, uses_per_buyer_max=1).code
 
     def place(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
-        """The same with an order each, whose charge waits in the outbox."""
+        """Hold and place an order each, whose charges wait in the outbox."""
         sales = self.hold(labels, seats)
         for sale in sales:
             self.check_out(sale)
-        # On a busy machine many checkouts take longer than there is time to pay for one.
+        # On a busy machine many checkouts take longer than one payment deadline.
         later = timedelta(minutes=30)
         orders = Order.objects.filter(pk__in=[sale.order_id for sale in sales])
         Reservation.objects.filter(pk__in=[sale.reservation.id for sale in sales]).update(
@@ -154,35 +154,35 @@ class House:
         return sales
 
     def charge(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
-        """The same, and the provider has been asked for the money."""
+        """Hold, place and charge at the provider."""
         sales = self.place(labels, seats)
         deliver_outbox()
         return sales
 
-    def ask_nothing(self) -> None:
-        """What waits to ask the provider waits until all time passes: until then only its own words tell."""
+    def postpone_inquiries(self) -> None:
+        """Postpone queued inquiries until the end: until then only the provider's own messages report outcomes."""
         OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now() + timedelta(hours=1))
 
     def check_out(self, sale: Sale, key: str = "") -> Answer:
-        """The checkout was asked for with this key and answered, and its answer is kept to be compared in the end."""
+        """Check out with this key, and keep the answer to be compared at the end."""
         key = key or sale.key
-        asked = checkout_body(code=sale.code) if sale.code else checkout_body()
-        answer = self.ask(sale, lambda: check_out(sale.reservation, asked, key))
+        body = checkout_body(code=sale.code) if sale.code else checkout_body()
+        answer = self.send(sale, lambda: check_out(sale.reservation, body, key))
         sale.order_id = UUID(json.loads(answer.body)["order_id"])
         return answer
 
-    def ask(self, sale: Sale, request: Callable[[], Answer]) -> Answer:
-        """The request was answered; asked once more in the end, it must be answered the same."""
+    def send(self, sale: Sale, request: Callable[[], Answer]) -> Answer:
+        """Send the request and keep its answer: repeated at the end, it must get the same."""
         answer = request()
         sale.answers.append((request, answer))
         return answer
 
-    def tell(self, sale: Sale, attempt: int, fact: Fact) -> None:
-        """The provider's word of this has been received; it waits to be processed."""
-        inbox.receive(NAME, self.books.word_of(str(sale.payment(attempt).pk), fact), HEADERS)
+    def receive_report(self, sale: Sale, attempt: int, fact: Fact) -> None:
+        """Receive the provider's message of this fact; it waits to be processed."""
+        inbox.receive(NAME, self.provider.payload_of(str(sale.payment(attempt).pk), fact), HEADERS)
 
     def age(self, sales: Iterable[Sale], by: timedelta) -> None:
-        """Everything about these sales happened so much earlier."""
+        """Move everything about these sales into the past."""
         reservation_ids = [sale.reservation.id for sale in sales]
         orders = Order.objects.filter(reservation_id__in=reservation_ids)
         Reservation.objects.filter(pk__in=reservation_ids).update(
@@ -196,34 +196,34 @@ class House:
         ProviderMessage.objects.filter(payment__in=payments).update(occurred_at=F("occurred_at") - by)
         orders.update(**{name: F(name) - by for name in ("pay_deadline", "placed_at", "confirmed_at", "ended_at")})
         EventCancellation.objects.filter(event__in=orders.values("event")).update(started_at=F("started_at") - by)
-        self.books.age({str(pk) for pk in payments.values_list("pk", flat=True)}, by)
+        self.provider.age({str(pk) for pk in payments.values_list("pk", flat=True)}, by)
 
     def deadline(self, sale: Sale) -> datetime:
         return sale.order.pay_deadline
 
-    def until_deadline_passed(self, sales: Sequence[Sale], seconds: float) -> None:
-        """The time of these sales to pay was over so many seconds ago or more; nobody has swept or failed anything."""
+    def backdate_deadlines(self, sales: Sequence[Sale], seconds: float) -> None:
+        """Move the payment deadlines of these sales at least so many seconds into the past, without a sweep."""
         if sales:
             latest = max(map(self.deadline, sales))
             self.age(sales, latest - clock.now() + timedelta(seconds=seconds))
 
     def sweep(self) -> None:
-        """What has lapsed has failed and is free."""
+        """Fail the lapsed orders and free their seats."""
         while order_cancellation.fail_expired_orders():
             pass
         reservations.sweep_all()
 
     def take(self, sales: Sequence[Sale]) -> None:
-        """Somebody else holds the seats of these sales."""
+        """Let other buyers hold the seats of these sales."""
         for start in range(0, len(sales), BATCH):
             self._held([sale.seats for sale in sales[start : start + BATCH]])
 
-    def pass_all_time(self) -> None:
-        """The clock has passed every deadline of these sales, and whatever runs by itself has run until nothing
-        moves. Who has taken their seats keeps them."""
+    def run_to_the_end(self) -> None:
+        """Pass every deadline of these sales, and run every background job until nothing changes. Buyers who have taken
+        their seats keep them."""
         for _ in range(ROUNDS_MAX):
             self.age(self.sales, timedelta(hours=1))
-            # Workers that were killed hold their claims no more, and every pause is over.
+            # Killed workers no longer hold their claims, and every pause is over.
             OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
             ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
             delivery._paused_until.clear()
@@ -236,23 +236,23 @@ class House:
             deliver_outbox()
             if before == self._state():
                 return
-        raise AssertionError(f"it still moves after {ROUNDS_MAX} rounds")
+        raise AssertionError(f"still changing after {ROUNDS_MAX} rounds")
 
     def assert_converged(self) -> None:
-        """All time has passed, and the oracle finds nothing wrong; each sale ended as it had to, and each idempotency
-        key is still answered the same."""
-        self.pass_all_time()
+        """Run to the end, and assert that the oracle finds no error, that each sale ended as expected, and that each
+        idempotency key still gets the same answer."""
+        self.run_to_the_end()
         labels = {sale.order_id: sale.label for sale in self.sales if sale.order_id}
-        assert_money_converged(self.books, self.organizer, labels)
-        other = [line for sale in self.sales for line in self._other_than_told(sale)]
-        assert not other, f"{len(other)} other than they had to be:\n" + "\n".join(other[:40])
+        assert_money_converged(self.provider, self.organizer, labels)
+        other = [line for sale in self.sales for line in self._find_unexpected(sale)]
+        assert not other, f"{len(other)} unexpected:\n" + "\n".join(other[:40])
 
-    def _other_than_told(self, sale: Sale) -> Iterator[str]:
+    def _find_unexpected(self, sale: Sale) -> Iterator[str]:
         if sale.ends and sale.order.status != sale.ends:
             yield f"{sale.label}: {sale.order.status}, not {sale.ends}"
         if sale.keeps_minor is not None:
             keys = {str(pk) for pk in Payment.objects.filter(order=sale.order_id).values_list("pk", flat=True)}
-            kept_minor = sum(charge.kept_minor for charge in self.books.charges.values() if charge.key in keys)
+            kept_minor = sum(charge.kept_minor for charge in self.provider.charges.values() if charge.key in keys)
             if kept_minor != sale.keeps_minor:
                 yield f"{sale.label}: the provider keeps {kept_minor}, not {sale.keeps_minor}"
         for request, answer in sale.answers:
@@ -262,9 +262,11 @@ class House:
     def _held(self, seats: Sequence[list[str]]) -> list[reservations.ReservationView]:
         callers = [queue.Caller(account_id=None, visitor_id=queue.new_visitor_id()) for _ in seats]
         entries: Any = queue.join_many([queue.JoinRequest(self.event, caller) for caller in callers])
-        wishes = [make_hold_request(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)]
+        requests = [
+            make_hold_request(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)
+        ]
         views = []
-        for outcome in reservations.hold(wishes):
+        for outcome in reservations.hold(requests):
             assert isinstance(outcome, reservations.Held), outcome
             views.append(reservations.get_reservation(outcome.reservation_id))
         return views
@@ -280,4 +282,4 @@ class House:
             return tuple(cursor.fetchone())
 
 
-OpenHouse = Callable[..., House]
+OpenScenario = Callable[..., Scenario]

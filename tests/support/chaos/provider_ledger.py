@@ -1,7 +1,7 @@
-"""A payment provider with books of its own: what it has taken and given back is true whatever ours say.
+"""A payment provider with independent accounts: its charges and refunds are true whatever our rows contain.
 
-It lives in memory, knows nothing of orders, and tells what happened as signed deliveries. What it answers, and where a
-call fails, the test says beforehand.
+It lives in memory, knows nothing of orders, and reports events by signed webhooks. The test determines its answers and
+which calls fail.
 """
 
 import json
@@ -27,15 +27,16 @@ from apps.orders.payments.providers.protocol import (
     RefundState,
 )
 
-NAME = "books"
-HEADERS = {"Books-Signature": "genuine"}
+NAME = "fake"
+HEADERS = {"Fake-Signature": "genuine"}
 At = Callable[[str, str, str], None]
-"""Told `(call, "before" | "after", key)` around what a call does to the books; what it raises is what we see of it."""
+"""Called with `(call, "before" | "after", key)` around a call's effect; an exception it raises is what our side
+sees."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that happened to a charge. Two deliveries of it are the same bytes."""
+    """An event of a charge. Two deliveries of it are the same bytes."""
 
     message_id: str
     kind: Kind
@@ -51,7 +52,7 @@ class Charge:
     request: ChargeRequest
     facts: list[Fact] = field(default_factory=list)
     refunds: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    """By idempotency key: how much, and when."""
+    """Amount and time by idempotency key."""
 
     @property
     def capture(self) -> Fact | None:
@@ -63,7 +64,7 @@ class Charge:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is more to say of it than that nothing is decided."""
+        """Whether it is decided, and not only pending."""
         return any(fact.kind != Kind.PENDING for fact in self.facts)
 
     @property
@@ -71,19 +72,19 @@ class Charge:
         return self.captured_minor - sum(amount_minor for amount_minor, _ in self.refunds.values())
 
 
-class Books:
-    """The provider. `answers` is what it says of a charge at once."""
+class FakeProvider:
+    """The provider. `answers` is its immediate answer to a charge."""
 
     name = NAME
-    methods: Mapping[str, str] = {NAME: "Whatever the test says"}
+    methods: Mapping[str, str] = {NAME: "Whatever the test requires"}
 
     def __init__(self) -> None:
         self.charges: dict[str, Charge] = {}
         self.answers: Kind = Kind.PENDING
         self.answers_of: dict[str, Kind] = {}
-        """The same of one charge, by its key."""
+        """The same for single charges, by key."""
         self.cancels = True
-        """Whether a charge that is pending can be stopped."""
+        """Whether a pending charge can be canceled."""
         self.at: At | None = None
         self._numbers = count(1)
 
@@ -95,13 +96,13 @@ class Books:
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
         self._reach("charge", "before", request.key)
-        charge = self._begun(request, self.answers_of.get(str(request.key), self.answers))
+        charge = self._get_or_begin(request, self.answers_of.get(str(request.key), self.answers))
         self._reach("charge", "after", request.key)
         return self.event(charge, self._latest(charge))
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         self._reach("cancel", "before", request.key)
-        charge = self._begun(request, Kind.CANCELED)
+        charge = self._get_or_begin(request, Kind.CANCELED)
         if not charge.is_settled and self.cancels:
             self.happen(charge.key, Kind.CANCELED)
         self._reach("cancel", "after", request.key)
@@ -114,7 +115,7 @@ class Books:
             raise ProviderFault(f"no charge {request.charge_reference}")
         if str(request.key) not in charge.refunds:
             if request.amount_minor > charge.kept_minor:
-                raise ProviderFault(f"{request.amount_minor} of {charge.kept_minor} cannot go back")
+                raise ProviderFault(f"{request.amount_minor} of {charge.kept_minor} cannot be refunded")
             charge.refunds[str(request.key)] = (request.amount_minor, clock.process_now())
         self._reach("refund", "after", request.key)
         return RefundAnswer(f"re-{request.key}", RefundState.SUCCEEDED)
@@ -138,7 +139,7 @@ class Books:
                     yield Movement(kind, reference, key, charge.reference, amount_minor, currency, occurred_at)
 
     def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
-        if headers.get("Books-Signature") != HEADERS["Books-Signature"]:
+        if headers.get("Fake-Signature") != HEADERS["Fake-Signature"]:
             raise SignatureInvalid
         try:
             return _read(raw)
@@ -154,7 +155,7 @@ class Books:
         amount_minor: int | None = None,
         currency: str = "",
     ) -> Fact:
-        """It is true from now on, whoever hears of it."""
+        """Record that it happened, whether or not a message of it arrives."""
         charge = self.charges[key]
         fact = Fact(
             message_id=f"msg-{next(self._numbers)}",
@@ -166,8 +167,8 @@ class Books:
         charge.facts.append(fact)
         return fact
 
-    def word_of(self, key: str, fact: Fact) -> bytes:
-        """The delivery that tells of it."""
+    def payload_of(self, key: str, fact: Fact) -> bytes:
+        """Return the webhook payload that reports it."""
         return self.event(self.charges[key], fact).raw
 
     def event(self, charge: Charge, fact: Fact) -> ProviderEvent:
@@ -186,7 +187,7 @@ class Books:
         )
 
     def age(self, keys: set[str], by: timedelta) -> None:
-        """What happened to these charges happened so much earlier."""
+        """Move the events of these charges into the past."""
         for charge in self.charges.values():
             if charge.key in keys:
                 charge.facts = [
@@ -194,8 +195,8 @@ class Books:
                     for each in charge.facts
                 ]
 
-    def _begun(self, request: ChargeRequest, kind: Kind) -> Charge:
-        """The charge with this key; one it had not heard of begins so."""
+    def _get_or_begin(self, request: ChargeRequest, kind: Kind) -> Charge:
+        """Return the charge with this key; create it in this state if it is new."""
         charge = self.charges.get(str(request.key))
         if charge is None:
             charge = self.charges[str(request.key)] = Charge(str(request.key), f"ch-{next(self._numbers)}", request)
@@ -203,7 +204,7 @@ class Books:
         return charge
 
     def _latest(self, charge: Charge) -> Fact:
-        """What a charge is now: taken money stays taken, whatever was said before."""
+        """Return the current state of a charge: captured money stays captured, whatever was reported before."""
         return next((each for each in charge.facts if each.kind == Kind.SUCCEEDED), charge.facts[-1])
 
     def _reach(self, call: str, when: str, key: Any) -> None:

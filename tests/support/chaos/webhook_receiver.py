@@ -1,4 +1,4 @@
-"""A program of an organizer's that messages are posted to: it notes what it is told, and takes it or not."""
+"""An organizer's program that receives messages: it records them, and accepts or refuses them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -11,23 +11,24 @@ from apps.kernel.safe_http import Answer, RequestFailed
 
 @dataclass
 class Organizer:
-    """`at` is told `("post", "before" | "after", message id)` around each; what it raises is what we see of it."""
+    """`at` is called with `("post", "before" | "after", message id)` around each request; an exception it raises is
+    what our side sees."""
 
     url: str = "https://organizer.example/hook"
     at: Callable[[str, str, str], None] | None = None
     status: int = 204
     is_away: bool = False
-    told: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
-    """How often it took each message, in the order of their first coming."""
+    received: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
+    """How often it accepted each message, in the order of their first arrival."""
 
     def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes, **limits: Any) -> Answer:
         """Stands in for `safe_http.request`."""
         message_id = headers["Fairgate-Message-Id"]
         self._reach("before", message_id)
         if self.is_away:
-            raise RequestFailed("nobody there")
+            raise RequestFailed("connection refused")
         if self.status < 300:
-            self.told[UUID(message_id)] += 1
+            self.received[UUID(message_id)] += 1
         self._reach("after", message_id)
         return Answer(self.status, b"")
 

@@ -2,8 +2,8 @@
 
 `python -m tests.support.chaos.worker ADDRESS` runs them.
 
-This process is set up once and forks a worker for each one wanted. Provider and organizers stay with whoever asked:
-calls go there and back. A worker that is not told to go on waits, and may be killed there.
+This process is set up once and forks a worker on request. Provider and organizers stay in the test's process: calls are
+sent there. A worker waits for permission before each step, and may be killed there.
 """
 
 import os
@@ -16,15 +16,15 @@ from typing import Any
 import django
 
 
-class Line:
-    """To whoever wanted this worker. One speaks at a time, and nobody takes a step before it was let go."""
+class Channel:
+    """The connection to the test. One request at a time; no step is taken before it is permitted."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
         self._connection, self._lock = connection, threading.Lock()
 
-    def ask(self, *said: Any) -> Any:
+    def ask(self, *message: Any) -> Any:
         with self._lock:
-            self._connection.send(said)
+            self._connection.send(message)
             is_answer, value = self._connection.recv()
         if not is_answer:
             raise value
@@ -34,26 +34,27 @@ class Line:
         self.ask("step", step)
 
 
-class RemoteBooks:
-    """The provider, as a worker sees it: what it does happens elsewhere, whatever becomes of the worker."""
+class RemoteProvider:
+    """The provider, as a worker sees it: its calls take effect in the test's process, whatever happens to the
+    worker."""
 
-    name = "books"
+    name = "fake"
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
 
     def __getattr__(self, call: str) -> Any:
         def ask(*args: Any) -> Any:
-            self._line.reach(f"before {call}")
-            answer = self._line.ask("call", call, args)
-            self._line.reach(f"after {call}")
+            self._channel.reach(f"before {call}")
+            answer = self._channel.ask("call", call, args)
+            self._channel.reach(f"after {call}")
             return answer
 
         return ask
 
 
-def announce_commits(line: Line) -> None:
-    """From now on every connection says both sides of each commit."""
+def announce_commits(channel: Channel) -> None:
+    """From now on every connection reports both sides of each commit."""
     from django.db.backends.signals import connection_created
 
     def watch(connection: Any, **about: Any) -> None:
@@ -62,28 +63,30 @@ def announce_commits(line: Line) -> None:
         commit = connection.commit
 
         def commit_in_steps() -> None:
-            line.reach("before commit")
+            channel.reach("before commit")
             commit()
-            line.reach("after commit")
+            channel.reach("after commit")
 
         connection.commit = commit_in_steps
 
     connection_created.connect(watch, weak=False)
 
 
-def work(line: Line) -> None:
-    """As `manage.py deliver_outbox` does, one message."""
+def work(channel: Channel) -> None:
+    """Deliver one message, as `manage.py deliver_outbox` does."""
     from django.conf import settings
     from django.core.management import call_command
 
     from apps.kernel import safe_http
     from apps.orders.payments import providers
 
-    books: Any = RemoteBooks(line)
-    settings.PAYMENT_PROVIDER = books.name
-    providers._makers[books.name] = lambda: books
-    safe_http.request = lambda method, url, headers, body, **limits: line.ask("post", method, url, dict(headers), body)
-    announce_commits(line)
+    provider: Any = RemoteProvider(channel)
+    settings.PAYMENT_PROVIDER = provider.name
+    providers._makers[provider.name] = lambda: provider
+    safe_http.request = lambda method, url, headers, body, **limits: channel.ask(
+        "post", method, url, dict(headers), body
+    )
+    announce_commits(channel)
     with open(os.devnull, "w") as nowhere:
         call_command("deliver_outbox", "--limit", "1", stdout=nowhere)
 
@@ -92,18 +95,18 @@ def main() -> None:
     django.setup()
     address = sys.argv[1]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with Client(address) as wanted:
-        wanted.send("ready")
+    with Client(address) as control:
+        control.send("ready")
         try:
-            while wanted.recv() == "work":
+            while control.recv() == "work":
                 if os.fork() == 0:
-                    line = Line(Client(address))
-                    line.ask("pid", os.getpid())
-                    work(line)
-                    line.ask("done")
+                    channel = Channel(Client(address))
+                    channel.ask("pid", os.getpid())
+                    work(channel)
+                    channel.ask("done")
                     os._exit(0)
         except EOFError:
-            pass  # Whoever wanted workers is gone.
+            pass  # The test has ended.
 
 
 if __name__ == "__main__":
