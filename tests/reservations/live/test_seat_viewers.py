@@ -12,7 +12,7 @@ from apps.kernel.push.hub import Hub
 from apps.queue import facade as queue
 from apps.reservations.live import seat_viewers as watched
 from apps.reservations.live.seat_viewers import SeatViewers
-from tests.kernel.push.test_hub import Ear, said, until
+from tests.kernel.push.test_hub import FakeListener, numbered, until
 
 CONCERT: Any = SimpleNamespace(id=1)
 
@@ -43,16 +43,16 @@ async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: 
         # Nobody loses sight of the seats because the house has much to do, or its ledger is away for a moment.
         "lucky": [problems.Busy(), OperationalError("the connection is lost"), RuntimeError("whatever"), None],
     }
-    ears = {name: Ear() for name in answers}
-    for name, ear in ears.items():
-        hub.listen(ear, ["event:1", "seats:1"])
-        shoppers.add(ear, CONCERT, name, {"seats:1": "hall"})  # type: ignore[arg-type]
-    await until(lambda: not ears["over"].topics.count("seats:1") and len(answers["lucky"]) == 1)
-    hub.publish("seats:1", said("seats", 1))
-    hub.publish("event:1", said("sections", 2))
-    await until(lambda: all(b"2" in ear.heard for ear in ears.values()))
+    listeners = {name: FakeListener() for name in answers}
+    for name, listener in listeners.items():
+        hub.listen(listener, ["event:1", "seats:1"])
+        shoppers.add(listener, CONCERT, name, {"seats:1": "hall"})  # type: ignore[arg-type]
+    await until(lambda: not listeners["over"].topics.count("seats:1") and len(answers["lucky"]) == 1)
+    hub.publish("seats:1", numbered("seats", 1))
+    hub.publish("event:1", numbered("sections", 2))
+    await until(lambda: all(b"2" in listener.received for listener in listeners.values()))
     ended = b'{"section_id":"hall","seats":{},"ended":"admission-expired"}'
-    assert {name: ear.heard for name, ear in ears.items()} == {
+    assert {name: listener.received for name, listener in listeners.items()} == {
         "over": [ended, b"2"], "stays": [b"1", b"2"], "lucky": [b"1", b"2"],
     }  # fmt: skip
     shoppers.close()
@@ -63,11 +63,11 @@ async def test_all_of_them_cost_one_task_and_none_when_all_have_gone(answers: di
     hub = Hub()
     shoppers = SeatViewers(hub)
     answers["somebody"] = [None]
-    ears = [Ear() for _ in range(3 * watched.BATCH_MAX)]
+    listeners = [FakeListener() for _ in range(3 * watched.BATCH_MAX)]
     before = len(asyncio.all_tasks())
-    for ear in ears:
-        shoppers.add(ear, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
+    for listener in listeners:
+        shoppers.add(listener, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
     assert len(asyncio.all_tasks()) == before + 1
-    for ear in ears:
-        hub.leave(ear)
+    for listener in listeners:
+        hub.leave(listener)
     await until(lambda: len(asyncio.all_tasks()) == before)
