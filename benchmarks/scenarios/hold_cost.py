@@ -192,7 +192,7 @@ class Holder:
 
     def _make_requests(self, kind: str, count: int) -> list[Any]:
         from apps.events import facade as events
-        from apps.reservations.holds.best_available import BestAvailable
+        from apps.reservations.holds.seat_choice.best_available import BestAvailable
 
         any_hall, any_section = self._random.randrange(len(self._halls)), self._random.randrange(1_000)
         chosen = [any_hall if kind == "section" else self._random.randrange(len(self._halls)) for _ in range(count)]

@@ -1,9 +1,9 @@
-"""What lets a request into sections that want an access code: the codes of one transaction, under their locks.
+"""Admission to sections behind an access code: the codes of one hold transaction, under their locks.
 
-A code's row is a cap row: after purchase caps, before seats. It holds no number: its uses are the standing reservations
-that name it. Where those are limited it is locked, and whoever has it counts what everybody before committed; where
-they are not, it is only kept from changing, and nobody waits for anybody. A request of sections that want no code
-locks no code.
+A code's row is a cap row: locked after purchase caps, before seats. It holds no counter: its uses are the standing
+reservations that name it. A code with a limit is locked exclusively, and uses committed before are counted under the
+lock. A code without one is locked FOR SHARE, so holds do not wait for one another. A request for sections without a
+code locks no code.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
 
 SWEPT_MAX = 100
-"""Lapsed uses of a code that one hold asks to have ended."""
+"""Lapsed uses of a code that one hold asks to have swept."""
 
 _PACKAGE = "apps.reservations"
 _lock_codes = sql.load(_PACKAGE, "lock_access_codes")
@@ -39,9 +39,9 @@ _codes = sql.load(_PACKAGE, "access_codes")
 _uses_of_buyers = sql.load(_PACKAGE, "access_uses_of_buyers")
 
 CodeRequest = tuple[HoldRequest, Replaced | None]
-"""A request, and what it gives up."""
+"""A request, and the reservation that it replaces."""
 CodeKey = tuple[int, str]
-"""A code as it is written, of an event."""
+"""Event id and code in its stored form."""
 
 
 class _Code(NamedTuple):
@@ -52,13 +52,13 @@ class _Code(NamedTuple):
     is_early: bool
     is_over: bool
     section_ids: Sequence[int]
-    """What it opens; empty: all."""
+    """The sections it opens; empty: all."""
     uses_max: int | None
     uses_per_buyer_max: int | None
     standing: int
-    """Of its uses, where they are limited, those in time,"""
+    """If uses are limited: those by reservations in time,"""
     lapsed: Sequence[UUID] | None
-    """and those past their deadline that nobody has ended yet."""
+    """and the reservations past their deadline that are not swept yet."""
 
     def opens(self, section_ids: Collection[int]) -> bool:
         return self.is_active and (not self.section_ids or set(section_ids) <= set(self.section_ids))
@@ -69,47 +69,57 @@ class _Uses(NamedTuple):
     lapsed: Sequence[UUID]
 
 
-def lock_codes_calls(asking: Iterable[CodeRequest], *, waiting: bool) -> dict[str, sql.Call]:
-    """The locks of the codes that these requests name or keep, and under them what is to be known of each; nothing
-    where none does. With `waiting` they wait, in the order of all locks; codes of a whole club are as hot as general
-    admission."""
-    named = [(code_key(request, given_up), request.buyer) for request, given_up in asking if request.guarded]
-    pairs = sorted({(*word, buyer) for word, buyer in named if word[1]})
+def lock_codes_calls(requests: Iterable[CodeRequest], *, waiting: bool) -> dict[str, sql.Call]:
+    """Lock the codes that these requests name or keep, and read them under the locks; no statement if there is none.
+    With `waiting` the locks wait, in the order of all locks: a whole club's code is as hot as general admission."""
+    named = [(code_key(request, replaced), request.buyer) for request, replaced in requests if request.guarded]
+    pairs = sorted({(*key, buyer) for key, buyer in named if key[1]})
     if not pairs:
         return {}
-    words = sorted({(event_id, word) for event_id, word, _ in pairs})
-    codes = {"event_ids": arrays.numbers([one[0] for one in words]), "words": arrays.texts([one[1] for one in words])}
+    keys = sorted({(event_id, word) for event_id, word, _ in pairs})
+    codes = {"event_ids": arrays.numbers([key[0] for key in keys]), "words": arrays.texts([key[1] for key in keys])}
     return {
         "codes locked": (_lock_codes if waiting else _lock_codes_skipping).call(**codes),
         "codes shared": (_share_codes if waiting else _share_codes_skipping).call(**codes),
         "codes": _codes.call(**codes),
         "code uses": _uses_of_buyers.call(
-            event_ids=arrays.numbers([one[0] for one in pairs]),
-            words=arrays.texts([one[1] for one in pairs]),
-            buyers=arrays.texts([one[2] for one in pairs]),
+            event_ids=arrays.numbers([pair[0] for pair in pairs]),
+            words=arrays.texts([pair[1] for pair in pairs]),
+            buyers=arrays.texts([pair[2] for pair in pairs]),
         ),
     }
 
 
-def code_key(request: HoldRequest, given_up: Replaced | None) -> CodeKey:
-    """The code that the request names; else that of what it gives up, which it keeps."""
-    kept = given_up.access_code if given_up is not None and given_up.event_id == request.event.id else None
+def code_key(request: HoldRequest, replaced: Replaced | None) -> CodeKey:
+    """Return the code that the request names, else that of the reservation it replaces, which it keeps."""
+    kept = replaced.access_code if replaced is not None and replaced.event_id == request.event.id else None
     return request.event.id, request.access_code or kept or ""
 
 
 def count_released_uses(replaced: Iterable[Replaced | None]) -> Mapping[CodeKey, int]:
-    """How many uses of each code these have."""
+    """Count the uses of each code that end with these reservations."""
     return Counter((one.event_id, one.access_code) for one in replaced if one is not None and one.access_code)
 
 
+def guarded_sections(request: HoldRequest, section_of_seat: Mapping[int, int]) -> set[int]:
+    """Return the sections of the request that are behind an access code."""
+    if not request.guarded:
+        return set()
+    wanted = set(request.quantities)
+    wanted.update(section_of_seat[seat_id] for seat_id in request.seats if seat_id in section_of_seat)
+    if request.best is not None:
+        wanted.add(request.best.section_id)
+    return wanted & request.guarded.keys()
+
+
 def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> list[int]:
-    """Those of these sections that the code opens for the buyer now, as far as can be told without a lock. Raises
+    """Return those of these sections that the code opens for the buyer now, read without a lock. Raises
     AccessCodeWrong and the other refusals of a code."""
     codes = {"event_ids": [event_id], "words": [word]}
     with connection.cursor() as cursor:
         found = [_Code(*row) for row in _codes.rows(cursor, **codes)]
         uses = {row[0]: _Uses(row[2], row[3] or ()) for row in _uses_of_buyers.rows(cursor, **codes, buyers=[buyer])}
-    opened = [one for one in guarded if found and found[0].opens([one])]
+    opened = [section for section in guarded if found and found[0].opens([section])]
     if not opened:
         raise AccessCodeWrong
     (code,) = found
@@ -124,94 +134,96 @@ def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[in
 
 
 def has_room(cursor: sql.Cursor, word: CodeKey, buyer: str) -> bool:
-    """Whether one use more of the code by this buyer is within its limits, lapsed ones counted too; the code stays
-    locked until the caller's transaction ends."""
+    """Return whether one more use of the code by this buyer is within its limits, lapsed uses included. Locks the code
+    until the caller's transaction ends."""
     codes = {"event_ids": [word[0]], "words": [word[1]]}
     for lock in (_lock_codes, _share_codes):
         lock.rows(cursor, **codes)
     found = [_Code(*row) for row in _codes.rows(cursor, **codes)]
-    of_buyer = {row[0]: row[2] + len(row[3] or ()) for row in _uses_of_buyers.rows(cursor, **codes, buyers=[buyer])}
+    by_buyer = {row[0]: row[2] + len(row[3] or ()) for row in _uses_of_buyers.rows(cursor, **codes, buyers=[buyer])}
     return all(
         (code.uses_max is None or code.standing + len(code.lapsed or ()) < code.uses_max)
-        and (code.uses_per_buyer_max is None or of_buyer.get(code.id, 0) < code.uses_per_buyer_max)
+        and (code.uses_per_buyer_max is None or by_buyer.get(code.id, 0) < code.uses_per_buyer_max)
         for code in found
     )
 
 
-@dataclass(slots=True)
-class Codes:
-    """What one transaction knows of codes, and what its own winners have used of them."""
+@dataclass(frozen=True, slots=True)
+class LockedCodes:
+    """The access codes of one transaction, as read under their locks."""
 
-    _known: dict[CodeKey, _Code] = field(default_factory=dict)
-    _ours: set[int] = field(default_factory=set)
-    _of_buyers: dict[tuple[int, str], _Uses] = field(default_factory=dict)
-    _added_uses: dict[CodeKey, int] = field(default_factory=dict)
-    """Uses by winners of this transaction, less those they give up."""
-
-    def read(self, done: Mapping[str, roundtrip.StatementResult]) -> None:
-        """What `lock_codes_calls` gave is known."""
-        if "codes" not in done:
-            return
-        self._ours = {row[0] for name in ("codes locked", "codes shared") for row in done[name].rows}
-        for row in done["codes"].rows:
-            code = _Code(*row)
-            self._known[code.event_id, code.word] = code
-        self._of_buyers = {(row[0], row[1]): _Uses(row[2], row[3] or ()) for row in done["code uses"].rows}
+    by_key: Mapping[CodeKey, _Code] = field(default_factory=dict)
+    locked: frozenset[int] = frozenset()
+    """Ids of those that this transaction has locked; rivals have the others."""
+    by_buyer: Mapping[tuple[int, str], _Uses] = field(default_factory=dict)
 
     def judge(
         self,
         request: HoldRequest,
-        given_up: Replaced | None,
+        replaced: Replaced | None,
         section_ids: Collection[int],
-        perhaps: Mapping[CodeKey, int] | None = None,
+        *,
+        added: Mapping[CodeKey, int],
+        releasable: Mapping[CodeKey, int],
     ) -> Refused | Contended | Shortage | None:
-        """Why the request may not hold in these sections, which want a code; None if it may. `perhaps`: so many uses
-        this transaction may give up, which is known once all before it are decided."""
-        word = code_key(request, given_up)
-        written = word[1]
-        if not written:
+        """Return why the request may not hold in these sections, which need a code; None if it may. `added`: the uses
+        by earlier winners of the batch. `releasable`: uses that the batch may yet release."""
+        key = code_key(request, replaced)
+        if not key[1]:
             return Refused(AccessCodeRequired(sections=[request.guarded[one] for one in sorted(section_ids)]))
-        code = self._known.get(word)
+        code = self.by_key.get(key)
         if code is None or not code.opens(section_ids):
             return Refused(AccessCodeWrong())
-        if code.id not in self._ours:
+        if code.id not in self.locked:
             return Contended(problems.Busy())
-        refused = _check_validity(code)
-        if refused is not None:
-            return refused
-        own = given_up if given_up is not None and given_up.access_code == written else None
+        invalid = _check_validity(code)
+        if invalid is not None:
+            return invalid
+        own = replaced if replaced is not None and replaced.access_code == key[1] else None
         if code.uses_max is not None:
-            going = (perhaps or {}).get(word, 0) - (own is not None)
-            more = self._added_uses.get(word, 0) - max(going, 0)
-            uses = _Uses(code.standing + more, code.lapsed or ())
+            others_release = max(releasable.get(key, 0) - (own is not None), 0)
+            uses = _Uses(code.standing + added.get(key, 0) - others_release, code.lapsed or ())
             limited = _check_limit(uses, own, code.uses_max, AccessCodeUsedUp())
             if limited is not None:
                 return limited
         cap = code.uses_per_buyer_max
         if cap is not None:
-            uses = self._of_buyers.get((code.id, request.buyer), _Uses(0, ()))
-            mine = own if own is not None and own.buyer == request.buyer else None
-            return _check_limit(uses, mine, cap, AccessCodeLimitReached(cap=cap))
+            uses = self.by_buyer.get((code.id, request.buyer), _Uses(0, ()))
+            own_use = own if own is not None and own.buyer == request.buyer else None
+            return _check_limit(uses, own_use, cap, AccessCodeLimitReached(cap=cap))
         return None
 
-    def use(self, request: HoldRequest, given_up: Replaced | None, section_ids: Collection[int]) -> int | None:
-        """The request has won, by the code of this id if its sections want one."""
-        if given_up is not None and given_up.access_code is not None:
-            before = given_up.event_id, given_up.access_code
-            self._added_uses[before] = self._added_uses.get(before, 0) - (given_up.id not in self._lapsed(before))
+    def uses_changed_by(
+        self, request: HoldRequest, replaced: Replaced | None, section_ids: Collection[int]
+    ) -> tuple[Mapping[CodeKey, int], int | None]:
+        """Return the uses that a winning request adds and releases, by code, and the id of the code that admitted it if
+        its sections need one. A lapsed use that it releases was not counted as standing."""
+        changes: Counter[CodeKey] = Counter()
+        if replaced is not None and replaced.access_code is not None:
+            before = replaced.event_id, replaced.access_code
+            code = self.by_key.get(before)
+            changes[before] -= code is None or replaced.id not in (code.lapsed or ())
         if not section_ids:
-            return None
-        word = code_key(request, given_up)
-        self._added_uses[word] = self._added_uses.get(word, 0) + 1
-        return self._known[word].id
+            return changes, None
+        key = code_key(request, replaced)
+        changes[key] += 1
+        return changes, self.by_key[key].id
 
-    def _lapsed(self, word: CodeKey) -> Collection[UUID]:
-        code = self._known.get(word)
-        return () if code is None else code.lapsed or ()
+
+def read_codes(results: Mapping[str, roundtrip.StatementResult]) -> LockedCodes:
+    """Return the codes from the results of `lock_codes_calls`."""
+    if "codes" not in results:
+        return LockedCodes()
+    codes = [_Code(*row) for row in results["codes"].rows]
+    return LockedCodes(
+        {(code.event_id, code.word): code for code in codes},
+        frozenset(row[0] for name in ("codes locked", "codes shared") for row in results[name].rows),
+        {(row[0], row[1]): _Uses(row[2], row[3] or ()) for row in results["code uses"].rows},
+    )
 
 
 def _check_validity(code: _Code) -> Refused | None:
-    """What refuses a code whoever asks with it."""
+    """Return the refusal of a code outside its period."""
     if code.is_early:
         return Refused(AccessCodeNotValid("This access code is not valid yet."))
     if code.is_over:
@@ -220,8 +232,8 @@ def _check_validity(code: _Code) -> Refused | None:
 
 
 def _check_limit(uses: _Uses, own: Replaced | None, most: int, problem: problems.Problem) -> Refused | Shortage | None:
-    """Whether one use more is within the limit, where `own` is given up for it. Lapsed uses count until somebody has
-    ended them: a payment made in time may still confirm one."""
+    """Return why one more use exceeds the limit, when `own` is released for it; None if it does not. Lapsed uses count
+    until they are swept, because a payment made in time may still confirm them."""
     standing = uses.standing - (own is not None and own.id not in uses.lapsed)
     others = [one for one in uses.lapsed if own is None or one != own.id]
     if standing >= most:

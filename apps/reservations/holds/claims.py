@@ -1,7 +1,7 @@
-"""What it means that a wanted seat is not free: judged by whose it is, and what that claim is worth."""
+"""Why a requested seat is not free: which reservation holds it, and whether that reservation still stands."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from apps.kernel.db import sql
@@ -12,44 +12,42 @@ from apps.reservations.holds.outcomes import Contended, Refused, Shortage, Verdi
 _claims_of_owners = sql.load("apps.reservations", "claims_of_owners", prepared=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class Claim(NamedTuple):
     is_standing: bool
-    lapsed: bool
+    has_lapsed: bool
 
 
-_BLOCKED = _Claim(is_standing=True, lapsed=False)
-_ENDED = _Claim(is_standing=False, lapsed=False)
+Claims = Mapping[UUID, Claim]
+"""By the id of the reservation that owns a requested seat."""
+
+_BLOCKED = Claim(is_standing=True, has_lapsed=False)
+_ENDED = Claim(is_standing=False, has_lapsed=False)
 
 
-@dataclass(slots=True)
-class Claims:
-    """What one transaction knows of reservations that have seats which somebody wants."""
+def read_claims(cursor: sql.Cursor, owners: Iterable[UUID | None], known: Claims) -> Claims:
+    """Return the claims of these reservations; those that are `known` are not read again."""
+    unknown = sorted({owner for owner in owners if owner is not None} - known.keys())
+    if not unknown:
+        return known
+    # A reservation that does not exist can release nothing: its seats count as blocked. The audit reports it.
+    missing = dict.fromkeys(unknown, _BLOCKED)
+    found = {row[0]: Claim(*row[1:]) for row in _claims_of_owners.rows(cursor, reservation_ids=unknown)}
+    return {**known, **missing, **found}
 
-    cursor: sql.Cursor
-    _known: dict[UUID, _Claim] = field(default_factory=dict)
 
-    def load(self, owners: Iterable[UUID | None]) -> None:
-        """What these reservations' claims are worth is known."""
-        unknown = sorted({owner for owner in owners if owner is not None} - self._known.keys())
-        if unknown:
-            rows = _claims_of_owners.rows(self.cursor, reservation_ids=unknown)
-            # One that is not there at all can free nothing: the auditor tells of it.
-            self._known |= dict.fromkeys(unknown, _Claim(is_standing=True, lapsed=False))
-            self._known |= {owner: _Claim(claims, lapsed) for owner, claims, lapsed in rows}
-
-    def judge(
-        self, names: Mapping[int, str], gone: Mapping[int, UUID | None], given_up: Collection[int] = ()
-    ) -> Verdict:
-        """For who wants the seats of these names, some of which are not free: final if one of those is sold, or held by
-        somebody in time, or blocked. Who has ended since they were read, or in this very batch, gives them back."""
-        claims = {
-            seat: _ENDED if seat in given_up else _BLOCKED if owner is None else self._known[owner]
-            for seat, owner in gone.items()
-        }
-        for_good = [seat for seat, claim in claims.items() if claim.is_standing and not claim.lapsed]
-        problem = SeatsUnavailable(unavailable=[names[seat] for seat in for_good or gone])
-        if for_good:
-            return Refused(problem)
-        lapsed = tuple(owner for seat, owner in gone.items() if owner is not None and claims[seat].lapsed)
-        return Shortage(problem, lapsed) if lapsed else Contended(problems.Busy())
+def judge_claims(
+    claims: Claims, names: Mapping[int, str], taken: Mapping[int, UUID | None], released: Collection[int] = ()
+) -> Verdict:
+    """Return the verdict on a request for the seats of these names, of which `taken` (seat to owner) are not free. It
+    is final if one of them is sold, blocked, or held in time. An owner that has ended since it was read, or that this
+    batch replaces (`released`), gives its seats up."""
+    by_seat = {
+        seat: _ENDED if seat in released else _BLOCKED if owner is None else claims[owner]
+        for seat, owner in taken.items()
+    }
+    final = [seat for seat, claim in by_seat.items() if claim.is_standing and not claim.has_lapsed]
+    problem = SeatsUnavailable(unavailable=[names[seat] for seat in final or taken])
+    if final:
+        return Refused(problem)
+    lapsed = tuple(owner for seat, owner in taken.items() if owner is not None and by_seat[seat].has_lapsed)
+    return Shortage(problem, lapsed) if lapsed else Contended(problems.Busy())

@@ -1,14 +1,16 @@
-"""What can come of a request to hold: two answers, and two reasons to decide it once more."""
+"""The possible results of a request to hold: two outcomes, and two reasons to decide it again."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
 from apps.kernel.http import idempotency, problems
+from apps.reservations.holds.requests import HoldRequest
 
 
 class Held(NamedTuple):
-    """The request won, now or when it was first sent: its answer, byte for byte the same each time."""
+    """The request won, now or when it was first sent. Its answer is the same each time, byte for byte."""
 
     reservation_id: UUID
     answer: idempotency.Answer
@@ -20,13 +22,13 @@ class Refused:
 
     @property
     def is_final(self) -> bool:
-        """Whether asking again with the same key is a new question."""
+        """Whether the refusal stands until the buyer asks again, rather than asking for a retry."""
         return self.problem.retry_after_seconds is None
 
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """Only a lock was in the way. `problem` is the answer if it stays in the way to the end."""
+    """Blocked only by a lock. `problem` is the answer if it stays blocked to the end."""
 
     problem: problems.Problem
 
@@ -34,12 +36,27 @@ class Contended:
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """Too little is free, but reservations past their deadline may still hold some of it. `problem` is the answer if
-    sweeping them changes nothing."""
+    sweeping them does not help."""
 
     problem: problems.Problem
     holders: tuple[UUID, ...] = ()
-    """Those reservations, where it is known which: of general admission nobody can say."""
+    """Those reservations, where they are known. General admission is only counted, so there they are not."""
 
 
 HoldOutcome = Held | Refused
 Verdict = HoldOutcome | Contended | Shortage
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The requests of a batch that can still win, by index in arrival order, and the verdicts on the others."""
+
+    requests: Mapping[int, HoldRequest]
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+
+    def without(self, verdicts: Mapping[int, Verdict]) -> "Undecided":
+        """Return what is undecided after these further verdicts."""
+        if not verdicts:
+            return self
+        still_open = {index: request for index, request in self.requests.items() if index not in verdicts}
+        return Undecided(still_open, {**self.verdicts, **verdicts})

@@ -1,4 +1,4 @@
-"""What the ledger already knows of those who ask: answers that were given to their keys, and reservations that stand
+"""What the database already has for the requests of a batch: answers given to their keys, and reservations that stand
 in the way of another one."""
 
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ class BlockingReservation(NamedTuple):
     has_lapsed: bool
 
 
-def read_calls(requests: Sequence[HoldRequest]) -> list[sql.Call]:
-    """The two statements that tell; their answers are for `answers_of` and `find_blocking_reservations`."""
-    return [
-        _answers_call([request.scope for request in requests], requests),
-        _reservations_of_entries.call(
+def read_calls(requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
+    """Read remembered answers, for `answers_of`, and reservations, for that and `find_blocking_reservations`."""
+    return {
+        "answers": _answers_call([request.scope for request in requests], requests),
+        "reservations": _reservations_of_entries.call(
             entry_ids=arrays.uuids([request.entry_id for request in requests]),
             event_ids=arrays.numbers([request.event.id for request in requests]),
             buyers=arrays.texts([request.buyer for request in requests]),
         ),
-    ]
+    }
 
 
 def _answers_call(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
@@ -55,25 +55,24 @@ def answers_of(
     recalled: roundtrip.StatementResult,
     found: roundtrip.StatementResult,
 ) -> Mapping[tuple[str, str], StoredAnswer]:
-    """The remembered answers by scope and key: under the buyer's name, and under those that the entry's earlier holds
-    were made by, since who logs in is another buyer and asks again all the same."""
+    """Return the remembered answers by scope and key. A buyer who logs in is another buyer and may send the same
+    request again, so the names under which the entry has held before are read too."""
     known: dict[tuple[str, str], StoredAnswer] = {(row[0], row[1]): row[2:] for row in recalled.rows}
-    names: dict[UUID, set[str]] = {}
+    scopes_of_entry: dict[UUID, set[str]] = {}
     for _, entry_id, event_id, buyer, _, _ in found.rows:
-        names.setdefault(entry_id, set()).add(f"hold:{event_id}:{buyer}")
+        scopes_of_entry.setdefault(entry_id, set()).add(f"hold:{event_id}:{buyer}")
     others = [
-        (request, name)
+        (request, scope)
         for request in requests
-        if request.entry_id in names
-        for name in names[request.entry_id]
-        if name != request.scope
+        for scope in scopes_of_entry.get(request.entry_id, ())
+        if scope != request.scope
     ]
     if others:
-        call = _answers_call([name for _, name in others], [request for request, _ in others])
+        call = _answers_call([scope for _, scope in others], [request for request, _ in others])
         (again,) = sql.execute_batch(cursor, [call])
-        of_names = {(row[0], row[1]): row[2:] for row in again.rows}
-        for request, name in others:
-            answer = of_names.get((name, request.idempotency_key))
+        by_scope = {(row[0], row[1]): row[2:] for row in again.rows}
+        for request, scope in others:
+            answer = by_scope.get((scope, request.idempotency_key))
             if answer is not None:
                 known.setdefault((request.scope, request.idempotency_key), answer)
     return known
@@ -82,7 +81,7 @@ def answers_of(
 def find_blocking_reservations(
     requests: Sequence[HoldRequest], found: roundtrip.StatementResult
 ) -> Mapping[UUID, BlockingReservation]:
-    """What stands in the way of each entry's holding anew: of several, one that is not paid."""
+    """Return what keeps each entry from another hold: its own reservation or its buyer's; of several, an unpaid one."""
     by_entry: dict[UUID, BlockingReservation] = {}
     by_buyer: dict[tuple[int, str], BlockingReservation] = {}
     for id_, entry_id, event_id, buyer, status, lapsed in found.rows:
@@ -95,11 +94,11 @@ def find_blocking_reservations(
             by_entry.setdefault(entry_id, one)
     if not by_entry:
         return by_entry
-    standing = {}
+    blocking = {}
     for request in requests:
         own = by_entry.get(request.entry_id)
         if own is None or own.is_paid:
             own = by_buyer.get((request.event.id, request.buyer), own)
         if own is not None:
-            standing[request.entry_id] = own
-    return standing
+            blocking[request.entry_id] = own
+    return blocking

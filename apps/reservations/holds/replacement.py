@@ -1,6 +1,6 @@
-"""A live hold given up for another selection: only together with the new hold, and never for a later deadline."""
+"""Replacing a live hold with another selection: only together with the new hold, and never with a later deadline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -8,7 +8,8 @@ from uuid import UUID
 from apps.kernel.db import sql
 from apps.kernel.http import problems
 from apps.reservations.errors import PaymentInProgress, ReservationExpired, ReservationNotFound
-from apps.reservations.holds.best_available import FreeSeat
+from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.seat_choice.best_available import FreeSeat
 from apps.reservations.models import Reservation
 
 _PACKAGE = "apps.reservations"
@@ -18,9 +19,9 @@ _seats_of_reservations = sql.load(_PACKAGE, "seats_of_reservations")
 _live_lines = sql.load(_PACKAGE, "live_lines")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Replaced:
-    """A reservation that somebody wants to replace, as it is under its lock."""
+    """A reservation that a request replaces, as read under its lock."""
 
     id: UUID
     entry_id: UUID
@@ -30,14 +31,14 @@ class Replaced:
     expires_at: datetime
     seat_count: int
     access_code: str | None = None
-    """The access code that let it in, as it is written: who replaces it keeps that."""
+    """The access code that admitted it, in its stored form; the replacement keeps it."""
     seats: dict[int, FreeSeat] = field(default_factory=dict)
-    """What it holds, by seat id: free for who replaces it, and for nobody else."""
-    places: dict[int, int] = field(default_factory=dict)
-    """General admission, by section id."""
+    """Its seats by id. They count as free for the replacement only."""
+    quantities: dict[int, int] = field(default_factory=dict)
+    """Its general admission by section id."""
 
     def refusal(self, entry_id: UUID, event_id: int, now: datetime) -> problems.Problem | None:
-        """Why this entry may not replace it; None if it may."""
+        """Return why this entry may not replace it; None if it may."""
         if self.entry_id != entry_id or self.event_id != event_id:
             return problems.NotOwner()
         if self.status == Reservation.Status.PAYING:
@@ -49,9 +50,12 @@ class Replaced:
         return None
 
 
-def lock_replaced(cursor: sql.Cursor, reservation_ids: Sequence[UUID], *, waiting: bool) -> dict[UUID, Replaced]:
-    """Those of these reservations that are there, locked in id order until the transaction ends, with what they hold;
-    without `waiting` those that nobody else has locked. Reservations come after entries and before all inventory."""
+ReplacedById = Mapping[UUID, Replaced]
+
+
+def lock_replaced(cursor: sql.Cursor, reservation_ids: Sequence[UUID], *, waiting: bool) -> ReplacedById:
+    """Lock these reservations in id order until the transaction ends and return them with their contents. Without
+    `waiting`, skip those that another transaction has locked. Reservations come after entries and before inventory."""
     ids = sorted(set(reservation_ids))
     if not ids:
         return {}
@@ -61,10 +65,29 @@ def lock_replaced(cursor: sql.Cursor, reservation_ids: Sequence[UUID], *, waitin
         found[owner].seats[seat[0]] = FreeSeat(*seat)
     for _, owner, section_id, seat_id, quantity in _live_lines.rows(cursor, reservation_ids=list(found)):
         if seat_id is None:
-            found[owner].places[section_id] = found[owner].places.get(section_id, 0) + quantity
+            found[owner].quantities[section_id] = found[owner].quantities.get(section_id, 0) + quantity
     return found
 
 
+def replaced_by(request: HoldRequest, replaced: ReplacedById) -> Replaced | None:
+    """Return the locked reservation that the request replaces, if it replaces one."""
+    return replaced[request.replaces] if request.replaces is not None else None
+
+
+def seats_released_by(request: HoldRequest, replaced: ReplacedById) -> Mapping[int, FreeSeat]:
+    """Return the seats, by id, of the reservation that the request replaces."""
+    released = replaced_by(request, replaced)
+    return released.seats if released is not None else {}
+
+
+def added_seat_count(request: HoldRequest, replaced: ReplacedById) -> int:
+    """Return by how much the buyer's count grows if the request wins. A reservation made before the buyer logged in
+    counted for the guest, so replacing it lowers nothing."""
+    released = replaced_by(request, replaced)
+    is_same_buyer = released is not None and released.buyer == request.buyer
+    return request.seat_count - (released.seat_count if released is not None and is_same_buyer else 0)
+
+
 def not_found(*, waiting: bool) -> problems.Problem:
-    """What the absence of a reservation to replace means: passed over it may be somebody's who decides it now."""
+    """Return the problem of a reservation to replace that is missing: one that was skipped may only be locked."""
     return ReservationNotFound() if waiting else problems.Busy()

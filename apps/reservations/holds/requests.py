@@ -12,7 +12,7 @@ from apps.kernel.codes import code_format
 from apps.kernel.db import sql
 from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.holds.best_available import BestAvailable
+from apps.reservations.holds.seat_choice.best_available import BestAvailable
 
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})

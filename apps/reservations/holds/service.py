@@ -124,9 +124,9 @@ def _decide(
     """One round's verdicts by index, and whether every lock came that was waited for."""
     asked = [requests[index] for index in undecided]
     careful = False
-    for patience in (LockWait.WAITING if waiting else LockWait.PLACES_ONLY, LockWait.NONE):
+    for wait in (LockWait.WAITING if waiting else LockWait.GENERAL_ADMISSION_ONLY, LockWait.NONE):
         try:
-            verdicts = decide_once(asked, patience=patience, write=write, careful=careful)
+            verdicts = decide_once(asked, wait=wait, write=write, careful=careful)
         except transactions.FAILURES as error:
             if transactions.violated_constraint(error) == HELD_ONCE:
                 # The last word was the database's: a seat says free, and somebody's line is on it. Nobody is sold it.
@@ -135,7 +135,7 @@ def _decide(
             elif not transactions.is_transient(error):
                 raise
         else:
-            return dict(zip(undecided, verdicts, strict=True)), patience != LockWait.NONE
+            return dict(zip(undecided, verdicts, strict=True)), wait != LockWait.NONE
     # Told is what it met before, if that was a lock too.
     met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
     return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
@@ -182,29 +182,24 @@ def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: 
 
 
 def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> None:
-    """The cap rows of these requests are there. One that somebody is just making may be missing: who needs that one
-    is then told to come back, and nobody else."""
+    """Create the cap rows of these requests. A row that another transaction is just creating may be missing afterwards:
+    only the requests that need it are then told to retry."""
     keys = sorted(
         {(request.event.id, request.buyer) for request in requests if request.event.policy.per_buyer_max is not None}
     )
-    if not keys:
-        return
+    if keys and not _try_create_caps(keys, write, LOCK_WAIT_MS):
+        for key in keys:
+            _try_create_caps([key], write, CAP_WAIT_MS)
+
+
+def _try_create_caps(keys: Sequence[tuple[int, str]], write: transactions.TransactionOpener, lock_ms: int) -> bool:
+    """Create these cap rows; return False if a lock did not come in time."""
+    event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
     try:
-        _make_caps(keys, write, LOCK_WAIT_MS)
+        with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:
+            sql.execute_batch_and_commit(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])
     except transactions.FAILURES as error:
         if not transactions.is_transient(error):
             raise
-    else:
-        return
-    for key in keys:
-        try:
-            _make_caps([key], write, CAP_WAIT_MS)
-        except transactions.FAILURES as error:
-            if not transactions.is_transient(error):
-                raise
-
-
-def _make_caps(keys: Sequence[tuple[int, str]], write: transactions.TransactionOpener, lock_ms: int) -> None:
-    event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
-    with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:
-        sql.execute_batch_and_commit(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])
+        return False
+    return True

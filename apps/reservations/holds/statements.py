@@ -1,29 +1,29 @@
-"""What a transaction of holds sends to PostgreSQL, and what of it travels together. What it makes of the answers is
-`transaction`'s to say.
+"""The statements of a hold transaction, and which of them share a round trip.
 
 Locks come in the order of the whole system: queue entries, reservations to be replaced, cap rows, access codes, seats,
-then general-admission rows. What follows from whatever is found in between may travel with an earlier lock: it may lock
-a row for nobody, which is in nobody's way for longer than any lock, for who has them waits for none that comes before
-them.
+then general-admission rows. A lock whose rows are known beforehand may travel with an earlier one. It may then lock
+rows for requests that the results in between refuse. That delays other transactions no longer than a lock that is
+used: a transaction that holds such a row waits for no lock that comes before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from uuid import UUID
 
 from apps.events import facade as events
-from apps.kernel.db import arrays, sql
+from apps.kernel.db import arrays, roundtrip, sql
 from apps.reservations.holds import access_codes
-from apps.reservations.holds.replacement import Replaced
+from apps.reservations.holds.replacement import ReplacedById, replaced_by
 from apps.reservations.holds.requests import HoldRequest
 
 
 class LockWait(Enum):
-    """What a transaction of holds waits for; the rest of what rivals have locked it passes over."""
+    """Which locks a hold transaction waits for; rows of other kinds that are locked it skips."""
 
-    PLACES_ONLY = "general admission only"
-    """Its rows are hot: a wait is likely, and short. One double click or one seat being decided delays nobody."""
+    GENERAL_ADMISSION_ONLY = "general admission only"
+    """Its rows are hot: a wait is likely, and short. A double click, or a seat being decided, delays no other hold."""
     WAITING = "everything, in the order of all locks"
     NONE = "nothing"
 
@@ -32,11 +32,22 @@ class LockWait(Enum):
         return self is LockWait.WAITING
 
 
-ReplacedById = Mapping[UUID, Replaced]
-"""What requests may replace, by id, locked."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The input of one hold transaction."""
+
+    cursor: sql.Cursor
+    requests: Sequence[HoldRequest]
+    wait: LockWait
+    careful: bool
+    """A seat with status free under a live line, which no service leaves behind, does not count as free."""
+
+
+Results = Mapping[str, roundtrip.StatementResult]
+"""Results of statements by what they are for, including those that travelled ahead of their use."""
 
 _in_order = attrgetter("int")
-"""PostgreSQL's order of ids; compared as UUIDs they take ten times as long to sort."""
+"""PostgreSQL's order of ids. Comparing UUID objects takes ten times as long."""
 
 _PACKAGE = "apps.reservations"
 _try_admissions = sql.load(_PACKAGE, "try_admissions", prepared=True)
@@ -52,68 +63,72 @@ _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission", prepared=
 _lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping", prepared=True)
 
 
-def entries_of(requests: Sequence[HoldRequest]) -> list[UUID]:
-    """In the order in which they are locked."""
+def execute(cursor: sql.Cursor, calls: Mapping[str, sql.Call], earlier: Results) -> Results:
+    """Execute these statements in order, in one round trip; return their results with the earlier ones."""
+    return {**earlier, **dict(zip(calls, sql.execute_batch(cursor, list(calls.values())), strict=True))}
+
+
+def entry_ids_of(requests: Sequence[HoldRequest]) -> list[UUID]:
+    """Return the entries of these requests in the order in which they are locked."""
     return sorted({request.entry_id for request in requests}, key=_in_order)
 
 
-def lock_admissions_call(entry_ids: Sequence[UUID], patience: LockWait) -> sql.Call:
-    """Their entries are this transaction's to decide for. The first time never waiting, so that one double click delays
-    nobody else's hold. The second time it waits its bounded turn, in id order and holding nothing else yet: the second
-    click then gets the first one's answer."""
-    lock = _lock_admissions if patience.is_waiting else _try_admissions
+def lock_admissions_call(entry_ids: Sequence[UUID], wait: LockWait) -> sql.Call:
+    """Claim the right to decide for these entries. The first round never waits, so that a double click delays no other
+    hold. Later rounds wait for a bounded time, in id order and holding no other lock, so that the second of two clicks
+    gets the answer of the first."""
+    lock = _lock_admissions if wait.is_waiting else _try_admissions
     return lock.call(entry_ids=arrays.uuids(entry_ids))
 
 
-def early_calls(requests: Sequence[HoldRequest], patience: LockWait) -> dict[str, sql.Call]:
-    """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows and
-    access codes; then the look at the seats that are named, or where nobody wants anything else the locks of general
-    admission. For requests that replace nothing."""
-    calls = lock_caps_calls(requests, patience) | lock_codes_calls(requests, {}, patience)
+def early_calls(requests: Sequence[HoldRequest], wait: LockWait) -> dict[str, sql.Call]:
+    """The statements that travel with the entries' locks if no request replaces a reservation: the locks of cap rows
+    and codes, then the read of the named seats, or the locks of general admission if no request wants seats."""
+    calls = lock_caps_calls(requests, wait) | lock_codes_calls(requests, {}, wait)
     named = seats_named(requests)
     if named:
         calls["seats"] = read_seats_call(named, requests)
     elif all(request.best is None for request in requests):
-        calls |= lock_places_calls(requests, {}, patience)
+        calls |= lock_general_admission_calls(requests, {}, wait)
     return calls
 
 
-def lock_caps_calls(requests: Sequence[HoldRequest], patience: LockWait) -> dict[str, sql.Call]:
-    """The locks of these buyers' cap rows, where there is a cap, and under them the count of what they have."""
+def lock_caps_calls(requests: Iterable[HoldRequest], wait: LockWait) -> dict[str, sql.Call]:
+    """Lock the cap rows of these buyers, where the event has a cap, and count under them the seats they have."""
     capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
     keys = sorted({(request.event.id, request.buyer) for request in capped})
     if not keys:
         return {}
     event_ids, buyers = arrays.numbers([one for one, _ in keys]), arrays.texts([buyer for _, buyer in keys])
-    lock = _lock_caps if patience.is_waiting else _lock_caps_skipping
+    lock = _lock_caps if wait.is_waiting else _lock_caps_skipping
     return {
         "caps": lock.call(event_ids=event_ids, buyers=buyers),
         "counts": _count_of_buyers.call(event_ids=event_ids, buyers=buyers),
     }
 
 
-def lock_codes_calls(
-    requests: Sequence[HoldRequest], replaced: ReplacedById, patience: LockWait
-) -> dict[str, sql.Call]:
-    """The locks of the access codes of these requests, and what is to be known of them."""
-    guarded = [
-        (request, replaced[request.replaces] if request.replaces is not None else None)
-        for request in requests
-        if request.guarded
-    ]
-    return access_codes.lock_codes_calls(guarded, waiting=patience is not LockWait.NONE) if guarded else {}
+def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, wait: LockWait) -> dict[str, sql.Call]:
+    """Lock the access codes of these requests and read them."""
+    guarded = [(request, replaced_by(request, replaced)) for request in requests if request.guarded]
+    return access_codes.lock_codes_calls(guarded, waiting=wait is not LockWait.NONE) if guarded else {}
 
 
-def seats_named(requests: Sequence[HoldRequest]) -> list[int]:
-    """In the order in which they are locked."""
+def seats_named(requests: Iterable[HoldRequest]) -> list[int]:
+    """Return the seats that these requests name, in the order in which they are locked."""
     return sorted({seat_id for request in requests for seat_id in request.seats})
 
 
 def read_seats_call(named: Sequence[int], requests: Sequence[HoldRequest]) -> sql.Call:
-    """A look at these seats; where sections want an access code, with where the seats are."""
-    guarded = any(request.guarded for request in requests)
-    read = _read_seats_and_sections if guarded else _read_seats
+    """Read these seats without a lock; with their sections if the event has sections behind an access code."""
+    read = _read_seats_and_sections if any(request.guarded for request in requests) else _read_seats
     return read.call(seat_ids=arrays.numbers(named))
+
+
+def with_seats(batch: Batch, named: Sequence[int], results: Results) -> Results:
+    """Return the results with the unlocked read of the named seats, which may have travelled ahead."""
+    if not named or "seats" in results:
+        return results
+    return execute(batch.cursor, {"seats": read_seats_call(named, batch.requests)}, results)
 
 
 def lock_seats_call(seat_ids: Sequence[int], *, waiting: bool) -> sql.Call:
@@ -121,15 +136,15 @@ def lock_seats_call(seat_ids: Sequence[int], *, waiting: bool) -> sql.Call:
     return lock.call(seat_ids=arrays.numbers(seat_ids))
 
 
-def lock_places_calls(
-    requests: Sequence[HoldRequest], replaced: ReplacedById, patience: LockWait
+def lock_general_admission_calls(
+    requests: Collection[HoldRequest], replaced: ReplacedById, wait: LockWait
 ) -> dict[str, sql.Call]:
-    """The locks of what these requests take from general admission, and the prices, read under every lock: what is
-    written freezes them."""
+    """Lock the general-admission rows that these requests change, then read the prices: after every lock, because the
+    writes freeze them."""
     wanted = {section_id for request in requests for section_id in request.quantities}
     for request in requests:
-        if request.replaces is not None:
-            wanted |= replaced[request.replaces].places.keys()
-    lock = _lock_general_admission if patience is not LockWait.NONE else _lock_general_admission_skipping
-    locking = {"places": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
+        if (released := replaced_by(request, replaced)) is not None:
+            wanted |= released.quantities.keys()
+    lock = _lock_general_admission if wait is not LockWait.NONE else _lock_general_admission_skipping
+    locking = {"stock": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
     return {**locking, "prices": events.read_prices_call({request.event.id for request in requests})}

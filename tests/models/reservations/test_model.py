@@ -19,7 +19,8 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.reservations import facade as reservations
-from apps.reservations.holds import candidates, transaction
+from apps.reservations.holds import transaction
+from apps.reservations.holds.seat_choice import candidates
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.reservations.holds.best_available import (
+from apps.reservations.holds.seat_choice.best_available import (
     BestAvailable,
     FreeSeat,
     FreeSeatPool,

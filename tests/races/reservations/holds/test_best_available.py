@@ -7,7 +7,7 @@ from django.db import connection
 
 from apps.kernel.db import sql
 from apps.reservations import facade as reservations
-from apps.reservations.holds import candidates
+from apps.reservations.holds.seat_choice import candidates
 from apps.reservations.models import SeatInventory
 from tests.support.factories import assert_audit_clean, hold, make_event, make_hold_request
 from tests.support.races import in_another_connection, run_at, statements, storm, values

@@ -273,7 +273,7 @@ def test_a_replacement_never_waits_for_its_own_seat_after_the_other_locks(patien
         run_sql("BEGIN", using=keeper)
         run_sql(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
         (verdict,) = transaction.decide_once(
-            [request], patience=LockWait.PLACES_ONLY, write=transactions.write_on_django
+            [request], wait=LockWait.GENERAL_ADMISSION_ONLY, write=transactions.write_on_django
         )
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names

@@ -177,9 +177,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
-            verdicts = hold_transaction.decide_once(
-                [second], patience=LockWait.WAITING, write=transactions.write_on_django
-            )
+            verdicts = hold_transaction.decide_once([second], wait=LockWait.WAITING, write=transactions.write_on_django)
         return verdicts, names
 
     with rival_waiting_at("take_seats", "before", wait) as rival:

@@ -117,7 +117,9 @@ def test_every_operation_locks_in_the_global_order_and_before_it_writes() -> Non
         make_hold_request(event, **mixed()),
     )
     prepare_caps(one, other, third)
-    assert locked_by(lambda: decide([one], statements.LockWait.PLACES_ONLY)) == ["entries caps seats tickets"]
+    assert locked_by(lambda: decide([one], statements.LockWait.GENERAL_ADMISSION_ONLY)) == [
+        "entries caps seats tickets"
+    ]
     assert locked_by(lambda: decide([other], statements.LockWait.NONE)) == ["entries caps seats tickets"]
     assert locked_by(lambda: decide([third])) == ["entries caps seats tickets"]
     entry = join(event)
@@ -225,9 +227,9 @@ def show(rows: int = 1, **options: Any) -> events.EventView:
 
 
 def decide(
-    requests: Sequence[reservations.HoldRequest], patience: statements.LockWait = statements.LockWait.WAITING
+    requests: Sequence[reservations.HoldRequest], wait: statements.LockWait = statements.LockWait.WAITING
 ) -> None:
-    transaction.decide_once(requests, patience=patience, write=transactions.write_on_django)
+    transaction.decide_once(requests, wait=wait, write=transactions.write_on_django)
 
 
 def prepare_caps(*requests: reservations.HoldRequest) -> None:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.kernel.db import sql
-from apps.reservations.holds.best_available import BestAvailable, FreeSeat, FreeSeatPool, fitting_count, is_adjacent
+from apps.reservations.holds.seat_choice.best_available import (
+    BestAvailable,
+    FreeSeat,
+    FreeSeatPool,
+    fitting_count,
+    is_adjacent,
+)
 
 # So many of the best free seats are read at first, more for a batch that wants more. Where no row of those has room for
 # a party, READ_FACTOR times as many, up to READ_ADJACENT_MAX: whom ten thousand free seats cannot seat together, sits

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import attrgetter
 
-from apps.reservations.holds.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
+from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
 __all__ = ["BestAvailable", "FreeSeat", "FreeSeatPool", "choose", "fitting_count", "is_adjacent"]
 
