@@ -6,7 +6,7 @@ from django.db import connection
 
 from apps.kernel.db import sql
 
-_standing = sql.load("apps.reservations", "gate_standing")
+_gate_sections = sql.load("apps.reservations", "gate_sections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def examine(event_id: int) -> list[SectionCheck]:
     One statement reads one snapshot, so a concurrent sale causes no false difference.
     """
     with connection.cursor() as cursor:
-        return [_examined(*row) for row in _standing.rows(cursor, event_id=event_id)]
+        return [_examined(*row) for row in _gate_sections.rows(cursor, event_id=event_id)]
 
 
 def _examined(

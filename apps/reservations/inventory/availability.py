@@ -14,7 +14,7 @@ from apps.reservations.models import SeatInventory
 
 _PACKAGE = "apps.reservations"
 _count_seats = sql.load(_PACKAGE, "count_seats")
-_count_places = sql.load(_PACKAGE, "count_places")
+_count_general_admission = sql.load(_PACKAGE, "count_general_admission")
 _count_free = sql.load(_PACKAGE, "count_free")
 _last_frames = sql.load(_PACKAGE, "last_frames")
 
@@ -43,7 +43,7 @@ def availability(event_id: int) -> dict[int, Availability]:
     with connection.cursor() as cursor:
         for section_id, status, count in _count_seats.rows(cursor, section_ids=ids):
             found[section_id][STATUS_NAMES[status]] = count
-        for section_id, capacity, blocked, taken, sold in _count_places.rows(cursor, section_ids=ids):
+        for section_id, capacity, blocked, taken, sold in _count_general_admission.rows(cursor, section_ids=ids):
             found[section_id] = {
                 "available": capacity - blocked - taken,
                 "held": taken - int(sold),

@@ -25,8 +25,8 @@ PAGES_MAX = 100
 STOCK_REASONS = frozenset({"sold-out", "restocked"})
 """Reasons that change by themselves, and that a page shows once its cached copy is stale."""
 
-_changed_pages = sql.load("apps.reservations", "turned_pages")
-_record_page = sql.load("apps.reservations", "tell_page")
+_changed_pages = sql.load("apps.reservations", "changed_pages")
+_record_page = sql.load("apps.reservations", "record_page")
 
 
 @dataclass(frozen=True, slots=True)

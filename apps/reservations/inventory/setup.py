@@ -5,9 +5,9 @@ from django.db import connection, transaction
 from apps.kernel.db import sql
 from apps.kernel.db.transactions import require_transaction
 
-_materialise_seats = sql.load("apps.reservations", "materialise_seats")
+_create_seat_inventory = sql.load("apps.reservations", "create_seat_inventory")
 _refresh_inventory = sql.load("apps.reservations", "refresh_inventory")
-_materialise_general_admission = sql.load("apps.reservations", "materialise_general_admission")
+_create_general_admission_inventory = sql.load("apps.reservations", "create_general_admission_inventory")
 
 
 def create_inventory(event_id: int) -> None:
@@ -15,11 +15,11 @@ def create_inventory(event_id: int) -> None:
     transaction; idempotent."""
     require_transaction()
     with connection.cursor() as cursor:
-        if _materialise_seats.count(cursor, event_id=event_id):
+        if _create_seat_inventory.count(cursor, event_id=event_id):
             # After the commit: its lock would make two publications wait for each other. If it fails, autovacuum will
             # do it.
             transaction.on_commit(_refresh, robust=True)
-        _materialise_general_admission.count(cursor, event_id=event_id)
+        _create_general_admission_inventory.count(cursor, event_id=event_id)
 
 
 def _refresh() -> None:

@@ -18,7 +18,7 @@ from apps.reservations.gate import gate
 from apps.reservations.inventory.availability import STATUS_NAMES, frame_key, free_counts
 from apps.reservations.models import Reservation, SeatInventory
 
-_frames_told = sql.load("apps.reservations", "frames_told")
+_relay_frames = sql.load("apps.reservations", "relay_frames")
 
 RELAY_SECONDS_MAX = 12.0
 """An older frame in PostgreSQL means that no relay runs: it rewrites each after ten seconds."""
@@ -61,7 +61,7 @@ def _from_redis(client: Redis, event_ids: list[int]) -> list[Any]:
 
 def _from_ledger(event_ids: list[int]) -> dict[int, CountsDocument]:
     with connection.cursor() as cursor:
-        rows = _frames_told.rows(cursor, event_ids=event_ids, seconds=RELAY_SECONDS_MAX)
+        rows = _relay_frames.rows(cursor, event_ids=event_ids, seconds=RELAY_SECONDS_MAX)
     return {event_id: CountsDocument(f"{epoch}-{sequence}", text.encode()) for event_id, epoch, sequence, text in rows}
 
 

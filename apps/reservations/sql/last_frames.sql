@@ -1,6 +1,6 @@
 -- The last frames of these events that the relay has written recently, and whether the event has free stock now.
 SELECT frame.event_id, frame.frame,
-       -- The lowest status is 0, free: one index lookup, however many seats there are (see turned_pages).
+       -- The lowest status is 0, free: one index lookup, however many seats there are (see changed_pages).
        coalesce((SELECT min(seat.status) FROM reservations_seatinventory AS seat
                  WHERE seat.event_id = frame.event_id) = 0, false)
        OR EXISTS (SELECT FROM reservations_generaladmissioninventory AS place

@@ -1,6 +1,7 @@
 -- Public events whose page has changed since caches were last purged: its present state, and the one of the last purge.
 -- Of counts, only whether anything is left during the sale is part of it. Events purged a moment ago are skipped.
-SELECT page.event_id, page.slug, page.status, page.version, page.stock, told.status, told.version, told.stock
+SELECT page.event_id, page.slug, page.status, page.version, page.stock,
+       published.status, published.version, published.stock
 FROM (
     SELECT event.id AS event_id, event.slug, event.status,
            md5(ROW(
@@ -39,9 +40,9 @@ FROM (
     JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
     WHERE event.status <> 'draft' AND event.starts_at > moment.now - interval '1 day'
 ) AS page
-LEFT JOIN reservations_toldpage AS told ON told.event_id = page.event_id
-WHERE told.event_id IS NULL
-   OR ((told.status, told.version, told.stock) IS DISTINCT FROM (page.status, page.version, page.stock)
-       AND told.told_at < clock_timestamp() - make_interval(secs => %(rest_seconds)s))
+LEFT JOIN reservations_toldpage AS published ON published.event_id = page.event_id
+WHERE published.event_id IS NULL
+   OR ((published.status, published.version, published.stock) IS DISTINCT FROM (page.status, page.version, page.stock)
+       AND published.told_at < clock_timestamp() - make_interval(secs => %(rest_seconds)s))
 ORDER BY page.event_id
 LIMIT %(limit)s
