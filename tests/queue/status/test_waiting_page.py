@@ -140,15 +140,15 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
     act("pause", why="the till is down")
     assert WaitingRoom.objects.get().state == "paused"
     assert "enter how many" in act("admit_now")
-    assert "0 let in" in act("admit_now", count="5")
+    assert ": 0 admitted." in act("admit_now", count="5")
     changed = staff.post(
         f"{here}{room.id}/change/",
         {"rate_per_second": "20", "active_max": "4", "claim_seconds": "120", "admission_seconds": "200"},
     )
     assert changed.status_code == 302
-    assert "1 let in" in act("admit_now", count="5")
+    assert ": 1 admitted." in act("admit_now", count="5")
     assert "cannot become" not in act("resume")
-    assert "all who wait are told that the line is closed" in act("drain", why="sold at the door")
+    assert "all waiting visitors see that the queue is closed" in act("drain", why="sold at the door")
     assert WaitingRoom.objects.get().state == "open"
     assert "drained" in act("drain", why="sold at the door", confirmed="yes")
     standing = WaitingRoom.objects.get()
