@@ -29,7 +29,7 @@ def _upload(staff: Client, data: bytes) -> object:
 def test_a_plan_is_imported_from_a_file(staff: Client) -> None:
     assert _upload(staff, encoded(plan())).status_code == 302
     stored = SeatingPlan.objects.get()
-    assert (stored.name, stored.seat_count) == ("House", 8)
+    assert (stored.name, stored.seat_count) == ("Plan", 8)
     assert _upload(staff, encoded(plan())).status_code == 302
     assert SeatingPlan.objects.count() == 1
 

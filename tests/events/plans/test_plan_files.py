@@ -127,7 +127,7 @@ def test_two_seats_of_one_spot_are_refused_however_their_position_adds_up() -> N
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ('"name": "House"', '"name": "Home", "name": "House"', "top of the file: the key “name” is given twice"),
+        ('"name": "Plan"', '"name": "Home", "name": "Plan"', "top of the file: the key “name” is given twice"),
         (
             '"seat_guid": "Box-A-3"',
             '"seat_guid": "Box-A-3", "category": "Stalls"',

@@ -1,5 +1,5 @@
-"""Join, leave, tick, claim, no-show, expiry, completion, log-in, an operator's hand, a stock that comes and goes, in
-any order: I9 holds after every step."""
+"""Join, leave, tick, claim, miss, expire, complete, log in, staff actions and changing supply, in any order: I9 holds
+after every step."""
 
 from contextlib import suppress
 from itertools import count
@@ -35,7 +35,7 @@ _slugs = count()
 
 
 class Room(RuleBasedStateMachine):
-    """A room of three slots and eight visitors; what each visitor saw last."""
+    """A room of three slots and eight visitors, with the entry that each visitor saw last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Room(RuleBasedStateMachine):
     def note(self, visitor: int, view: facade.EntryView) -> None:
         self.seen[visitor] = view
         if QueueEntry.objects.filter(pk=view.id).exclude(marked="").exists():
-            return  # In ahead of its number, and back behind it if the turn is missed.
+            return  # Admitted ahead of its number, and back behind it if the claim is missed.
         ahead = estimate(view).ahead
         assert ahead <= self.positions.get(view.id, ahead), "a position rose"
         self.positions[view.id] = ahead
@@ -68,8 +68,8 @@ class Room(RuleBasedStateMachine):
 
     @rule(first=VISITORS, second=VISITORS)
     def join_together(self, first: int, second: int) -> None:
-        asked = [facade.JoinRequest(self.event, self.caller(visitor)) for visitor in (first, second)]
-        for visitor, view in zip((first, second), facade.join_many(asked), strict=True):
+        requests = [facade.JoinRequest(self.event, self.caller(visitor)) for visitor in (first, second)]
+        for visitor, view in zip((first, second), facade.join_many(requests), strict=True):
             if self.state() == "drained" and not isinstance(view, facade.EntryView):
                 assert isinstance(view, RoomDrained)
                 continue
@@ -78,7 +78,7 @@ class Room(RuleBasedStateMachine):
 
     @rule(visitor=VISITORS, account=st.integers(0, 1))
     def log_in(self, visitor: int, account: int) -> None:
-        """The browser's place is the account's; where both had one the other has left."""
+        """The browser's entry becomes the account's; if both had one, the other has left."""
         guest_merge.merge_entries(self.event.id, f"visitor-{visitor}", self.accounts[account])
 
     @rule(account=st.integers(0, 1))
@@ -99,7 +99,7 @@ class Room(RuleBasedStateMachine):
             admitted = tick(self.event, seconds=seconds)
             first = [entry.pk for entry in waiting[:admitted]]
             in_now = QueueEntry.objects.filter(pk__in=first, status="ready").count()
-            assert in_now == admitted, "somebody was passed over"
+            assert in_now == admitted, "an entry was passed over"
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data())
@@ -146,7 +146,7 @@ class Room(RuleBasedStateMachine):
 
     @rule(available=st.integers(0, 3), held=st.integers(0, 1))
     def stock(self, available: int, held: int) -> None:
-        """What is free and what is held; with neither the room is drained."""
+        """Report what is free and what is held; with neither the room is drained."""
         if self.state() in ("open", "paused"):
             facade.report_supply(self.event.id, available=available, held=held)
 
@@ -160,7 +160,7 @@ class Room(RuleBasedStateMachine):
         assert not AdmissionBatch.objects.filter(event_id=self.event.id, active_count__gt=4).exists()
 
 
-def test_whatever_happens_in_whatever_order_i9_holds() -> None:
+def test_i9_holds_after_any_sequence_of_operations() -> None:
     run_state_machine_as_test(
         Room, settings=settings(max_examples=12, stateful_step_count=25, deadline=None, derandomize=True)
     )

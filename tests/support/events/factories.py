@@ -1,4 +1,4 @@
-"""Plans and events for tests: the only way they come about here. Everything goes through the real services."""
+"""Seating plans and events for tests, created through the real services only."""
 
 import json
 from datetime import datetime, timedelta
@@ -30,11 +30,11 @@ def zone(name: str, rows: list[dict], x: float = 0, y: float = 0, **extra: Any) 
 
 
 def plan(zones: list[dict] | None = None, categories: tuple[str, ...] = ("Stalls",), **extra: Any) -> dict:
-    """A plan as an editor writes it; by default one zone `Stalls` with rows A and B of four seats each."""
+    """Return a plan as the editor writes it; by default one zone `Stalls` with rows A and B of four seats each."""
     if zones is None:
         zones = [block("Stalls", rows=2, seats=4)]
     return {
-        "name": "House",
+        "name": "Plan",
         "size": {"width": 2000, "height": 2000},
         "categories": [{"name": name, "color": "#0f766e"} for name in categories],
         "zones": zones,
@@ -64,7 +64,7 @@ def encoded(document: Any) -> bytes:
 
 
 def spec(slug: str = "hamlet", **changes: Any) -> EventSpec:
-    """The description of an event on sale now: eight seats at 45.00 and a floor of ten places at 20.00."""
+    """Return the specification of an event on sale now: eight seats at 45.00 and a floor of ten tickets at 20.00."""
     values: dict[str, Any] = {
         "slug": slug,
         "name": "Hamlet",
@@ -79,11 +79,11 @@ def spec(slug: str = "hamlet", **changes: Any) -> EventSpec:
 
 
 def in_days(days: float) -> datetime:
-    """That long from now by the database's clock, to the second."""
+    """Return that time from now by the database's clock, to the second."""
     return (clock.now() + timedelta(days=days)).replace(microsecond=0)
 
 
 def make_event(slug: str = "hamlet", **changes: Any) -> Event:
-    """A published event as `spec` describes it."""
+    """Create a published event from `spec`."""
     create_event(spec(slug, **changes))
     return Event.objects.select_related("venue", "on_sale", "plan").get(slug=slug)

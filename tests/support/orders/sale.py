@@ -1,4 +1,4 @@
-"""A sale step by step, through the services that everybody uses."""
+"""A sale step by step, through the product's services."""
 
 import json
 import uuid
@@ -28,19 +28,19 @@ def checkout_body(**changes: Any) -> dict[str, Any]:
 def place_order(
     reservation: reservations.ReservationView, method: str = sandbox.APPROVES, *, key: str = "", **changes: Any
 ) -> Order:
-    """The reservation's order after a checkout; its charge still waits in the outbox."""
+    """Check out, and return the order; its charge still waits in the outbox."""
     answer = check_out(reservation, checkout_body(payment_method=method, **changes), key or uuid.uuid4().hex)
     return Order.objects.get(pk=json.loads(answer.body)["order_id"])
 
 
 def make_code(event: events.EventView, **values: Any) -> PromoCode:
-    """A promo code of the event: HALFPRICE, half of every ticket, for everybody, unless said otherwise."""
+    """Create a promo code of the event: by default HALFPRICE, half of every ticket's price, for every buyer."""
     values = {"code": "HALFPRICE", "rate": 5_000, "created_at": clock.now(), **values}
     return PromoCode.objects.create(event_id=event.id, **values)
 
 
 def joined_browser(slug: str) -> Client:
-    """A browser with a place in the event's line; it gets its cookie first, as browsers do."""
+    """Return a browser that has joined the event's queue; it gets its cookie first, as browsers do."""
     client = Client()
     answer = client.post(f"/events/{slug}/join", headers=SAME_ORIGIN, follow=True)
     assert answer.status_code == 200, answer.content
@@ -48,7 +48,7 @@ def joined_browser(slug: str) -> Client:
 
 
 def deliver_outbox() -> int:
-    """Every message that is due has been handed over, and those they led to."""
+    """Deliver every due message, and those that they lead to."""
     delivered = 0
     while count := outbox.deliver():
         delivered += count
@@ -56,7 +56,7 @@ def deliver_outbox() -> int:
 
 
 def buy(reservation: reservations.ReservationView, method: str = sandbox.APPROVES, **changes: Any) -> Order:
-    """The reservation's order after the outbox ran dry."""
+    """Check out, deliver the outbox, and return the order."""
     order = place_order(reservation, method, **changes)
     deliver_outbox()
     order.refresh_from_db()
@@ -68,19 +68,19 @@ def payment_of(order: Order, attempt: int = 1) -> Payment:
 
 
 def late_webhook(order: Order, occurred_at: datetime) -> bytes:
-    """The late charge has succeeded at that moment in the sandbox's books; its message, unsigned."""
+    """Settle the late charge in the sandbox at that moment, and return its message, unsigned."""
     return sandbox.settle_late_charge(str(payment_of(order).pk), occurred_at)
 
 
 def receive_webhook(raw: bytes) -> bool:
-    """The message came in as a signed webhook and the outbox ran dry; whether it was news."""
-    news = inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    """Receive the message as a signed webhook and deliver the outbox. Return whether it was new."""
+    is_new = inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     deliver_outbox()
-    return news
+    return is_new
 
 
 def backdate_pay_deadline(order: Order, seconds: float = 1) -> None:
-    """The time to pay ran out that long ago; nobody has swept or failed anything yet."""
+    """Move the payment deadline into the past; no sweep has run yet."""
     past = clock.now() - timedelta(seconds=seconds)
     Reservation.objects.filter(pk=order.reservation_id).update(pay_deadline=past)
     Order.objects.filter(pk=order.pk).update(pay_deadline=past)

@@ -1,4 +1,4 @@
-"""Organizers who listen to a sale: rows as the admin makes them."""
+"""Webhook endpoints and feed keys of organizers: rows as the admin creates them."""
 
 from apps.events.facade import EventView
 from apps.kernel import clock
@@ -9,7 +9,7 @@ from apps.orders.webhooks import delivery, feed
 def make_endpoint(
     url: str = "https://hook.example/", event: EventView | None = None, **changes: object
 ) -> WebhookEndpoint:
-    """An address that is told of the event's orders, or of all."""
+    """Create an endpoint for messages about the event's orders, or all orders."""
     given = {
         "name": "the door", "url": url, "event_id": event and event.id, "secret": delivery.new_secret(),
         "created_at": clock.now(), **changes,
@@ -18,7 +18,7 @@ def make_endpoint(
 
 
 def make_feed_key(event: EventView | None = None, **changes: object) -> tuple[str, FeedKey]:
-    """A key for the messages of the event, or of all: what its holder has, and the row."""
+    """Create a key for the messages of the event, or of all: return the secret and the row."""
     key = feed.new_key()
     given = {
         "name": "the box office", "event_id": event and event.id, "digest": feed.key_digest(key),

@@ -1,4 +1,4 @@
-"""Lobbies for tests: open ones with entrants, and time that passes in them without anybody waiting for it."""
+"""Lobbies for tests: open ones with entrants, and time that passes in them by changing rows."""
 
 import json
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from tests.support.queue.rooms import EPOCH
 def make_lobby(
     slug: str = "concert", entrants: int = 0, *, rate: int = 10, active: int = 3, **spec: Any
 ) -> tuple[EventView, list[facade.EntryView]]:
-    """An event whose lobby is open, its on-sale an hour away, and so many in it."""
+    """Create an event whose lobby is open, one hour before its on-sale, with so many entrants."""
     now = clock.now()
     event = make_event(
         slug,
@@ -38,7 +38,7 @@ def make_lobby(
 
 
 def join_lobby(event: EventView, count: int) -> list[facade.EntryView]:
-    """So many more join now, each a new browser."""
+    """Let so many more visitors join, each as a new browser."""
     entries = [
         QueueEntry(
             event_id=event.id,
@@ -57,7 +57,7 @@ def join_lobby(event: EventView, count: int) -> list[facade.EntryView]:
 
 
 def backdate_sale_start(event: EventView, *, ago: timedelta = timedelta(seconds=1)) -> EventView:
-    """The on-sale's hour has come; nobody has noticed yet. Returns the event as it is then."""
+    """Move the on-sale's opening into the past, before any tick. Return the event as it is then."""
     opens_at = clock.now() - ago
     OnSale.objects.filter(event_id=event.id).update(
         opens_at=opens_at, room_lobby_opens_at=opens_at - timedelta(hours=1)
@@ -66,7 +66,7 @@ def backdate_sale_start(event: EventView, *, ago: timedelta = timedelta(seconds=
 
 
 def close_lobby(event: EventView) -> EventView:
-    """The on-sale has begun, and the gatekeeper's tick has closed the lobby."""
+    """Begin the on-sale, and let the gatekeeper's tick close the lobby."""
     event = backdate_sale_start(event)
     admission.tick(event.id, EPOCH)
     assert WaitingRoom.objects.get(event_id=event.id).state == "open"
@@ -76,7 +76,7 @@ def close_lobby(event: EventView) -> EventView:
 def commit_to_beacon(
     event: EventView, source: str, number: int, at: datetime, *, reveal_by: datetime | None = None
 ) -> None:
-    """The house had committed to this round of this source."""
+    """Commit the draw to this round of this beacon."""
     draw = Draw.objects.get(pk=event.id)
     draw.reveal_by = reveal_by or clock.now() + timedelta(hours=1)
     statement = json.loads(draw.statement) | {
@@ -90,21 +90,21 @@ def commit_to_beacon(
 
 
 def draw_all() -> None:
-    """A drawer has gone as far as it can, and is gone again."""
-    drawer = lobby_draw.DrawWorker(database_url())
+    """Run a draw worker until it is idle, and close it."""
+    worker = lobby_draw.DrawWorker(database_url())
     try:
-        drawer.run_until_idle()
+        worker.run_until_idle()
     finally:
-        drawer.close()
+        worker.close()
 
 
 def drawn_numbers(event: EventView) -> dict[UUID, int]:
-    """Who drew which number."""
+    """Return the drawn number of each entry."""
     return dict(DrawnPlace.objects.filter(event_id=event.id).values_list("entry_id", "number"))
 
 
 def entry_numbers(event: EventView) -> dict[UUID, int | None]:
-    """The number of everybody who was in the lobby, as their entries say it."""
+    """Return the number in each entry of the lobby."""
     return dict(QueueEntry.objects.filter(event_id=event.id, in_lobby=True).values_list("id", "number"))
 
 

@@ -1,4 +1,4 @@
-"""Rooms whose order can be checked, written as the house writes them: a chain over the first come, a drawn lobby."""
+"""Rooms whose order can be verified, written as the product writes them: a hash chain of entries, a drawn lobby."""
 
 import secrets
 from datetime import timedelta
@@ -40,7 +40,7 @@ def new_entry(event: EventView, number: int | None, *, in_lobby: bool = False) -
 
 
 def join_entries(event: EventView, count: int) -> list[QueueEntry]:
-    """So many more are in line, each with its link on the chain, as joining does it."""
+    """Add so many entries to the queue, each with its link in the chain, as joining does."""
     room = room_of(event)
     chain = bytes(room.chain_head)
     entries = [new_entry(event, room.next_number + index) for index in range(count)]
@@ -55,7 +55,7 @@ def join_entries(event: EventView, count: int) -> list[QueueEntry]:
 def open_lobby(
     event: EventView, count: int, *, beacon: str = "none", beacon_at: str | None = None, reveal_in_seconds: int = 0
 ) -> list[QueueEntry]:
-    """A lobby that is committed to, with so many in it."""
+    """Open a lobby with a commitment and so many entrants."""
     now = clock.now()
     reveal_by = now + timedelta(seconds=reveal_in_seconds)
     statement = proofs.canonical(
@@ -84,7 +84,7 @@ def open_lobby(
 
 
 def close_lobby(event: EventView) -> None:
-    """The entrants stand, and their digest is published."""
+    """Freeze the entrants, and publish their digest."""
     now = clock.now()
     draw = Draw.objects.get(event_id=event.id)
     lobby = QueueEntry.objects.filter(event_id=event.id, in_lobby=True)
@@ -102,7 +102,7 @@ def reveal(event: EventView, beacon: bytes = b"") -> Draw:
 
 
 def draw_numbers(event: EventView, *, write_them: bool = True) -> None:
-    """Everybody of the lobby has drawn a number; `write_them`: and has it."""
+    """Draw a number for every entry of the lobby; with `write_them`, also write it into the entry."""
     draw = Draw.objects.get(event_id=event.id)
     seed = bytes(draw.seed or b"")
     lobby = QueueEntry.objects.filter(event_id=event.id, in_lobby=True)
@@ -121,7 +121,7 @@ def draw_numbers(event: EventView, *, write_them: bool = True) -> None:
 
 
 def drawn_room(slug: str = "concert", *, lobby: int = 6, late: int = 4, beacon: bool = False) -> EventView:
-    """A lobby drawn from, late arrivals behind it, and something on record of everything."""
+    """Create a drawn lobby with late arrivals behind it, admissions and acts of staff."""
     event = make_room(slug)
     open_lobby(event, lobby, beacon="https://beacon.example" if beacon else "none")
     close_lobby(event)
@@ -133,7 +133,7 @@ def drawn_room(slug: str = "concert", *, lobby: int = 6, late: int = 4, beacon: 
 
 
 def record_admissions(event: EventView) -> None:
-    """Two were let in, one of them ahead of its turn, and an operator acted."""
+    """Admit two entries, one of them ahead of its number, and record two acts of an operator."""
     now = clock.now()
     WaitingRoom.objects.filter(event_id=event.id).update(head=1)
     QueueEntry.objects.filter(event_id=event.id, number=1).update(
@@ -161,7 +161,8 @@ def record_admissions(event: EventView) -> None:
 
 
 def verification_error(*arguments: str) -> str:
-    """What `verify_queue` says of a line that does not verify; empty for one that does. Its exit code goes with it."""
+    """Return the error of `verify_queue` if verification fails; empty if it succeeds. Asserts exit code 1 for a
+    failure."""
     try:
         call_command("verify_queue", *arguments, verbosity=0)
     except CommandError as error:

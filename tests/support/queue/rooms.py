@@ -1,4 +1,4 @@
-"""Rooms for tests: open ones with a line, and time that passes in them without anybody waiting for it."""
+"""Rooms for tests: open ones with a queue, and time that passes in them by changing rows."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -21,24 +21,24 @@ EPOCH = 1
 
 
 def complete_admission(entry_id: UUID) -> None:
-    """The entry's admission has served its purpose, as after a sale."""
+    """Complete the entry's admission, as after a sale."""
     with transactions.write(), connection.cursor() as cursor:
         facade.lock_entries(cursor, [entry_id])
         facade.complete_entry(cursor, entry_id)
 
 
 def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec: Any) -> EventView:
-    """An event with a room that opens with the first join or tick."""
+    """Create an event with a room that opens with the first join or tick."""
     return make_event(slug, room=WaitingRoomSettings(rate_per_second=rate, active_max=active), **spec)
 
 
 def join_entries(event: EventView, count: int) -> list[facade.EntryView]:
-    """So many more in line, in the order of their numbers. Whoever caps allow is in at once, as anybody would be."""
+    """Let so many join, in the order of their numbers. The caps admit some at once, as usual."""
     return [join(event) for _ in range(count)]
 
 
 def join_waiting_entries(event: EventView, count: int) -> list[facade.EntryView]:
-    """So many in line with nobody let in: the room was paused while they joined, and is open again."""
+    """Let so many join without admitting any: the room is paused while they join, and then open again."""
     open_now(event)
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
     entries = join_entries(event, count)
@@ -51,12 +51,12 @@ def open_now(event: EventView) -> None:
 
 
 def backdate_tick(event: EventView, seconds: float = 60) -> None:
-    """For the rate so much time has passed."""
+    """Let so much time pass for the admission rate."""
     WaitingRoom.objects.filter(event_id=event.id).update(ticked_at=F("ticked_at") - timedelta(seconds=seconds))
 
 
 def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
-    """A tick after so much time; with 0 after none at all, however slow the machine is."""
+    """Tick after so much time; with 0, after none at all, however slow the machine is."""
     if seconds:
         backdate_tick(event, seconds)
         return admission.tick(event.id, epoch)
@@ -68,7 +68,7 @@ def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
 
 
 def backdate_claims(*entries: facade.EntryView, seconds: float = 1) -> None:
-    """Their time to come was over so long ago."""
+    """Move the claim deadlines of these entries into the past."""
     rows = QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
     rows.update(claim_expires_at=admission.clock.now() - timedelta(seconds=seconds))
 
@@ -79,14 +79,14 @@ def backdate_admissions(*entries: facade.EntryView) -> None:
 
 
 def claim_or_get_entry(entry: facade.EntryView) -> facade.EntryView:
-    """The visitor asks where it stands."""
+    """Poll the status of the entry, as its visitor."""
     found = positions.claim_or_get_entry(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
     assert found is not None
     return found
 
 
 def statuses(event: EventView) -> list[str]:
-    """In the order of the numbers."""
+    """Return the statuses in the order of the numbers."""
     return list(QueueEntry.objects.filter(event_id=event.id).order_by("number").values_list("status", flat=True))
 
 

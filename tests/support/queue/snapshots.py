@@ -1,4 +1,4 @@
-"""What processes remember, for tests: switched on with no end, and one process beside another."""
+"""Process caches in tests: made permanent, and of one process beside another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ NEVER_STALE_SECONDS = 3_600.0
 
 
 def keep_caches_fresh(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
-    """From now on nothing that was read grows old by itself; `copy`: there is a copy in Redis, too."""
+    """Let no cached value expire; with `copy`, the copy in Redis does not expire either."""
     monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", NEVER_STALE_SECONDS)
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", NEVER_STALE_SECONDS if copy else 0.0)
     monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(NEVER_STALE_SECONDS * 1_000))
@@ -26,14 +26,14 @@ def keep_caches_fresh(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) ->
 
 
 def use_redis_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes keep nothing, and a copy in Redis stays good."""
+    """Cache nothing in processes, and let no copy in Redis expire."""
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", NEVER_STALE_SECONDS)
     monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(NEVER_STALE_SECONDS * 1_000))
 
 
 @contextmanager
 def fresh_process() -> Iterator[None]:
-    """The block runs as in a process that has just started; afterwards the first one goes on as it was."""
+    """Run the block as in a process that has just started; afterwards restore the caches."""
     kept = [(module, name, getattr(module, name)) for module, name in PROCESS_CACHES]
     for module, name, _ in kept:
         setattr(module, name, {})
@@ -49,21 +49,21 @@ PROCESS_CACHES = ((room_snapshot, "_cache"), (exceptions, "_feeds"))
 
 
 def caller_of_entry(entry: facade.EntryView) -> facade.Caller:
-    """Whoever sends the queue token of this place."""
+    """The caller that sends the queue token of this entry."""
     return facade.Caller(entry_id=entry.id, in_line=True, number=entry.number)
 
 
 def poll_status(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
-    place = status.get_status(event, caller_of_entry(entry))
-    assert place is not None
-    return place
+    status_now = status.get_status(event, caller_of_entry(entry))
+    assert status_now is not None
+    return status_now
 
 
 def status_from_database(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
-    """The same place without a look at the board first."""
-    place = status.get_status(event, facade.Caller(entry_id=entry.id))
-    assert place is not None
-    return place
+    """Return the status as read from PostgreSQL, without the snapshot."""
+    status_now = status.get_status(event, facade.Caller(entry_id=entry.id))
+    assert status_now is not None
+    return status_now
 
 
 def position(event: EventView, entry: facade.EntryView) -> int | None:
@@ -71,6 +71,6 @@ def position(event: EventView, entry: facade.EntryView) -> int | None:
 
 
 def read_redis_copy(event: EventView) -> RoomSnapshot | None:
-    """The copy in Redis, if one is there that is believed."""
+    """Return the copy in Redis, if there is a valid one."""
     raw = redis.client().get(room_snapshot.key(event.id))
     return None if raw is None else room_snapshot.decode(bytes(raw), event.id)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What buyers do in races: ask once, ask again when told to, look at what became of it."""
+"""What buyers do in races: hold once, retry as requested, read the result."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,13 +14,13 @@ ATTEMPTS_MAX = 60
 
 
 def submit_hold(request: reservations.HoldRequest) -> reservations.HoldOutcome:
-    """One request, decided once."""
+    """Decide one request once."""
     (outcome,) = reservations.hold([request])
     return outcome
 
 
 def hold_with_retries(request: reservations.HoldRequest) -> reservations.HoldOutcome:
-    """The same request again for as long as the answer is "try again", as a client would."""
+    """Repeat the request as long as the answer is "try again", as a client would."""
     for _ in range(ATTEMPTS_MAX):
         outcome = submit_hold(request)
         if not is_retryable(outcome):
@@ -42,7 +42,7 @@ def is_held(outcome: reservations.HoldOutcome) -> bool:
 
 
 def outcome_types(outcomes: Iterable[reservations.HoldOutcome]) -> list[str]:
-    """What each came to, in one word, sorted."""
+    """Return the type of each outcome, sorted."""
     return sorted("held" if isinstance(outcome, reservations.Held) else outcome.problem.type for outcome in outcomes)
 
 
@@ -55,7 +55,7 @@ def get_general_admission() -> GeneralAdmissionInventory:
 
 
 def run_sql(sql: str, params: Any = (), *, using: Any = connection) -> list[tuple[Any, ...]]:
-    """A statement written by hand, as the naive versions are."""
+    """Run a handwritten statement, as the naive versions do."""
     with using.cursor() as cursor:
         cursor.execute(sql, params)
         return cursor.fetchall() if cursor.description else []

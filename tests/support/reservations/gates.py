@@ -1,4 +1,4 @@
-"""Gates in tests: opened, asked, and told something wrong."""
+"""Gates in tests: open them, query them, and store wrong values in them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def disable_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here passes by itself, on however slow a machine: a test says what has grown old."""
+    """Let nothing expire by itself, however slow the machine is: a test sets ages explicitly."""
     monkeypatch.setattr(gate, "VALID_MS", HOUR_MS)
     monkeypatch.setattr(gate, "REQUEST_MARK_MS", HOUR_MS)
     for name in ("RESET_AFTER_MS", "CALM_AFTER_MS", "QUIET_AFTER_MS", "WANTED_AFTER_MS"):
@@ -37,7 +37,7 @@ def open_gate(event: events.EventView) -> None:
 def ask_gate(
     event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "a-key", **payload: Any
 ) -> problems.Problem | None:
-    """What the gate says to this buyer, or to a new one."""
+    """Return the gate's refusal of this entry, or of a new one."""
     return gate.refusal(event, (entry or join(event)).id, payload, key)
 
 
@@ -51,12 +51,12 @@ def section_of(event: events.EventView, slug: str) -> int:
 
 
 def read_gate_field(event: events.EventView, name: str) -> str:
-    """One field of the gate, as Redis has it."""
+    """Return one field of the gate from Redis."""
     return gate.text(redis.client().hget(gate_counts.keys(event.id)[0], name))  # type: ignore[arg-type]
 
 
 def write_gate_fields(event: events.EventView, **fields: Any) -> None:
-    """The gate says this from now on, whatever is true. `left_floor=0` is the count of section floor."""
+    """Overwrite fields of the gate, right or wrong. `left_floor=0` is the count of section floor."""
     for name, value in fields.items():
         kind, _, slug = name.partition("_")
         of_section = kind in ("left", "lapses", "ended")
@@ -65,12 +65,12 @@ def write_gate_fields(event: events.EventView, **fields: Any) -> None:
 
 
 def count_answers(answer: str) -> float:
-    """How often a request was answered so, by this process."""
+    """Return how often this process gave this answer."""
     return gate.asked.labels(answer)._value.get()
 
 
 def jump_clock(event: events.EventView, milliseconds: int) -> None:
-    """As after a jump of Redis's clock, ahead or back: what the gate dated is so much older now, or younger."""
+    """Simulate a jump of Redis's clock, forward or back: everything the gate dated is so much older or younger."""
     client, (name, marks) = redis.client(), gate_counts.keys(event.id)
     for mark, ends in client.zrange(marks, 0, -1, withscores=True):  # type: ignore[union-attr]
         client.zadd(marks, {mark: ends - milliseconds})

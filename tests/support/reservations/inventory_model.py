@@ -1,6 +1,7 @@
-"""The inventory as one clerk would keep it on paper, one request after the other: no locks, no SQL, no clock.
+"""A model of the inventory that processes one request after the other: no locks, no SQL, no clock.
 
-It says who wins and who loses, and with which words; what is free, held, sold and blocked; and what everybody pays.
+It determines which requests win or lose and their outcome types; what is free, held, sold and blocked; and what each
+reservation costs.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ PENDING, PAYING, CONFIRMED, CANCELED, EXPIRED = "pending_payment", "paying", "co
 LIVE, CLAIMING = (PENDING, PAYING), (PENDING, PAYING, CONFIRMED)
 HELD, REPLAYED, BUSY, OVERDUE = "held", "replayed", "busy", "lapsed"
 SHORTAGES = ("not-enough-left", "sold-out", OVERDUE)
-"""What a sweep may cure: where there is something to sweep, it is swept and asked once more."""
+"""Refusals that a sweep may cure: if there is something to sweep, it is swept and the request decided once more."""
 
 
 @dataclass
@@ -20,7 +21,7 @@ class Claim:
     entry: UUID
     buyer: str
     seats: frozenset[str]
-    places: int
+    tickets: int
     total: int
     until: str
     status: str = PENDING
@@ -30,17 +31,17 @@ class Claim:
 
     @property
     def lapsed(self) -> bool:
-        """And nobody has swept it."""
+        """Whether it is past its deadline and not yet swept."""
         return self.over and self.status in LIVE
 
     @property
     def size(self) -> int:
-        return len(self.seats) + self.places
+        return len(self.seats) + self.tickets
 
 
 @dataclass
 class HoldDemand:
-    """`got` and `until` are what the house answered: which of the free seats are best is its choice, and the time."""
+    """`got` and `until` come from the system's answer: it chooses the best of the free seats, and the time."""
 
     id: UUID
     entry: UUID
@@ -52,12 +53,12 @@ class HoldDemand:
 
     def __post_init__(self) -> None:
         self.seats = frozenset(self.payload.get("seats", ()))
-        self.places: int = self.payload.get("ga_quantity", 0)
+        self.tickets: int = self.payload.get("ga_quantity", 0)
         best = self.payload.get("best_available", {})
         self.quantity: int = best.get("quantity", 0)
         self.accessible: int = self.quantity - best.get("companions", 0) if best.get("accessible") else 0
         self.replaces = UUID(self.payload["replace"]) if "replace" in self.payload else None
-        self.size = len(self.seats) + self.places + self.quantity
+        self.size = len(self.seats) + self.tickets + self.quantity
 
 
 NO_CLAIM = Claim(UUID(int=0), "", frozenset(), 0, 0, "")
@@ -74,7 +75,7 @@ class InventoryModel:
     why: dict[str, str] = field(default_factory=dict)
     """Why a seat is blocked."""
     blocked: dict[str, int] = field(default_factory=lambda: {"house": 0, "out_of_use": 0})
-    """Places, by reason."""
+    """Tickets, by reason."""
     claims: dict[UUID, Claim] = field(default_factory=dict)
     answers: dict[tuple[str, str], HoldDemand] = field(default_factory=dict)
     """By buyer and key."""
@@ -87,75 +88,80 @@ class InventoryModel:
     def free(self) -> set[str]:
         return self.category.keys() - self.owners().keys() - self.why.keys()
 
-    def places(self, *statuses: str) -> int:
-        return sum(one.places for one in self.claims.values() if one.status in statuses)
+    def tickets(self, *statuses: str) -> int:
+        return sum(one.tickets for one in self.claims.values() if one.status in statuses)
 
-    def places_left(self) -> int:
-        return self.capacity - sum(self.blocked.values()) - self.places(*CLAIMING)
+    def tickets_left(self) -> int:
+        return self.capacity - sum(self.blocked.values()) - self.tickets(*CLAIMING)
 
-    def has(self, *, apart: UUID | None = None, lapsed: bool | None = None, **whose: str) -> int:
-        """How many a buyer or an e-mail address has."""
-        ((kind, who),) = whose.items()
-        theirs = [one for name, one in self.claims.items() if getattr(one, kind) == who and name != apart]
-        return sum(one.size for one in theirs if one.status in CLAIMING and lapsed in (None, one.lapsed))
+    def has(self, *, apart: UUID | None = None, lapsed: bool | None = None, **filters: str) -> int:
+        """Return how many a buyer or an email address has."""
+        ((kind, owner),) = filters.items()
+        claims = [one for name, one in self.claims.items() if getattr(one, kind) == owner and name != apart]
+        return sum(one.size for one in claims if one.status in CLAIMING and lapsed in (None, one.lapsed))
 
-    def count_fitting(self, wish: HoldDemand, seats: set[str]) -> int:
-        if not wish.accessible:
+    def count_fitting(self, demand: HoldDemand, seats: set[str]) -> int:
+        if not demand.accessible:
             return len(seats - self.accessible)
         there = len(seats & self.accessible)
-        return len(seats) if there >= wish.accessible else min(there, wish.quantity - 1)
+        return len(seats) if there >= demand.accessible else min(there, demand.quantity - 1)
 
     # --- buyers ------------------------------------------------------------------------------------------------------
 
-    def hold(self, wishes: list[HoldDemand]) -> list[str]:
-        """What becomes of each: the earlier comes first, but who is short waits for a sweep: of those in the way, where
-        it is known who that is, else of all."""
-        said = dict.fromkeys(range(len(wishes)), BUSY)
+    def hold(self, demands: list[HoldDemand]) -> list[str]:
+        """Return the outcome of each: earlier requests are decided first, but a request that finds too little waits for
+        a sweep: of the claims that block it if they are known, else of all."""
+        outcomes = dict.fromkeys(range(len(demands)), BUSY)
         for _ in range(4):
-            asked = {number: wishes[number] for number, word in said.items() if word == BUSY}
-            said |= self._decide(asked)
-            short = [number for number in asked if said[number] in SHORTAGES]
+            undecided = {number: demands[number] for number, outcome in outcomes.items() if outcome == BUSY}
+            outcomes |= self._decide(undecided)
+            short_numbers = [number for number in undecided if outcomes[number] in SHORTAGES]
             in_the_way = [
-                self._blocking_claims(wishes[number]) if said[number] == OVERDUE else None for number in short
+                self._blocking_claims(demands[number]) if outcomes[number] == OVERDUE else None
+                for number in short_numbers
             ]
             swept = [self.sweep(names) for names in in_the_way if names is not None]
             if None in in_the_way:
                 swept.append(self.sweep())
             if any(swept):
-                said |= dict.fromkeys(short, BUSY)
-        return list(said.values())
+                outcomes |= dict.fromkeys(short_numbers, BUSY)
+        return list(outcomes.values())
 
-    def _decide(self, wishes: dict[int, HoldDemand]) -> dict[int, str]:
+    def _decide(self, demands: dict[int, HoldDemand]) -> dict[int, str]:
         free, gone, given_up, chosen, buyers = self.free(), set[str](), set[str](), 0, set[str]()
-        said = {number: self._precheck(wish) for number, wish in wishes.items()}
-        # Who of this list replaces what they have may give it up: whether they do is known in their turn.
-        perhaps = free.union(*(self._replaced_claim(wish).seats for number, wish in wishes.items() if not said[number]))
-        for number, wish in wishes.items():
-            if not said[number] and not wish.seats <= perhaps:
-                said[number] = self._refuse_seats(wish.seats - perhaps)
-        named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
-        for number, wish in wishes.items():
-            if wish.quantity and not said[number]:
-                mine = free | self._replaced_claim(wish).seats
-                if (fitting := self.count_fitting(wish, mine)) < wish.quantity:
-                    said[number] = _shortage(fitting)
-                elif self.count_fitting(wish, mine - named) - chosen < wish.quantity:
-                    said[number] = BUSY  # Somebody of this list asked for them; whether he gets them is not known yet.
+        outcomes = {number: self._precheck(demand) for number, demand in demands.items()}
+        # Requests of this batch that replace a claim may release its seats: whether they do is known only when they are
+        # decided.
+        perhaps = free.union(
+            *(self._replaced_claim(demand).seats for number, demand in demands.items() if not outcomes[number])
+        )
+        for number, demand in demands.items():
+            if not outcomes[number] and not demand.seats <= perhaps:
+                outcomes[number] = self._refuse_seats(demand.seats - perhaps)
+        named = {seat for number, demand in demands.items() if not outcomes[number] for seat in demand.seats}
+        for number, demand in demands.items():
+            if demand.quantity and not outcomes[number]:
+                mine = free | self._replaced_claim(demand).seats
+                if (fitting := self.count_fitting(demand, mine)) < demand.quantity:
+                    outcomes[number] = _shortage(fitting)
+                elif self.count_fitting(demand, mine - named) - chosen < demand.quantity:
+                    # Another request of the batch asked for them; whether it gets them is not known yet.
+                    outcomes[number] = BUSY
                 else:
-                    chosen += wish.quantity
-        for number, wish in wishes.items():
-            mine = (free | self._replaced_claim(wish).seats) - gone
-            said[number] = said[number] or self._decide_one(wish, mine, given_up, buyers)
-            if said[number] == HELD:
-                assert wish.got <= mine
-                given_up |= self._replaced_claim(wish).seats - wish.got
-                gone |= wish.got
-                buyers.add(wish.buyer)
-                self._write(wish)
-        return said
+                    chosen += demand.quantity
+        for number, demand in demands.items():
+            mine = (free | self._replaced_claim(demand).seats) - gone
+            outcomes[number] = outcomes[number] or self._decide_one(demand, mine, given_up, buyers)
+            if outcomes[number] == HELD:
+                assert demand.got <= mine
+                given_up |= self._replaced_claim(demand).seats - demand.got
+                gone |= demand.got
+                buyers.add(demand.buyer)
+                self._write(demand)
+        return outcomes
 
     def _refuse_seats(self, seats: set[str] | frozenset[str]) -> str:
-        """By whose they are: final, if one of them is blocked or somebody's in time."""
+        """Final if one of the seats is blocked or held in time, otherwise overdue."""
         owners = self.owners()
         return (
             OVERDUE
@@ -163,60 +169,60 @@ class InventoryModel:
             else ("seats-unavailable")
         )
 
-    def _blocking_claims(self, wish: HoldDemand) -> set[UUID]:
+    def _blocking_claims(self, demand: HoldDemand) -> set[UUID]:
         owners = self.owners()
-        return {name for name, one in self.claims.items() if one.lapsed and one.buyer == wish.buyer} | {
-            owners[seat] for seat in wish.seats if seat in owners
+        return {name for name, one in self.claims.items() if one.lapsed and one.buyer == demand.buyer} | {
+            owners[seat] for seat in demand.seats if seat in owners
         }
 
-    def _replaced_claim(self, wish: HoldDemand) -> Claim:
-        return self.claims[wish.replaces] if wish.replaces else NO_CLAIM
+    def _replaced_claim(self, demand: HoldDemand) -> Claim:
+        return self.claims[demand.replaces] if demand.replaces else NO_CLAIM
 
-    def _exceeds_cap(self, wish: HoldDemand) -> bool:
-        return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._replaced_claim(wish).size > self.cap
+    def _exceeds_cap(self, demand: HoldDemand) -> bool:
+        return self.has(buyer=demand.buyer, lapsed=False) + demand.size - self._replaced_claim(demand).size > self.cap
 
-    def _precheck(self, wish: HoldDemand) -> str:
-        if (wish.buyer, wish.key) in self.answers:
-            return self._replay(wish)
-        old = self._replaced_claim(wish)
-        # A buyer who has joined again has another entry, and cannot replace what the former one holds.
-        if wish.replaces and old.entry != wish.entry:
+    def _precheck(self, demand: HoldDemand) -> str:
+        if (demand.buyer, demand.key) in self.answers:
+            return self._replay(demand)
+        old = self._replaced_claim(demand)
+        # A buyer who has joined again has another entry, and cannot replace what the former entry holds.
+        if demand.replaces and old.entry != demand.entry:
             return "not-owner"
-        if wish.replaces and (old.status != PENDING or old.lapsed):
+        if demand.replaces and (old.status != PENDING or old.lapsed):
             return "payment-in-progress" if old.status in (PAYING, CONFIRMED) else "reservation-expired"
-        mine = [one for one in self.claims.values() if one.entry == wish.entry]
+        mine = [one for one in self.claims.values() if one.entry == demand.entry]
         live = next((one for one in mine if one.status in LIVE), None)
         if live and live is not old:
             return OVERDUE if live.lapsed else "reservation-exists"
         if not live and any(one.status == CONFIRMED for one in mine):
             return "admission-expired"
-        if self._exceeds_cap(wish):
+        if self._exceeds_cap(demand):
             return "purchase-cap"
-        return OVERDUE if self.has(buyer=wish.buyer, lapsed=True) else ""
+        return OVERDUE if self.has(buyer=demand.buyer, lapsed=True) else ""
 
-    def _decide_one(self, wish: HoldDemand, mine: set[str], given_up: set[str], buyers: set[str]) -> str:
-        if (wish.buyer, wish.key) in self.answers:
-            return self._replay(wish)
-        if wish.buyer in buyers:
+    def _decide_one(self, demand: HoldDemand, mine: set[str], given_up: set[str], buyers: set[str]) -> str:
+        if (demand.buyer, demand.key) in self.answers:
+            return self._replay(demand)
+        if demand.buyer in buyers:
             return "reservation-exists"
-        if wish.seats - mine:
-            return BUSY if wish.seats - mine <= given_up else self._refuse_seats(wish.seats - mine - given_up)
-        left = self.places_left() + self._replaced_claim(wish).places
-        if wish.places > left:
+        if demand.seats - mine:
+            return BUSY if demand.seats - mine <= given_up else self._refuse_seats(demand.seats - mine - given_up)
+        left = self.tickets_left() + self._replaced_claim(demand).tickets
+        if demand.tickets > left:
             return _shortage(left)
-        return "purchase-cap" if self._exceeds_cap(wish) else HELD
+        return "purchase-cap" if self._exceeds_cap(demand) else HELD
 
-    def _replay(self, wish: HoldDemand) -> str:
-        return REPLAYED if self.answers[wish.buyer, wish.key].payload == wish.payload else "idempotency-mismatch"
+    def _replay(self, demand: HoldDemand) -> str:
+        return REPLAYED if self.answers[demand.buyer, demand.key].payload == demand.payload else "idempotency-mismatch"
 
-    def _write(self, wish: HoldDemand) -> None:
-        seats = wish.seats | wish.got
-        total = sum(self.prices[self.category[seat]] for seat in seats) + wish.places * self.prices["Floor"]
-        until = self._replaced_claim(wish).until or wish.until
-        if wish.replaces:
-            self.claims[wish.replaces].status = CANCELED
-        self.claims[wish.id] = Claim(wish.entry, wish.buyer, seats, wish.places, total, until)
-        self.answers[wish.buyer, wish.key] = wish
+    def _write(self, demand: HoldDemand) -> None:
+        seats = demand.seats | demand.got
+        total = sum(self.prices[self.category[seat]] for seat in seats) + demand.tickets * self.prices["Floor"]
+        until = self._replaced_claim(demand).until or demand.until
+        if demand.replaces:
+            self.claims[demand.replaces].status = CANCELED
+        self.claims[demand.id] = Claim(demand.entry, demand.buyer, seats, demand.tickets, total, until)
+        self.answers[demand.buyer, demand.key] = demand
 
     def lapse(self, name: UUID) -> None:
         self.claims[name].over, self.claims[name].until = True, ""
@@ -256,8 +262,8 @@ class InventoryModel:
         if one.status == CANCELED or too_late:
             return "reservation-expired"
         if one.status == EXPIRED:
-            theirs = max(self.has(buyer=one.buyer), self.has(email=one.email) if one.email else 0)
-            if theirs + one.size > self.cap or not one.seats <= self.free() or one.places > self.places_left():
+            owned = max(self.has(buyer=one.buyer), self.has(email=one.email) if one.email else 0)
+            if owned + one.size > self.cap or not one.seats <= self.free() or one.tickets > self.tickets_left():
                 return "reservation-expired"
         one.status = CONFIRMED
         return ""
@@ -265,8 +271,8 @@ class InventoryModel:
     # --- staff -------------------------------------------------------------------------------------------------------
 
     def retry_after_sweep(self, act: Callable[[], str]) -> str:
-        word = act()
-        return act() if word and self.sweep() else word
+        outcome = act()
+        return act() if outcome and self.sweep() else outcome
 
     def block(self, seats: set[str], reason: str, *, only_free: bool) -> str:
         taken = seats & self.owners().keys()
@@ -279,7 +285,7 @@ class InventoryModel:
         self.why = {seat: why for seat, why in self.why.items() if seat not in seats or reason not in ("", why)}
 
     def block_places(self, quantity: int, reason: str) -> str:
-        if quantity > self.places_left():
+        if quantity > self.tickets_left():
             return "not-enough-left"
         self.blocked[reason] += quantity
         return ""
@@ -291,7 +297,7 @@ class InventoryModel:
         return ""
 
     def resize(self, capacity: int) -> str:
-        if capacity < self.places(*CLAIMING) + sum(self.blocked.values()):
+        if capacity < self.tickets(*CLAIMING) + sum(self.blocked.values()):
             return "capacity-in-use"
         self.capacity = capacity
         return ""

@@ -1,4 +1,4 @@
-"""An oversell, which must be impossible, planted: with what stands before it out of the way."""
+"""Plants an oversell, which must be impossible, by dropping the constraints that prevent it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ ONE_BUYER_PER_SEAT = ("reservation_line_seat_held_once", "ticket_one_live_per_se
 
 
 def drop_constraints() -> None:
-    """Nothing in the database stands before an oversell any more."""
+    """Drop the constraints that prevent an oversell."""
     run_sql(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
     for name in ONE_BUYER_PER_SEAT:
         run_sql(f"DROP INDEX {name}")
@@ -24,8 +24,8 @@ def drop_constraints() -> None:
 
 @contextmanager
 def without_constraints() -> Iterator[None]:
-    """The same for every connection, and all is back at the end as it was: these tests' rows are committed. Where the
-    test left rows that cannot stand beside it, they go first."""
+    """Drop them for every connection and restore them at the end, since these tests commit their rows. Rows left by the
+    test that violate them are deleted first."""
     ((check,),) = run_sql("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [NEVER_OVERSOLD])
     indexes = [run_sql("SELECT pg_get_indexdef(%s::regclass)", [name])[0][0] for name in ONE_BUYER_PER_SEAT]
     add = f"ALTER TABLE reservations_generaladmissioninventory ADD CONSTRAINT {NEVER_OVERSOLD} {check}"
@@ -42,13 +42,13 @@ def without_constraints() -> Iterator[None]:
 
 
 def shrink(capacity: int) -> None:
-    """The house is smaller than what was sold, as if nothing had stood in the way."""
+    """Make the section smaller than what was sold, as if no constraint existed."""
     GeneralAdmissionInventory.objects.update(capacity=capacity)
     run_sql("UPDATE events_section SET capacity = %s WHERE kind = 'general_admission'", [capacity])
 
 
 def share_seat(first: UUID, second: UUID, guid: str) -> None:
-    """The second reservation's only seat is the first one's too."""
+    """Give the first reservation's seat to the second one too."""
     line = ReservationLine.objects.get(reservation_id=second)
     SeatInventory.objects.filter(pk=line.seat_id).update(status=0, reservation_id=None)
     ReservationLine.objects.filter(pk=line.pk).update(seat=seat(guid))
