@@ -134,35 +134,35 @@ _cache: dict[int, _CacheSlot] = cache.register({})
 def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
     """Return the room's snapshot. `with_number`: one that includes this number, so that a visitor who just joined does
     not get an older state. Raises WaitingRoom.DoesNotExist."""
-    kept = _cache.get(event_id)
-    if kept is None:
+    slot = _cache.get(event_id)
+    if slot is None:
         if len(_cache) >= CACHED_ROOMS_MAX:
             _cache.clear()
-        kept = _cache.setdefault(event_id, _CacheSlot())
-    snapshot = kept.get_fresh(with_number)
+        slot = _cache.setdefault(event_id, _CacheSlot())
+    snapshot = slot.get_fresh(with_number)
     if snapshot is not None:
         return snapshot
-    with kept.lock:
-        snapshot = kept.get_fresh(with_number)  # Another thread may have read it meanwhile.
+    with slot.lock:
+        snapshot = slot.get_fresh(with_number)  # Another thread may have read it meanwhile.
         if snapshot is not None:
             return snapshot
-        last = kept.snapshot
-        is_fresh = last is not None and time.monotonic() < kept.fresh_until
-        snapshot = None if kept.is_invalidated or is_fresh else _read_copy(event_id)
+        last = slot.snapshot
+        is_fresh = last is not None and time.monotonic() < slot.fresh_until
+        snapshot = None if slot.is_invalidated or is_fresh else _read_copy(event_id)
         if snapshot is None or snapshot.next_number <= with_number or (last is not None and _is_behind(snapshot, last)):
-            kept.is_invalidated = False
+            slot.is_invalidated = False
             snapshot = read_snapshot(event_id)
             _write_copies([snapshot], only_missing=True)
-        kept.snapshot, kept.fresh_until = snapshot, time.monotonic() + CACHE_SECONDS
+        slot.snapshot, slot.fresh_until = snapshot, time.monotonic() + CACHE_SECONDS
         return snapshot
 
 
 def peek(event_id: int) -> tuple[RoomSnapshot, float] | None:
     """Return the cached snapshot and for how many seconds it has been expired (negative: it is still fresh); None if
     there is none. Never reads PostgreSQL or Redis."""
-    kept = _cache.get(event_id)
-    snapshot = None if kept is None else kept.snapshot
-    return None if kept is None or snapshot is None else (snapshot, time.monotonic() - kept.fresh_until)
+    slot = _cache.get(event_id)
+    snapshot = None if slot is None else slot.snapshot
+    return None if slot is None or snapshot is None else (snapshot, time.monotonic() - slot.fresh_until)
 
 
 def _is_behind(snapshot: RoomSnapshot, last: RoomSnapshot) -> bool:
@@ -196,9 +196,9 @@ def _with_opening(snapshot: RoomSnapshot) -> RoomSnapshot:
 
 def invalidate(event_id: int) -> None:
     """Make the next `get_snapshot` in this process read PostgreSQL."""
-    kept = _cache.get(event_id)
-    if kept is not None:
-        kept.is_invalidated, kept.fresh_until = True, 0.0
+    slot = _cache.get(event_id)
+    if slot is not None:
+        slot.is_invalidated, slot.fresh_until = True, 0.0
 
 
 def renew(event_id: int) -> None:

@@ -1,1 +1,1 @@
-"""What Redis may refuse, and how it is kept true to the ledger: one gate per event."""
+"""The gate: one per event in Redis, which refuses requests that the ledger would refuse, and its resets."""

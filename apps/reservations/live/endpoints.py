@@ -95,7 +95,7 @@ class LiveEndpoints:
             wanted = _Subscriptions(request, self._authorize)
             event = await events.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
-            # HTTP/1.0 has no response of unknown length on a kept connection.
+            # HTTP/1.0 has no chunked responses.
             if request.accepts_event_stream() and scope.get("http_version") != "1.0":
                 await self._stream(request, send, event, caller, wanted)
             else:

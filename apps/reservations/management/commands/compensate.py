@@ -20,7 +20,7 @@ _BUSY = "the rows are locked by other transactions. Steps listed as done are com
 class Command(BaseCommand):
     help = (
         "Prints how to compensate for an oversell of the event by the strategy of its on-sale: cancel the newest "
-        "reservations, or release house seats. Changes nothing without --apply. Exits with 1 while something is "
+        "reservations, or use house seats. Changes nothing without --apply. Exits with 1 while something is "
         "oversold, otherwise with 0."
     )
 
