@@ -1,4 +1,4 @@
-"""Random bytes are nobody else's, in a forked child either."""
+"""Random bytes are never repeated, not even in a forked child."""
 
 import os
 import uuid
@@ -11,14 +11,14 @@ from apps.kernel import random_bytes
 PIECES = 1_000
 
 
-def test_no_piece_is_given_out_twice() -> None:
+def test_no_bytes_are_returned_twice() -> None:
     pieces = {random_bytes.next_bytes() for _ in range(PIECES)} | {random_bytes.new_uuid().bytes for _ in range(PIECES)}
     assert len(pieces) == 2 * PIECES
     assert {len(one) for one in pieces} == {random_bytes.SIZE}
     assert random_bytes.new_uuid().version == 4
 
 
-def test_ids_in_time_follow_one_another_and_are_as_random_as_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uuid7_values_increase_with_time_and_are_random_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([1_000_000_000, 1_001_000_000] * 2 + [1_002_000_000] * PIECES)
     monkeypatch.setattr(random_bytes, "time", SimpleNamespace(time_ns=lambda: next(moments)))
     first, second = random_bytes.new_uuid7(), random_bytes.new_uuid7()
@@ -34,16 +34,16 @@ def test_ids_in_time_follow_one_another_and_are_as_random_as_the_rest(monkeypatc
     assert (ever ^ never).bit_count() == 74
 
 
-def test_a_forked_child_gives_out_others() -> None:
-    random_bytes.next_bytes()  # So that some have been fetched.
+def test_a_forked_child_returns_other_bytes() -> None:
+    random_bytes.next_bytes()  # Fetches a supply.
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
         os.write(sending, b"".join([random_bytes.next_bytes() for _ in range(10)]))
         os._exit(0)
     os.close(sending)
-    with os.fdopen(receiving, "rb") as said:
-        theirs = said.read()
+    with os.fdopen(receiving, "rb") as pipe:
+        theirs = pipe.read()
     os.waitpid(child, 0)
     ours = [random_bytes.next_bytes() for _ in range(1_000)]
     assert len(theirs) == 10 * random_bytes.SIZE

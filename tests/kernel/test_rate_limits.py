@@ -1,4 +1,5 @@
-"""Rate limits: a crowd behind one address buys, a script does not, and no number of addresses fills the memory."""
+"""Rate limits: many buyers behind one address can buy, a script cannot, and any number of addresses uses bounded
+memory."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ class Clock:
 
 
 @dataclass
-class House:
-    """The limits of a production house, under a clock that a test moves."""
+class Deployment:
+    """The limits of a production deployment, with a clock that the test sets."""
 
     clock: Clock = field(default_factory=Clock)
     rates: Any = field(default_factory=lambda: settings.RATE_LIMITS)
@@ -52,92 +53,92 @@ def test_every_kind_has_its_limits() -> None:
     assert all(of_token for _, of_token in settings.RATE_LIMITS.values())
 
 
-def test_five_hundred_people_behind_one_address_buy() -> None:
-    """A school, an office, a mobile carrier: all of them open the page and join in the first minute, ask again every
-    other second, read what is free, hold, change their minds once, pay and look at their order, within ten minutes."""
-    house = House()
-    people = [f"place-{number}" for number in range(500)]
+def test_five_hundred_buyers_behind_one_address_can_buy() -> None:
+    """A school, an office, a mobile carrier: all of them open the page and join in the first minute, poll every other
+    second, read availability, hold, change their selection once, pay and look at their order, within ten minutes."""
+    deployment = Deployment()
+    people = [f"person-{number}" for number in range(500)]
     refused = []
 
-    def ask(kind: str, who: str) -> None:
-        if (wait := house.ask(kind, OFFICE, who)) is not None:
-            refused.append((house.clock.now, kind, who, wait))
+    def ask(kind: str, person: str) -> None:
+        if (wait := deployment.ask(kind, OFFICE, person)) is not None:
+            refused.append((deployment.clock.now, kind, person, wait))
 
     for second in range(600):
-        for number, who in enumerate(people):
-            # Half of them press in the very first second, the others during the first minute.
+        for number, person in enumerate(people):
+            # Half of them join in the very first second, the others during the first minute.
             begins = 0 if number % 2 else number * 60 // 500
             since = second - begins
             if since == 0:
                 for kind in ("page", "page", "join", "page"):
-                    ask(kind, who)
+                    ask(kind, person)
             elif since > 0 and since % 2 == 0:
-                ask("poll", who)
+                ask("poll", person)
             if since > 0 and since % 5 == 0:
-                ask("read", who)
-            # They are let in over four minutes.
+                ask("read", person)
+            # They are admitted over four minutes.
             bought = since - 60 - number % 240
             if bought in (0, 20):
-                ask("page", who)
-                ask("hold", who)
+                ask("page", person)
+                ask("hold", person)
             elif bought in (40, 45):
-                ask("page", who)
-                ask("write", who)
-        house.clock.now += 1
+                ask("page", person)
+                ask("write", person)
+        deployment.clock.now += 1
     assert refused == []
 
 
-def test_one_script_is_held_to_its_tokens_limit_and_takes_nothing_from_its_neighbours() -> None:
-    house = House()
+def test_a_script_is_limited_by_its_token_without_affecting_its_neighbors() -> None:
+    deployment = Deployment()
     rate, burst = settings.RATE_LIMITS["hold"][1]
-    assert house.allowed("hold", 5_000, token="script") == burst
-    assert house.ask("hold", token="neighbour") is None
-    house.clock.now += 10
-    assert house.allowed("hold", 5_000, token="script") == 10 * rate
+    assert deployment.allowed("hold", 5_000, token="script") == burst
+    assert deployment.ask("hold", token="neighbor") is None
+    deployment.clock.now += 10
+    assert deployment.allowed("hold", 5_000, token="script") == 10 * rate
 
 
-def test_one_address_is_held_to_its_limit_however_many_tokens_it_makes_up() -> None:
-    house = House()
+def test_an_address_is_limited_however_many_tokens_it_invents() -> None:
+    deployment = Deployment()
     burst = settings.RATE_LIMITS["join"][0][1]
-    assert sum(house.ask("join", token=f"new {number}") is None for number in range(5_000)) == burst
-    assert house.ask("join", "203.0.113.10") is None
-    assert house.ask("poll") is None, "each kind has a limit of its own"
+    assert sum(deployment.ask("join", token=f"new {number}") is None for number in range(5_000)) == burst
+    assert deployment.ask("join", "203.0.113.10") is None
+    assert deployment.ask("poll") is None, "each kind has a limit of its own"
 
 
-def test_who_is_refused_is_told_when_there_is_room_and_each_another_moment() -> None:
-    house = House(rates={"join": ((10.0, 100), None)})
-    assert house.allowed("join", 100) == 100
-    waits = [house.ask("join") for _ in range(300)]
-    told = [wait for wait in waits if wait is not None]
-    assert len(told) == 300
+def test_refused_clients_are_asked_to_retry_when_there_is_capacity_at_spread_times() -> None:
+    deployment = Deployment(rates={"join": ((10.0, 100), None)})
+    assert deployment.allowed("join", 100) == 100
+    waits = [deployment.ask("join") for _ in range(300)]
+    finite = [wait for wait in waits if wait is not None]
+    assert len(finite) == 300
     longest = 1 + buckets.WAIT_SECONDS_MAX * (1 + buckets.JITTER_SHARE)
-    assert all(1 <= wait <= longest for wait in told)
-    spread = [sum(second <= wait < second + 5 for wait in told) for second in (1, 6, 11, 16)]
-    assert max(spread) < 150, "they do not all come back at once"
-    house.clock.now += longest
-    assert house.allowed("join", 100) == 100
+    assert all(1 <= wait <= longest for wait in finite)
+    spread = [sum(second <= wait < second + 5 for wait in finite) for second in (1, 6, 11, 16)]
+    assert max(spread) < 150, "they do not all return at once"
+    deployment.clock.now += longest
+    assert deployment.allowed("join", 100) == 100
 
 
-def test_one_who_is_refused_costs_the_address_nothing() -> None:
-    house = House(rates={"poll": ((1.0, 10), None)})
-    house.allowed("poll", 10)
+def test_a_refused_request_costs_the_address_nothing() -> None:
+    deployment = Deployment(rates={"poll": ((1.0, 10), None)})
+    deployment.allowed("poll", 10)
     for _ in range(50):
-        house.clock.now += 0.1
-        house.ask("poll")
-    assert house.limits.refused["poll", "address"] == 45, "a request a second goes on"
+        deployment.clock.now += 0.1
+        deployment.ask("poll")
+    assert deployment.limits.refused["poll", "address"] == 45, "one request a second is still allowed"
 
 
-def test_of_ipv6_the_64_counts_and_ipv4_in_its_clothes_is_ipv4() -> None:
-    house = House(rates={"poll": ((1.0, 3), None)})
+def test_ipv6_is_limited_by_its_64_prefix_and_mapped_ipv4_as_ipv4() -> None:
+    deployment = Deployment(rates={"poll": ((1.0, 3), None)})
     same = ["2001:db8::1", "2001:db8:0:0:ffff::2", "2001:0db8::3%eth0"]
-    assert [house.ask("poll", address) for address in same] == [None] * 3
-    assert house.ask("poll", "2001:db8::4") is not None
-    assert house.ask("poll", "2001:db8:0:1::1") is None
-    assert [house.ask("poll", f"{start}198.51.100.1") for start in ("", "::ffff:", "")] == [None] * 3
-    assert house.ask("poll", "::FFFF:198.51.100.1") is not None
+    assert [deployment.ask("poll", address) for address in same] == [None] * 3
+    assert deployment.ask("poll", "2001:db8::4") is not None
+    assert deployment.ask("poll", "2001:db8:0:1::1") is None
+    assert [deployment.ask("poll", f"{start}198.51.100.1") for start in ("", "::ffff:", "")] == [None] * 3
+    assert deployment.ask("poll", "::FFFF:198.51.100.1") is not None
 
 
-def test_whom_no_limit_concerns() -> None:
+def test_exempt_and_unlimited_requests_are_never_refused() -> None:
     exempt = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
     strict = Limits({"poll": ((1.0, 1), (1.0, 1))}, exempt, time=Clock())
     for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", ""):
@@ -147,7 +148,7 @@ def test_whom_no_limit_concerns() -> None:
     assert [Limits({"poll": (None, None)}).ask("poll", OFFICE, "token") for _ in range(3)] == [None] * 3
 
 
-def test_a_million_addresses_do_not_fill_the_memory() -> None:
+def test_a_million_addresses_use_bounded_memory() -> None:
     one = Buckets(1.0, 5, subjects_max=1_000)
     for number in range(20_000):
         one.take(str(number), 1_000.0)
@@ -155,14 +156,14 @@ def test_a_million_addresses_do_not_fill_the_memory() -> None:
     for number in range(20_000):
         one.wait_seconds(str(number), 1_000.0)
     assert len(one._queues) <= 1_000
-    house = House()
+    deployment = Deployment()
     for number in range(40_000):
-        house.ask("page", f"2001:db8:{number:x}::1", "x" * 10_000)
-    assert len(house.limits._subjects) <= 16_384
-    assert all(len(subject) <= 64 for _, used in house.limits.buckets() for subject in used._recent)
+        deployment.ask("page", f"2001:db8:{number:x}::1", "x" * 10_000)
+    assert len(deployment.limits._subjects) <= 16_384
+    assert all(len(subject) <= 64 for _, used in deployment.limits.buckets() for subject in used._recent)
 
 
-def test_who_goes_on_asking_is_not_forgotten_for_the_sake_of_others() -> None:
+def test_a_client_that_keeps_asking_is_not_evicted_by_others() -> None:
     one = Buckets(1.0, 5, subjects_max=100)
     assert [one.take("script", 1_000.0) for _ in range(6)] == [True] * 5 + [False]
     for number in range(5_000):
@@ -172,7 +173,7 @@ def test_who_goes_on_asking_is_not_forgotten_for_the_sake_of_others() -> None:
 
 
 @given(address=some.text(max_size=100), token=some.text(max_size=300))
-def test_whatever_is_given_as_an_address_or_a_token_it_answers(address: str, token: str) -> None:
+def test_any_address_and_any_token_is_accepted_as_input(address: str, token: str) -> None:
     one = Limits({"poll": ((1.0, 2), (1.0, 1))}, time=Clock())
     for _ in range(4):
         one.ask("poll", address, token)
@@ -186,7 +187,7 @@ def process(clock: Clock) -> tuple[Limits, Sharing]:
     return of_process, Sharing(of_process.buckets, of_process.time)
 
 
-def test_two_processes_keep_one_limit_between_them(redis_client: Redis) -> None:
+def test_two_processes_share_one_limit(redis_client: Redis) -> None:
     clock = Clock()
     (one, one_shares), (other, other_shares) = process(clock), process(clock)
     allowed = 0
@@ -194,7 +195,7 @@ def test_two_processes_keep_one_limit_between_them(redis_client: Redis) -> None:
         for limits_of_process, sharing in ((one, one_shares), (other, other_shares)):
             allowed += sum(limits_of_process.ask("poll", OFFICE) is None for _ in range(10))
             sharing.share()
-    # Both keep to 160 by themselves; a sixteenth of it each may go unsaid, and one round is under way.
+    # Each allows 160 by itself; each may leave a sixteenth of it unshared, and one round is in progress.
     assert 160 <= allowed <= 160 + 2 * 10 + 2 * 10 + 40
     assert one.ask("poll", OFFICE) is not None
     assert other.ask("poll", OFFICE) is not None
@@ -204,7 +205,7 @@ def test_two_processes_keep_one_limit_between_them(redis_client: Redis) -> None:
     assert 0 < redis_client.pttl(key) <= 18_000
 
 
-def test_who_asks_now_and_then_is_not_spoken_of(redis_client: Redis) -> None:
+def test_occasional_requests_are_not_shared(redis_client: Redis) -> None:
     of_process, sharing = process(Clock())
     for number in range(1_000):
         of_process.ask("poll", f"198.51.{number // 250}.{number % 250}")
@@ -212,7 +213,7 @@ def test_who_asks_now_and_then_is_not_spoken_of(redis_client: Redis) -> None:
     assert redis_client.keys("limits:*") == []
 
 
-def test_without_redis_each_process_keeps_to_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_redis_each_process_applies_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> Redis:
         raise redis.RedisUnavailable("refused")
 
@@ -223,7 +224,7 @@ def test_without_redis_each_process_keeps_to_its_limits(monkeypatch: pytest.Monk
     assert of_process.ask("poll", OFFICE) is not None
 
 
-def test_what_redis_holds_under_a_limits_key_may_be_anything(redis_client: Redis) -> None:
+def test_unexpected_values_under_a_redis_key_of_limits_do_no_harm(redis_client: Redis) -> None:
     of_process, sharing = process(Clock())
     for planted in ("set", "garbage"):
         for _ in range(100):
@@ -241,7 +242,7 @@ def test_what_redis_holds_under_a_limits_key_may_be_anything(redis_client: Redis
         sharing.share()
 
 
-def test_its_thread_ends_when_it_is_told_to() -> None:
+def test_the_thread_ends_when_stopped() -> None:
     _, sharing = process(Clock())
     sharing.begin()
     thread = sharing._thread
@@ -278,13 +279,13 @@ def test_its_thread_ends_when_it_is_told_to() -> None:
         ("GET /", "page"),
         ("HEAD /api/events/a/sections", "read"),
         ("POST /nowhere", "write"),
-        ("GET /static/css/house.css", None),
+        ("GET /static/css/deployment.css", None),
         ("POST /api/webhooks/payments/sandbox", None),
         ("GET /healthz", None),
         ("GET /metrics", None),
     ],
 )
-def test_what_a_request_counts_as(request_line: str, kind: str | None) -> None:
+def test_the_kind_of_a_request(request_line: str, kind: str | None) -> None:
     assert kinds.kind_of(*request_line.split()) == kind
 
 
@@ -298,7 +299,7 @@ def strict_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("strict_site", "db")
-def test_the_site_refuses_in_the_form_its_client_reads(client: Client) -> None:
+def test_the_site_refuses_in_the_format_of_the_client(client: Client) -> None:
     here = {"REMOTE_ADDR": OFFICE}
     assert [client.get("/api/docs", **here).status_code for _ in range(3)] == [200, 200, 429]
     answer = client.get("/api/docs", **here)
@@ -317,7 +318,7 @@ def test_the_site_refuses_in_the_form_its_client_reads(client: Client) -> None:
 
 
 @pytest.mark.parametrize("address", ["/accounts/log-in", "/api/auth/token"])
-def test_passwords_are_not_tried_one_after_the_other(
+def test_passwords_cannot_be_guessed_one_after_the_other(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     strict = Limits({**dict.fromkeys(rate_limits.KINDS, (None, None)), "password": (None, (0.1, 2))}, time=Clock())
@@ -330,17 +331,17 @@ def test_passwords_are_not_tried_one_after_the_other(
             return client.post(address, given, content_type="application/json", REMOTE_ADDR=peer).status_code
         return client.post(address, given, REMOTE_ADDR=peer).status_code
 
-    wrong = log_in("somebody@example.com")
+    wrong = log_in("someone@example.com")
     assert wrong in (200, 401)
-    said = [log_in(name) for name in ("Somebody@example.com", "somebody@example.com", "another@example.com")]
-    assert said == [wrong, 429, wrong]
-    assert log_in("somebody@example.com", "198.51.100.1") == wrong, "the owner, elsewhere, is not kept out"
+    statuses = [log_in(name) for name in ("Someone@example.com", "someone@example.com", "another@example.com")]
+    assert statuses == [wrong, 429, wrong]
+    assert log_in("someone@example.com", "198.51.100.1") == wrong, "the owner can log in from another address"
 
 
 @pytest.mark.usefixtures("strict_site", "db")
-def test_the_site_counts_nobody_twice_whom_the_lane_has_counted(client: Client) -> None:
-    lane = {"X-Fairgate-Lane": client_address.forward_token(), "X-Forwarded-For": OFFICE}
-    assert [client.get("/api/docs", headers=lane).status_code for _ in range(5)] == [200] * 5
-    forged = {"X-Fairgate-Lane": "0" * 48, "X-Forwarded-For": "198.51.100.77"}
-    said = [client.get("/api/docs", headers=forged, REMOTE_ADDR=OFFICE).status_code for _ in range(3)]
-    assert said == [200, 200, 429], "a mark that is not ours is none, and its address nobody's"
+def test_the_site_does_not_count_a_request_that_the_fast_path_has_counted(client: Client) -> None:
+    forwarded = {client_address.FORWARDED_BY_HEADER: client_address.forward_token(), "X-Forwarded-For": OFFICE}
+    assert [client.get("/api/docs", headers=forwarded).status_code for _ in range(5)] == [200] * 5
+    forged = {client_address.FORWARDED_BY_HEADER: "0" * 48, "X-Forwarded-For": "198.51.100.77"}
+    statuses = [client.get("/api/docs", headers=forged, REMOTE_ADDR=OFFICE).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429], "a forged mark is ignored, and so is its address"

@@ -1,4 +1,4 @@
-"""Posting to addresses that others chose: never into our own network, never long, never much."""
+"""HTTP requests to addresses chosen by others: never into our own network, bounded in time and in size."""
 
 import socket
 import threading
@@ -38,7 +38,7 @@ def post(url: str, allowed: AddressPolicy = EVERYTHING, **changes: Any) -> safe_
         "https://[3fff::1]/", "https://[5f00::1]/", "https://192.88.99.1/", "https://192.0.0.8/",
     ],
 )  # fmt: skip
-def test_nothing_is_sent_there(url: str) -> None:
+def test_unsafe_addresses_are_refused(url: str) -> None:
     with pytest.raises(AddressRefused):
         safe_http.check_url(url, AddressPolicy())
 
@@ -46,14 +46,14 @@ def test_nothing_is_sent_there(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/", "https://[2606:4700::1111]/"]
 )
-def test_these_may_be_sent_to(url: str) -> None:
+def test_public_https_addresses_are_allowed(url: str) -> None:
     assert safe_http.check_url(url, AddressPolicy()).scheme == "https"
 
 
-def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_sent(
+def test_a_name_that_resolves_into_our_own_network_is_refused_before_anything_is_sent(
     listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if only one of its addresses does, since any could be taken."""
+    """It is refused even if only one of its addresses is private, since any of them could be used."""
     port = listener.url.split(":")[2].split("/")[0]
 
     def look_up(*asked: Any, **more: Any) -> list[Any]:
@@ -67,10 +67,10 @@ def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_s
     assert listener.received == []
 
 
-def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
+def test_the_name_is_resolved_once_and_the_connection_goes_to_the_checked_address(
     listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the judgement and the connection the name could come to point elsewhere; nobody asks for it again."""
+    """Between the check and the connection the name could start to point elsewhere; it is not resolved again."""
     port, asked = int(listener.url.split(":")[2].split("/")[0]), []
 
     def look_up(host: str, *more: Any, **options: Any) -> list[Any]:
@@ -79,32 +79,32 @@ def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     assert post(f"http://hook.example:{port}/").status == 204
-    # Of an address in figures the system's own connect asks too, and is told what it said.
+    # The system's connect resolves a numeric address too, and gets the address itself.
     assert asked in (["hook.example"], ["hook.example", "127.0.0.1"])
     assert listener.received[0][0]["Host"] == f"hook.example:{port}"
 
 
-def test_the_other_side_gets_body_and_headers_and_its_answer_is_read_to_a_limit(listener: WebhookReceiver) -> None:
+def test_body_and_headers_are_sent_and_the_response_is_read_up_to_a_limit(listener: WebhookReceiver) -> None:
     listener.status, listener.body = 200, b"0123456789and a lot more"
     assert post(listener.url) == safe_http.Answer(200, b"0123456789")
     ((headers, body),) = listener.received
     assert (headers["X-Of"], body) == ("us", b"{}")
 
 
-def test_a_redirect_is_an_answer_and_nobody_follows_it(listener: WebhookReceiver) -> None:
+def test_a_redirect_is_returned_and_not_followed(listener: WebhookReceiver) -> None:
     with run_receiver() as other:
         listener.status, listener.headers = 307, {"Location": other.url}
         assert post(listener.url).status == 307
         assert other.received == []
 
 
-def test_who_does_not_answer_in_time_is_left(listener: WebhookReceiver) -> None:
+def test_a_server_that_does_not_respond_in_time_is_abandoned(listener: WebhookReceiver) -> None:
     listener.silent = threading.Event()
     with pytest.raises(RequestFailed):
         post(listener.url, seconds_max=0.2)
 
 
-def test_who_does_not_listen_or_speaks_no_http_is_not_reached() -> None:
+def test_a_closed_port_and_a_server_of_another_protocol_fail() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Signed tokens: believed when ours, of the right kind, for the right event and in time; else never."""
+"""Signed tokens are accepted only if we signed them, for the right kind and event, and until they expire."""
 
 import base64
 import json
@@ -37,19 +37,19 @@ def refused(token: str, **options: Any) -> str:
     return problem.value.type
 
 
-def test_a_token_says_what_it_was_issued_with() -> None:
+def test_a_token_contains_the_claims_it_was_issued_with() -> None:
     claims = own_jwt.verify(own_jwt.issue("queue", "entry-1", HOUR, "concert", num=7), KINDS, audience="concert")
     assert (claims.typ, claims.subject, claims.audience, claims.values["num"]) == ("queue", "entry-1", "concert", 7)
 
 
-def test_a_token_past_its_time_of_another_kind_or_for_another_event_is_refused_by_name() -> None:
+def test_an_expired_token_and_one_of_another_kind_or_event_are_refused_with_distinct_types() -> None:
     assert refused(own_jwt.issue("queue", "x", timedelta(seconds=-1))) == "token-expired"
     assert refused(own_jwt.issue("admission", "x", HOUR)) == "token-invalid"
     assert refused(own_jwt.issue("queue", "x", HOUR, "opera"), audience="concert") == "token-wrong-event"
 
 
 @pytest.mark.parametrize("token", ["", ".", "..", "a.b.c", "🎫", "x" * 5_000, "eyJhbGciOiJub25lIn0.e30."])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_malformed_tokens_are_refused(token: str) -> None:
     assert refused(token) == "token-invalid"
     assert own_jwt.peek_type(token) is None
 
@@ -68,7 +68,7 @@ def test_a_changed_claim_breaks_the_signature() -> None:
     assert refused(f"{header}.{forged}.{signature}") == "token-invalid"
 
 
-def test_the_algorithm_is_ours_to_choose_not_the_token_s() -> None:
+def test_the_token_cannot_choose_the_algorithm() -> None:
     kid, key = signing_key()
     claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000}
     for algorithm, secret in (("none", None), ("HS384", key * 2), ("HS512", key * 2)):
@@ -79,21 +79,21 @@ def test_the_algorithm_is_ours_to_choose_not_the_token_s() -> None:
 
 @pytest.mark.parametrize("claim", ["typ", "sub", "aud", "exp"])
 @pytest.mark.parametrize("value", [[], ["queue"], {}, None, True, 4_000_000_000.5], ids=repr)
-def test_a_token_with_a_claim_of_another_kind_is_refused(claim: str, value: Any) -> None:
+def test_a_claim_of_the_wrong_type_is_refused(claim: str, value: Any) -> None:
     kid, key = signing_key()
     claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000, claim: value}
     assert refused(jwt.encode(claims, key, algorithm="HS256", headers={"kid": kid})) == "token-invalid"
 
 
 @pytest.mark.parametrize("missing", ["typ", "sub", "aud", "exp"])
-def test_a_token_without_a_claim_it_must_have_is_refused(missing: str) -> None:
+def test_a_token_without_a_required_claim_is_refused(missing: str) -> None:
     kid, key = signing_key()
     claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000}
     del claims[missing]
     assert refused(jwt.encode(claims, key, algorithm="HS256", headers={"kid": kid})) == "token-invalid"
 
 
-def test_an_old_key_still_verifies_a_dropped_one_does_not_and_the_first_one_signs(settings: Any) -> None:
+def test_the_first_key_signs_an_old_key_still_verifies_and_a_removed_key_does_not(settings: Any) -> None:
     settings.TOKEN_KEYS = ["old:" + "a" * 32]
     issued = own_jwt.issue("queue", "x", HOUR)
     settings.TOKEN_KEYS = ["new:" + "b" * 32, "old:" + "a" * 32]

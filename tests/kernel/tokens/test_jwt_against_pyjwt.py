@@ -1,5 +1,5 @@
-"""Our verdict on a token against PyJWT's: whatever we believe, it believes too and reads the same; whatever it refuses,
-so do we. Where we are stricter it is named."""
+"""Our verification of tokens compared with PyJWT's: a token that we accept, PyJWT accepts with the same claims; a token
+that PyJWT refuses, we refuse. Every case in which we are stricter is listed."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def b64(value: bytes) -> str:
 
 
 def signed(header: bytes | dict[str, Any], body: bytes | dict[str, Any], *, secret: bytes | None = None) -> str:
-    """A token of exactly these bytes, rightly signed with our key unless another is given."""
+    """Return a token of exactly these bytes, correctly signed with our key unless another is given."""
     parts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, body)]
     text = ".".join(map(b64, parts))
     return f"{text}.{own_jwt._signature(key().secret if secret is None else secret, text)}"
@@ -54,8 +54,8 @@ def ours(token: str) -> dict[str, Any] | str:
 
 
 def theirs(token: str) -> dict[str, Any] | str:
-    """PyJWT's verdict under the rules we had it keep when it was our verifier; `iat` is nobody's business (a clock
-    that is a second ahead must not make a token worthless)."""
+    """Return PyJWT's result under the rules that applied when it was our verifier. `iat` is ignored: a clock that is a
+    second ahead must not invalidate a token."""
     try:
         kid = jwt.get_unverified_header(token)["kid"]
         claims = jwt.decode(
@@ -75,7 +75,7 @@ def header(**changes: Any) -> dict[str, Any]:
     return {"alg": "HS256", "kid": key().key_id, "typ": "JWT"} | changes
 
 
-def test_what_we_issue_both_believe() -> None:
+def test_both_accept_a_token_that_we_issue() -> None:
     for lifetime in (HOUR, timedelta(days=7)):
         token = own_jwt.issue("queue", "entry-1", lifetime, "concert", num=12_345_678_901, who="ä")
         assert ours(token) == theirs(token)
@@ -85,7 +85,7 @@ def test_what_we_issue_both_believe() -> None:
     assert ours(gone) == theirs(gone) == "token-expired"
 
 
-def test_what_pyjwt_issues_both_believe() -> None:
+def test_both_accept_a_token_that_pyjwt_issues() -> None:
     token = jwt.encode(GOOD, key().secret, algorithm="HS256", headers={"kid": key().key_id})
     assert ours(token) == theirs(token) == GOOD
 
@@ -107,7 +107,7 @@ HOSTILE: dict[str, Any] = {
     "kid is null": lambda: signed(header(kid=None), GOOD),
     "kid is a list": lambda: signed(header(kid=[]), GOOD),
     "kid of NUL": lambda: signed(header(kid="\x00"), GOOD),
-    "the secret of somebody else": lambda: signed(header(), GOOD, secret=b"x" * 32),
+    "another secret": lambda: signed(header(), GOOD, secret=b"x" * 32),
     "an empty secret": lambda: signed(header(), GOOD, secret=b""),
     "header is a list": lambda: signed(b"[]", GOOD),
     "header is no JSON": lambda: signed(b"{", GOOD),
@@ -145,12 +145,12 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_pyjwt_refuses_we_refuse(name: str) -> None:
+def test_we_refuse_what_pyjwt_refuses(name: str) -> None:
     token = HOSTILE[name]()
     verdict = ours(token)
     assert isinstance(verdict, str), verdict
-    if name != "huge":  # We do not read that far.
-        assert not isinstance(theirs(token), dict) or name in ("critical", "detached"), "and it refuses them too"
+    if name != "huge":  # We refuse a token of that size unread.
+        assert not isinstance(theirs(token), dict) or name in ("critical", "detached"), "PyJWT refuses it too"
 
 
 STRICTER: dict[str, Any] = {
@@ -168,18 +168,18 @@ STRICTER: dict[str, Any] = {
 
 
 def _respelled(token: str) -> str:
-    """The last character of 43 carries two bits that no byte needs: another one decodes to the same signature."""
+    """The last of 43 characters carries two unused bits: another character decodes to the same signature."""
     alphabet = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
     return token[:-1] + alphabet[alphabet.index(token[-1]) ^ 1]
 
 
 @pytest.mark.parametrize("name", STRICTER)
-def test_where_we_are_stricter(name: str) -> None:
+def test_we_refuse_cases_that_pyjwt_accepts(name: str) -> None:
     assert isinstance(ours(STRICTER[name]()), str)
 
 
-def test_a_name_given_twice_means_its_last_value_to_both() -> None:
-    """Only whoever has the key could write it."""
+def test_both_read_the_last_value_of_a_repeated_name() -> None:
+    """Only the owner of the key could write such a token."""
     body = b'{"typ":"queue","sub":"a","sub":"b","aud":"","exp":4000000000}'
     token = signed(header(), body)
     assert ours(token) == theirs(token)
@@ -216,7 +216,7 @@ def _same(mine: dict[str, Any], yours: dict[str, Any]) -> bool:
 
 
 @given(head=headers, body=claims)
-def test_whatever_we_believe_of_what_our_key_signed_pyjwt_believes_and_reads_the_same(
+def test_pyjwt_accepts_and_reads_the_same_claims_in_every_signed_token_that_we_accept(
     head: dict[str, Any], body: dict[str, Any]
 ) -> None:
     token = signed(head, body)
@@ -231,7 +231,7 @@ def test_whatever_we_believe_of_what_our_key_signed_pyjwt_believes_and_reads_the
     position=st.integers(min_value=0, max_value=400),
     change=st.characters(min_codepoint=0, max_codepoint=0x2FF) | st.just(""),
 )
-def test_no_change_of_any_character_is_believed(position: int, change: str) -> None:
+def test_a_token_with_any_changed_character_is_refused(position: int, change: str) -> None:
     token = own_jwt.issue("queue", "entry-1", HOUR, "concert", num=7)
     position %= len(token)
     changed = token[:position] + change + token[position + 1 :]
@@ -240,13 +240,13 @@ def test_no_change_of_any_character_is_believed(position: int, change: str) -> N
 
 
 @given(st.text(max_size=300) | st.text(alphabet=string.ascii_letters + string.digits + "-_.", max_size=1_500))
-def test_no_text_is_a_token_or_a_fault(text: str) -> None:
+def test_arbitrary_text_is_refused_without_an_error(text: str) -> None:
     assert ours(text) == "token-invalid"
     own_jwt.peek_type(text)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_no_bytes_between_dots_are_a_fault(head: bytes, body: bytes) -> None:
+def test_arbitrary_bytes_between_dots_are_refused_without_an_error(head: bytes, body: bytes) -> None:
     token = f"{b64(head)}.{b64(body)}.{b64(b'x' * 32)}"
     assert ours(token) == "token-invalid"
     own_jwt.peek_type(token)

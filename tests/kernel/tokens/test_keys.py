@@ -1,4 +1,4 @@
-"""Keys that change while tokens of theirs are about: published, signing, verifying, over; or dropped."""
+"""Keys that change while their tokens are in use: published, signing, verifying only, expired; or dropped."""
 
 import threading
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def _fresh_keys() -> Iterator[None]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One item for every time that the keys are read from the database."""
+    """Record one item for every read of the keys from the database."""
     seen: list[str] = []
     real = keys._read
 
@@ -62,17 +62,17 @@ def verdict(token: str) -> str:
 
 
 def elapse(key: TokenKey, **moments: timedelta) -> None:
-    """The key's moments lie so far from now, and this process has learned it."""
+    """Set times of the key to these distances from now, and have this process read them again."""
     TokenKey.objects.filter(pk=key.pk).update(**{name: clock.now() + by for name, by in moments.items()})
     keys.forget()
 
 
-def test_the_first_key_comes_from_the_settings_and_needs_no_row() -> None:
+def test_the_first_key_comes_from_the_settings_without_a_row() -> None:
     assert verdict(issue()) == "x"
     assert not TokenKey.objects.exists()
 
 
-def test_a_new_key_is_known_a_minute_before_it_signs() -> None:
+def test_a_new_key_is_published_a_minute_before_it_signs() -> None:
     before = issue()
     new = keys.rotate()
     keys.forget()
@@ -85,7 +85,7 @@ def test_a_new_key_is_known_a_minute_before_it_signs() -> None:
     assert [verdict(token) for token in (before, after)] == ["x", "x"]
 
 
-def test_the_old_key_verifies_until_the_last_token_it_can_have_signed_has_expired() -> None:
+def test_an_old_key_verifies_until_the_last_token_it_may_have_signed_has_expired() -> None:
     old = issue()
     new = keys.rotate()
     row = TokenKey.objects.get(pk=kid(old))
@@ -96,7 +96,7 @@ def test_the_old_key_verifies_until_the_last_token_it_can_have_signed_has_expire
     assert kid(issue()) == new.key_id
 
 
-def test_key_follows_key_and_each_of_them_counts_in_its_overlap() -> None:
+def test_repeated_rotations_leave_overlapping_keys_that_all_verify() -> None:
     issued = [issue()]
     for _ in range(3):
         elapse(keys.rotate(), signs_from=timedelta(0))
@@ -106,7 +106,7 @@ def test_key_follows_key_and_each_of_them_counts_in_its_overlap() -> None:
     assert TokenKey.objects.filter(verifies_until=None).count() == 1
 
 
-def test_a_dropped_key_counts_nowhere_and_a_new_one_signs_at_once() -> None:
+def test_a_dropped_key_verifies_nothing_and_a_new_one_signs_at_once() -> None:
     elapse(keys.rotate(), signs_from=timedelta(0))
     stolen = issue()
     new = keys.drop(kid(stolen))
@@ -114,10 +114,10 @@ def test_a_dropped_key_counts_nowhere_and_a_new_one_signs_at_once() -> None:
     assert new is not None
     assert verdict(stolen) == "token-invalid"
     assert kid(issue()) == new.key_id
-    assert keys.drop(kid(stolen)) is None, "once more changes nothing"
+    assert keys.drop(kid(stolen)) is None, "dropping it again changes nothing"
 
 
-def test_the_key_of_the_settings_can_be_dropped_too() -> None:
+def test_the_key_from_the_settings_can_be_dropped_too() -> None:
     stolen = issue()
     new = keys.drop(kid(stolen))
     keys.forget()
@@ -126,7 +126,7 @@ def test_the_key_of_the_settings_can_be_dropped_too() -> None:
     assert kid(issue()) == new.key_id
 
 
-def test_dropping_a_key_that_signs_no_more_leaves_the_one_that_does() -> None:
+def test_dropping_a_key_that_no_longer_signs_keeps_the_signing_key() -> None:
     old = issue()
     elapse(keys.rotate(), signs_from=timedelta(0))
     current = issue()
@@ -136,13 +136,13 @@ def test_dropping_a_key_that_signs_no_more_leaves_the_one_that_does() -> None:
     assert kid(issue()) == kid(current)
 
 
-def test_a_key_nobody_knows_cannot_be_dropped() -> None:
+def test_an_unknown_key_cannot_be_dropped() -> None:
     with pytest.raises(keys.NoSuchKey):
         keys.drop("nothing")
     assert not TokenKey.objects.exists()
 
 
-def test_two_rotations_at_once_leave_keys_that_all_count() -> None:
+def test_two_concurrent_rotations_leave_keys_that_all_verify() -> None:
     before = issue()
     made = values(storm(2, lambda _: keys.rotate()))
     for key in made:
@@ -150,8 +150,8 @@ def test_two_rotations_at_once_leave_keys_that_all_count() -> None:
     assert verdict(before) == verdict(issue()) == "x"
 
 
-def test_the_table_holds_no_secret(settings: Any) -> None:
-    """Neither the database nor SECRET_KEY alone signs anything."""
+def test_the_table_contains_no_complete_secret(settings: Any) -> None:
+    """Neither the database nor SECRET_KEY alone can sign."""
     new = keys.rotate()
     elapse(new, signs_from=timedelta(0))
     token = issue()
@@ -160,12 +160,12 @@ def test_the_table_holds_no_secret(settings: Any) -> None:
         {"typ": "queue", "sub": "y", "aud": "", "exp": 4_000_000_000}, half, headers={"kid": new.key_id}
     )
     assert verdict(forged) == "token-invalid"
-    settings.SECRET_KEY = "another key of the house, long enough for anybody's taste"
+    settings.SECRET_KEY = "another key of the deployment, long enough for any check of its length"
     keys.forget()
     assert verdict(token) == "token-invalid"
 
 
-def test_keys_given_by_the_settings_go_on_until_a_key_of_the_table_signs(settings: Any) -> None:
+def test_keys_from_the_settings_remain_in_use_until_a_key_of_the_table_signs(settings: Any) -> None:
     settings.TOKEN_KEYS = ["new:" + "b" * 32, "old:" + "a" * 32]
     keys.forget()
     given = issue()
@@ -175,10 +175,10 @@ def test_keys_given_by_the_settings_go_on_until_a_key_of_the_table_signs(setting
     assert kid(issue()) not in ("new", "old")
     settings.TOKEN_KEYS = []
     keys.forget()
-    assert verdict(given) == "token-invalid", "taken out of the settings, it is gone"
+    assert verdict(given) == "token-invalid", "a key removed from the settings verifies nothing"
 
 
-def test_a_process_that_knows_its_keys_asks_nobody(reads: list[str], django_assert_num_queries: Any) -> None:
+def test_a_process_with_its_keys_in_memory_sends_no_query(reads: list[str], django_assert_num_queries: Any) -> None:
     token = issue()
     with django_assert_num_queries(0):
         for _ in range(50):
@@ -186,8 +186,8 @@ def test_a_process_that_knows_its_keys_asks_nobody(reads: list[str], django_asse
     assert len(reads) == 1
 
 
-def test_the_token_of_a_key_that_is_news_is_believed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process dropped the signing key; its new one signs at once, before we read the keys again."""
+def test_a_token_of_a_new_unknown_key_is_accepted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process dropped the signing key; the new key signs at once, before we have read the keys again."""
     monkeypatch.setattr(keys, "UNKNOWN_SECONDS", 0.0)
     issue()
     known = keys._copy
@@ -198,7 +198,7 @@ def test_the_token_of_a_key_that_is_news_is_believed_at_once(monkeypatch: pytest
     assert verdict(fresh) == "x"
 
 
-def test_a_flood_of_unknown_key_ids_asks_the_database_once(reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_unknown_key_ids_reads_the_database_once(reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "UNKNOWN_SECONDS", 3_600.0)
     secret = b"x" * 32
     for number in range(200):
@@ -207,7 +207,7 @@ def test_a_flood_of_unknown_key_ids_asks_the_database_once(reads: list[str], mon
     assert len(reads) == 1
 
 
-def test_a_copy_that_grew_old_is_read_again_and_one_that_is_stale_first(
+def test_an_old_copy_of_the_keys_is_refreshed_and_a_stale_one_before_it_is_used(
     reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stolen = issue()
@@ -218,7 +218,7 @@ def test_a_copy_that_grew_old_is_read_again_and_one_that_is_stale_first(
     assert len(reads) == 2
 
 
-def test_with_the_database_away_what_is_known_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_a_database_outage_known_keys_remain_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     elapse(keys.rotate(), signs_from=timedelta(0))
     token = issue()
 
@@ -233,7 +233,7 @@ def test_with_the_database_away_what_is_known_goes_on(monkeypatch: pytest.Monkey
         assert kid(issue()) == kid(token)
 
 
-def test_a_process_that_starts_without_the_database_has_the_keys_of_the_settings(
+def test_a_process_that_starts_during_a_database_outage_uses_the_keys_from_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def away() -> None:
@@ -244,7 +244,7 @@ def test_a_process_that_starts_without_the_database_has_the_keys_of_the_settings
 
 
 async def test_an_event_loop_never_waits_for_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader hangs; on the loop everything is answered all the same."""
+    """The read of the keys hangs; tokens are verified and issued on the event loop nevertheless."""
     going, hanging = threading.Event(), threading.Event()
 
     def hang(copy: Any) -> None:
@@ -259,7 +259,7 @@ async def test_an_event_loop_never_waits_for_keys(monkeypatch: pytest.MonkeyPatc
     going.set()
 
 
-def test_with_every_key_dropped_nothing_is_signed() -> None:
+def test_with_every_key_dropped_no_token_is_issued() -> None:
     issue_kid = kid(issue())
     TokenKey.objects.create(
         key_id=issue_kid, secret=b"", created_at=clock.now(), signs_from=clock.now(), dropped_at=clock.now()
@@ -275,7 +275,7 @@ def command(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_the_command_publishes_drops_and_shows() -> None:
+def test_the_command_publishes_drops_and_lists_keys() -> None:
     first = kid(issue())
     assert command("--list").split() == [first, "signs"]
     new = command().split()[0]
@@ -283,9 +283,9 @@ def test_the_command_publishes_drops_and_shows() -> None:
     assert len(lines) == 2
     assert f"{new}  signs from" in lines[0]
     assert lines[1].split() == [first, "signs"]
-    said = command("--drop", new)
-    assert f"{new} is dropped" in said
-    assert "signs at once" in said
+    output = command("--drop", new)
+    assert f"{new} is dropped" in output
+    assert "signs at once" in output
     assert "dropped" in next(line for line in command("--list").splitlines() if new in line)
     with pytest.raises(CommandError, match="no token key"):
         command("--drop", "nothing")

@@ -1,4 +1,4 @@
-"""Whatever stands in the place of a token or a cookie: a refusal, never a fault, and never anything granted."""
+"""Any value in place of a token or cookie is refused with a client error, and grants nothing."""
 
 import base64
 import json
@@ -25,27 +25,27 @@ fuzz = settings(
     max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
-NOBODY = "00000000-0000-4000-8000-000000000000"
-# What a header can carry: the server has refused line ends and NUL before.
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+# Text that a header can carry: the server refuses line ends and NUL earlier.
 header_text = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=300)
 segments = st.binary(max_size=80).map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="))
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=5), scalars, max_size=3)
 claims = st.dictionaries(st.sampled_from(["typ", "sub", "aud", "exp", "iat", "num", "who"]), values).flatmap(
-    lambda odd: st.just({"typ": "queue", "sub": NOBODY, "aud": "concert", "exp": 4_000_000_000} | odd)
+    lambda odd: st.just({"typ": "queue", "sub": UNKNOWN, "aud": "concert", "exp": 4_000_000_000} | odd)
 )
 
 
 @pytest.fixture
 def stranger(concert: events.EventView) -> events.EventView:
-    """Somebody else is ready, and has something to take away."""
+    """Another buyer is admitted and holds a seat."""
     factories.hold(concert, seats=["hall-A-1"])
     return concert
 
 
 def ask_everywhere(client: Client, **headers: str) -> None:
-    """Every address that takes a token is asked; nothing may be granted."""
-    places = list(QueueEntry.objects.order_by("pk").values())
+    """Call every address that takes a token, and require that nothing is granted."""
+    entries = list(QueueEntry.objects.order_by("pk").values())
     reservation = Reservation.objects.get()
     api = Api(client)
     calls = [
@@ -62,26 +62,26 @@ def ask_everywhere(client: Client, **headers: str) -> None:
         assert 400 <= answer.status_code < 500, (method, path, answer.status_code, answer.content)
         assert answer.headers["Content-Type"] == PROBLEM
     orders = api.get("/orders", **headers)
-    assert 400 <= orders.status_code < 500 or orders.json() == {"orders": []}, "a list of one's own, of nobody's"
-    assert list(QueueEntry.objects.order_by("pk").values()) == places
+    assert 400 <= orders.status_code < 500 or orders.json() == {"orders": []}, "an anonymous caller has no orders"
+    assert list(QueueEntry.objects.order_by("pk").values()) == entries
     assert Reservation.objects.get().status == reservation.status
 
 
 @fuzz
 @given(header_text | st.builds("Bearer {}".format, header_text) | st.builds("bearer {}".format, header_text))
-def test_any_authorization(stranger: events.EventView, header: str) -> None:
+def test_any_authorization_header_is_refused(stranger: events.EventView, header: str) -> None:
     ask_everywhere(Client(), authorization=header)
 
 
 @fuzz
 @given(st.lists(segments, min_size=1, max_size=4).map(".".join))
-def test_any_bytes_between_dots(stranger: events.EventView, token: str) -> None:
+def test_any_bytes_between_dots_are_refused(stranger: events.EventView, token: str) -> None:
     ask_everywhere(Client(), authorization=f"Bearer {token}")
 
 
 @fuzz
 @given(position=st.integers(0, 500), char=st.characters(min_codepoint=33, max_codepoint=126))
-def test_any_change_to_a_good_token(stranger: events.EventView, position: int, char: str) -> None:
+def test_any_change_to_a_valid_token_is_refused(stranger: events.EventView, position: int, char: str) -> None:
     entry = QueueEntry.objects.get()
     good = issue_queue_token(entry.pk, "concert", entry.number)
     position %= len(good)
@@ -92,8 +92,8 @@ def test_any_change_to_a_good_token(stranger: events.EventView, position: int, c
 
 @fuzz
 @given(claims)
-def test_any_claims_that_our_own_key_signed(stranger: events.EventView, odd: dict[str, Any]) -> None:
-    """Nobody has the key; were there a way to make us sign nonsense, it would open nothing either."""
+def test_unexpected_claims_signed_with_our_key_grant_nothing(stranger: events.EventView, odd: dict[str, Any]) -> None:
+    """No client has the key; even if we could be made to sign nonsense, it would grant nothing."""
     key = keys.signing_key(clock.process_now())
     text = f"{key.header}.{jwt._encode(json.dumps(odd).encode())}"
     token = f"{text}.{jwt._signature(key.secret, text)}"
@@ -111,7 +111,7 @@ def test_any_claims_that_our_own_key_signed(stranger: events.EventView, odd: dic
         min_size=1,
     )
 )
-def test_any_cookies(stranger: events.EventView, cookies: dict[str, str]) -> None:
+def test_any_cookies_are_refused(stranger: events.EventView, cookies: dict[str, str]) -> None:
     client = Client()
     for name, value in cookies.items():
         client.cookies[name] = value
@@ -120,7 +120,7 @@ def test_any_cookies(stranger: events.EventView, cookies: dict[str, str]) -> Non
 
 @fuzz
 @given(values)
-def test_any_visitor_id(stranger: events.EventView, value: Any) -> None:
+def test_any_visitor_id_is_accepted_or_refused_as_invalid(stranger: events.EventView, value: Any) -> None:
     before = QueueEntry.objects.count()
     body = json.dumps({"visitor_id": value}).encode()
     answer = Api().post("/events/concert/queue", body)
@@ -128,8 +128,8 @@ def test_any_visitor_id(stranger: events.EventView, value: Any) -> None:
     assert QueueEntry.objects.count() == before + (answer.status_code == 201)
 
 
-def test_the_good_token_all_the_same(stranger: events.EventView) -> None:
-    """The control: with the real thing the same calls are answered."""
+def test_control_a_valid_token_is_accepted(stranger: events.EventView) -> None:
+    """With a valid token the same calls succeed."""
     entry = QueueEntry.objects.get()
     token = jwt.issue("queue", str(entry.pk), timedelta(hours=1), "concert", num=entry.number)
     assert Api().get("/events/concert/queue/status", token=token).json()["status"] == "ready"

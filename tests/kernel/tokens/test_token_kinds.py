@@ -1,4 +1,4 @@
-"""Every kind of token at every address that takes one: the status, and the type of the refusal."""
+"""Every kind of token at every address that takes one: the status, and the problem type."""
 
 import uuid
 from collections.abc import Callable
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 ADDRESSES = ("status", "join", "leave", "hold", "seats", "another's")
 
 
-def _place(event: events.EventView) -> queue.EntryView:
+def _join(event: events.EventView) -> queue.EntryView:
     return factories.join(event)
 
 
@@ -35,12 +35,12 @@ def _queue_token(event: events.EventView, entry: queue.EntryView) -> str:
 
 def _waiting(event: events.EventView) -> str:
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
-    return _queue_token(event, _place(event))
+    return _queue_token(event, _join(event))
 
 
 def _away(event: events.EventView) -> str:
-    """The slot was lost, the number was not: asking where one stands is coming back to the line."""
-    entry = _place(event)
+    """The admission was lost, the position was not: polling the status returns the entry to the queue."""
+    entry = _join(event)
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
     QueueEntry.objects.filter(pk=entry.id).update(
         status="away", admission_expires_at=None, claim_expires_at=clock.now() - timedelta(seconds=1)
@@ -49,7 +49,7 @@ def _away(event: events.EventView) -> str:
 
 
 def _ended(event: events.EventView, end: Callable[[queue.EntryView], Any]) -> str:
-    entry = _place(event)
+    entry = _join(event)
     end(entry)
     return _queue_token(event, entry)
 
@@ -58,17 +58,17 @@ def _left(entry: queue.EntryView) -> None:
     QueueEntry.objects.filter(pk=entry.id).update(status="left", ended_at=clock.now())
 
 
-def _ran_out(entry: queue.EntryView) -> None:
+def _expired(entry: queue.EntryView) -> None:
     QueueEntry.objects.filter(pk=entry.id).update(admission_expires_at=clock.now() - timedelta(seconds=1))
 
 
 def _foreign(event: events.EventView) -> str:
     opera = factories.make_event("opera")
-    return _queue_token(opera, _place(opera))
+    return _queue_token(opera, _join(opera))
 
 
 def _forged(event: events.EventView) -> str:
-    good = _queue_token(event, _place(event))
+    good = _queue_token(event, _join(event))
     return good[:-10] + good[-10:][::-1]
 
 
@@ -77,7 +77,7 @@ def _ann() -> User:
 
 
 def _admission_of_completed(event: events.EventView) -> str:
-    entry = _place(event)
+    entry = _join(event)
     complete_admission(entry.id)
     return issue_admission_token(entry.id, event.slug, entry.number)
 
@@ -85,26 +85,26 @@ def _admission_of_completed(event: events.EventView) -> str:
 TOKENS: dict[str, Callable[[events.EventView], str]] = {
     "none": lambda event: "",
     "forged": _forged,
-    "expired": lambda event: jwt.issue("queue", str(_place(event).id), -HOUR, event.slug),
+    "expired": lambda event: jwt.issue("queue", str(_join(event).id), -HOUR, event.slug),
     "of another event": _foreign,
-    "of no event": lambda event: jwt.issue("queue", str(_place(event).id), HOUR),
+    "of no event": lambda event: jwt.issue("queue", str(_join(event).id), HOUR),
     "of no entry's form": lambda event: jwt.issue("queue", "x", HOUR, event.slug),
-    "of another kind": lambda event: jwt.issue("order", str(_place(event).id), HOUR, event.slug),
-    "a place cookie": lambda event: jwt.issue("place", str(_place(event).id), HOUR, event.slug, num=1),
+    "of another kind": lambda event: jwt.issue("order", str(_join(event).id), HOUR, event.slug),
+    "a place cookie": lambda event: jwt.issue("place", str(_join(event).id), HOUR, event.slug, num=1),
     "a refresh token": lambda event: str(RefreshToken.for_user(_ann())),
     "of an entry that never was": lambda event: jwt.issue("queue", str(uuid.uuid4()), HOUR, event.slug),
     "an account without a place": lambda event: str(AccessToken.for_user(_ann())),
     "waiting": _waiting,
     "away": _away,
-    "ready": lambda event: _queue_token(event, _place(event)),
+    "ready": lambda event: _queue_token(event, _join(event)),
     "left": lambda event: _ended(event, _left),
     "removed": lambda event: _ended(event, lambda entry: operations.remove(entry.id, who="staff")),
     "completed": lambda event: _ended(event, lambda entry: complete_admission(entry.id)),
     "admission, completed": _admission_of_completed,
-    "ran out": lambda event: _ended(event, _ran_out),
+    "ran out": lambda event: _ended(event, _expired),
 }
 MISSING, INVALID, EXPIRED = (401, "token-missing"), (401, "token-invalid"), (401, "token-expired")
-WRONG_EVENT, NOT_OWNER, NO_PLACE = (403, "token-wrong-event"), (403, "not-owner"), (404, "not-found")
+WRONG_EVENT, NOT_OWNER, NO_ENTRY = (403, "token-wrong-event"), (403, "not-owner"), (404, "not-found")
 NOT_ADMITTED, OVER = (429, "not-admitted"), (410, "admission-expired")
 ENDED = [(200, ""), (201, ""), (200, ""), OVER, OVER, NOT_OWNER]
 EXPECTED: dict[str, list[tuple[int, str]]] = {
@@ -117,8 +117,8 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     "of another kind": [INVALID] * 6,
     "a place cookie": [INVALID] * 6,
     "a refresh token": [INVALID] * 6,
-    "of an entry that never was": [NO_PLACE, INVALID, NO_PLACE, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
-    "an account without a place": [NO_PLACE, (201, ""), NO_PLACE, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
+    "of an entry that never was": [NO_ENTRY, INVALID, NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
+    "an account without a place": [NO_ENTRY, (201, ""), NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "waiting": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "away": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "ready": [(200, ""), (201, ""), (200, ""), (201, ""), (200, ""), NOT_OWNER],
@@ -147,8 +147,8 @@ def call(api: Api, address: str, token: str, reservation: uuid.UUID) -> Any:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", TOKENS)
-def test_a_token_at_every_address(api: Api, kind: str) -> None:
-    """One event per address: what one call changes (a place left, a seat held) must not answer the next."""
+def test_each_kind_of_token_at_every_address(api: Api, kind: str) -> None:
+    """One event per address: a change by one call (an entry left, a seat held) must not affect the next."""
     got = []
     for number, address in enumerate(ADDRESSES):
         event = make_room("concert", active=10)

@@ -11,7 +11,7 @@ COPIED = ("apps", "ticketing", "templates", "static", "manage.py", "Procfile", "
 
 
 def copy_checkout(folder: Path) -> None:
-    """What the house runs from is in the folder, and nothing in its `.local/`."""
+    """Copy the files that the demo runs from into the folder, without `.local/`."""
     for name in COPIED:
         source = CHECKOUT / name
         if source.is_dir():
@@ -22,7 +22,7 @@ def copy_checkout(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bare_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this checkout of which no demo runs, whatever runs in this one."""
+    """A copy of this checkout without a running demo, whether or not one runs in this checkout."""
     folder = tmp_path_factory.mktemp("checkout")
     copy_checkout(folder)
     return folder
@@ -30,7 +30,7 @@ def bare_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place() -> Iterator[ServerFolder]:
-    """A place of this test's own, for servers that it may kill; nothing of it is left afterwards."""
+    """A data folder of this test, for servers that it may kill; everything in it is removed afterwards."""
     place, end = temporary_server_folder()
     yield place
     end()

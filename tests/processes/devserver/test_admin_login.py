@@ -1,4 +1,4 @@
-"""manage.py: what a person can mend is one line and exit status 1; the trace is there for who asks for it."""
+"""manage.py: an error that the operator can fix is one line and exit status 1; `--traceback` shows the traceback."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def manage(checkout: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 
 def refused(checkout: Path, *arguments: str, **environment: str) -> str:
-    """Runs a command that cannot run; returns the one line that it says."""
+    """Run a command that cannot succeed, and return the one line that it prints."""
     done = manage(checkout, *arguments, **environment)
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = done.stderr.strip().splitlines()
@@ -38,18 +38,18 @@ def away() -> str:
 
 
 @pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "load_demo", "migrate"])
-def test_without_a_demo_every_command_says_so_in_one_line(bare_checkout: Path, command: str) -> None:
+def test_without_a_demo_every_command_reports_it_in_one_line(bare_checkout: Path, command: str) -> None:
     assert "no demo of this checkout runs" in refused(bare_checkout, command, SECRET_KEY="of-this-test")
 
 
 @pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "migrate"])
-def test_a_database_that_does_not_answer_is_one_line(bare_checkout: Path, command: str) -> None:
+def test_an_unreachable_database_is_one_line(bare_checkout: Path, command: str) -> None:
     line = refused(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=away())
     assert line.startswith(f"manage.py {command}: the database failed: ")
     assert "Connection refused" in line
 
 
-def test_who_asks_for_the_trace_gets_it(bare_checkout: Path) -> None:
+def test_the_traceback_option_shows_the_traceback(bare_checkout: Path) -> None:
     done = manage(bare_checkout, "audit", "--traceback", DATABASE_URL=away())
     assert done.returncode == 1
     assert "Traceback" in done.stderr
@@ -64,7 +64,5 @@ def test_who_asks_for_the_trace_gets_it(bare_checkout: Path) -> None:
         ("DATABASE_LOCK_TIMEOUT_MS", "soon"),
     ],
 )
-def test_a_setting_that_cannot_be_read_is_one_line_with_its_name(
-    bare_checkout: Path, variable: str, value: str
-) -> None:
+def test_an_invalid_setting_is_one_line_with_its_name(bare_checkout: Path, variable: str, value: str) -> None:
     assert variable in refused(bare_checkout, "audit", **{variable: value})

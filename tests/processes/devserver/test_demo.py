@@ -1,4 +1,4 @@
-"""The demo in a copy of this checkout: it opens, it says what is wrong in one line, and it ends whatever killed it."""
+"""The demo in a copy of this checkout: it starts, reports errors in one line, and ends however it is killed."""
 
 import json
 import os
@@ -35,7 +35,7 @@ OPEN = "Press Ctrl-C to stop."
 
 @pytest.fixture(scope="module")
 def checkout() -> Iterator[Path]:
-    """A copy of this checkout that others may enter, with nothing in `.local/`."""
+    """A copy of this checkout that other users may enter, with an empty `.local/`."""
     folder = Path(tempfile.mkdtemp(prefix="fairgate-demo-"))
     folder.chmod(0o755)
     copy_checkout(folder)
@@ -52,7 +52,7 @@ def checkout() -> Iterator[Path]:
 
 
 def left_in(checkout: Path) -> list[psutil.Process]:
-    """Every running process that works in the checkout: the house's and, below `.local/`, the servers'."""
+    """Return every running process that works in the checkout: the demo's and, below `.local/`, the servers'."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -64,7 +64,7 @@ def left_in(checkout: Path) -> list[psutil.Process]:
 
 
 def environment(port: int, **more: str) -> dict[str, str]:
-    # One of each is enough for what is tested here, and starts sooner. What several do: tests/processes/server.
+    # One of each is enough here, and starts sooner. tests/processes/server covers several.
     few = {"WEB_WORKERS": "1", "SITE_WORKERS": "1"}
     return {**environment_without_run(), **few, "PORT": str(port), **more}
 
@@ -74,7 +74,7 @@ DEMO = [sys.executable, "-u", "-m", "ticketing.devserver.demo"]
 
 @contextmanager
 def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """The demo, open, with what it has said so far. Ended by force if the block leaves it running."""
+    """The running demo and its output so far. Killed if the block leaves it running."""
     demo = subprocess.Popen(
         DEMO,
         cwd=checkout,
@@ -87,19 +87,19 @@ def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess
     )
     watchdog = threading.Timer(READY_SECONDS_MAX, demo.kill)
     watchdog.start()
-    said: list[str] = []
+    output: list[str] = []
     assert demo.stdout
     try:
         for line in demo.stdout:
-            said.append(line.rstrip())
+            output.append(line.rstrip())
             if OPEN in line:
                 break
-        assert OPEN in said, "\n".join(said[-40:])
+        assert OPEN in output, "\n".join(output[-40:])
         watchdog.cancel()
-        # Read on, or a full pipe would stop the house.
-        reader = threading.Thread(target=lambda: said.extend(demo.stdout or []), daemon=True)
+        # Keep reading: a full pipe would block the demo.
+        reader = threading.Thread(target=lambda: output.extend(demo.stdout or []), daemon=True)
         reader.start()
-        yield demo, said
+        yield demo, output
     finally:
         watchdog.cancel()
         if demo.poll() is None:
@@ -110,7 +110,7 @@ def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess
 
 
 def refused(checkout: Path, **environment_of: str) -> str:
-    """Runs a demo that cannot run; returns the last thing it says about it, checked to be one line without a trace."""
+    """Run a demo that cannot start, and return its last output, checked to be one line without a traceback."""
     done = subprocess.run(
         DEMO,
         cwd=checkout,
@@ -145,12 +145,12 @@ def manage(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_opens_answers_and_ends_without_leaving_a_process(checkout: Path) -> None:
+def test_the_demo_starts_responds_and_ends_without_leaving_a_process(checkout: Path) -> None:
     port = free_port()
-    with running(checkout, port) as (demo, said):
+    with running(checkout, port) as (demo, output):
         address = f"http://127.0.0.1:{port}"
-        assert f"Fairgate is running: {address}" in said
-        (path,) = [line.partition(address)[2] for line in said if line.startswith("Shop as a visitor")]
+        assert f"Fairgate is running: {address}" in output
+        (path,) = [line.partition(address)[2] for line in output if line.startswith("Shop as a visitor")]
         assert get(address + path)[0] == 200
         assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
         assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
@@ -167,18 +167,18 @@ def test_the_demo_opens_answers_and_ends_without_leaving_a_process(checkout: Pat
         assert is_free(port)
 
 
-def test_after_kill_9_of_everything_the_next_run_opens_with_the_same_data(checkout: Path) -> None:
+def test_after_kill_9_of_everything_the_next_run_starts_with_the_same_data(checkout: Path) -> None:
     port = free_port()
-    with running(checkout, port) as (demo, said):
-        admin = next(line for line in said if line.startswith("Admin"))
+    with running(checkout, port) as (demo, output):
+        admin = next(line for line in output if line.startswith("Admin"))
         secret = read_state(checkout)
         for process in left_in(checkout):
-            with suppress(psutil.NoSuchProcess):  # Its parent's end may have been its own.
+            with suppress(psutil.NoSuchProcess):  # It may have ended with its parent.
                 process.kill()
         demo.wait(WAIT_SECONDS_MAX)
         assert wait_gone(lambda: left_in(checkout), WAIT_SECONDS_MAX)
-    with running(checkout, port) as (demo, said):
-        assert next(line for line in said if line.startswith("Admin")) == admin
+    with running(checkout, port) as (demo, output):
+        assert next(line for line in output if line.startswith("Admin")) == admin
         state = read_state(checkout)
         assert state
         assert secret
@@ -189,23 +189,23 @@ def test_after_kill_9_of_everything_the_next_run_opens_with_the_same_data(checko
         assert left_in(checkout) == []
 
 
-def test_what_a_killed_demo_left_running_is_ended_by_the_next(checkout: Path) -> None:
+def test_processes_left_by_a_killed_demo_are_ended_by_the_next_run(checkout: Path) -> None:
     port = free_port()
     with running(checkout, port) as (demo, _):
         demo.kill()
         demo.wait(WAIT_SECONDS_MAX)
         left = left_in(checkout)
         assert len(left) > 5
-        with running(checkout, port) as (again, said):
-            assert any("left behind" in line for line in said)
+        with running(checkout, port) as (again, output):
+            assert any("left behind" in line for line in output)
             assert not {process.pid for process in left} & {process.pid for process in left_in(checkout)}
             again.send_signal(signal.SIGTERM)
             assert again.wait(WAIT_SECONDS_MAX) == 0
 
 
-def test_what_dies_under_a_running_demo_is_started_again_at_its_address(checkout: Path) -> None:
+def test_processes_that_die_under_a_running_demo_are_restarted_at_the_same_address(checkout: Path) -> None:
     port = free_port()
-    with running(checkout, port) as (demo, said):
+    with running(checkout, port) as (demo, output):
         before = read_state(checkout)
         (relay,) = [process for process in left_in(checkout) if process.cmdline()[-1:] == ["relay"]]
         servers = [process for process in left_in(checkout) if is_server(process)]
@@ -217,8 +217,8 @@ def test_what_dies_under_a_running_demo_is_started_again_at_its_address(checkout
             "PostgreSQL is running again.",
             "Valkey is running again.",
         }
-        assert until(lambda: all(any(words in line for line in said) for words in wanted)), "\n".join(said)
-        # The message is printed a moment before the state file has the server's new process.
+        assert until(lambda: all(any(words in line for line in output) for words in wanted)), "\n".join(output)
+        # The message is printed just before the server's new process is written to the state file.
         assert until(lambda: read_state(checkout) == before)
         assert until(lambda: readiness(port) == "ok")
         assert until(lambda: any(process.cmdline()[-1:] == ["relay"] for process in left_in(checkout)))
@@ -227,11 +227,11 @@ def test_what_dies_under_a_running_demo_is_started_again_at_its_address(checkout
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(WAIT_SECONDS_MAX) == 0
         assert left_in(checkout) == []
-        assert not any("SIGKILL" in line or "rc=-9" in line for line in said)
+        assert not any("SIGKILL" in line or "rc=-9" in line for line in output)
 
 
 def is_server(process: psutil.Process) -> bool:
-    """Tells whether this is one of the two servers itself: not a process that PostgreSQL made."""
+    """Return whether this is one of the two servers, and not a child process of PostgreSQL."""
     try:
         parent = process.parent()
         return process.name() in ("postgres", "valkey-server") and (parent is None or parent.name() != "postgres")
@@ -247,7 +247,7 @@ def readiness(port: int) -> str:
 
 
 def until(holds: Callable[[], bool]) -> bool:
-    """Waits for something to come true; tells whether it did."""
+    """Wait until the condition holds; return whether it did in time."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not holds():
         if time.monotonic() > deadline:
@@ -256,13 +256,13 @@ def until(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout: Path, place: ServerFolder) -> None:
+def test_servers_given_by_url_are_used_and_left_running(checkout: Path, place: ServerFolder) -> None:
     cluster = postgres.start(place, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE)
     copy = valkey.start(place, password="Secret3")
     theirs = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
-    with running(checkout, free_port(), **theirs) as (demo, said):
-        assert not any("Secret" in line for line in said)
-        assert not any("servers run as" in line or "data is in" in line for line in said)
+    with running(checkout, free_port(), **theirs) as (demo, output):
+        assert not any("Secret" in line for line in output)
+        assert not any("servers run as" in line or "data is in" in line for line in output)
         state = read_state(checkout)
         assert state
         assert {state["database_url"], state["redis_url"]} == set(theirs.values())
@@ -275,7 +275,7 @@ def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout
     assert psutil.Process(copy.pid).is_running()
 
 
-def test_a_taken_port_is_one_sentence_with_a_way_out(checkout: Path) -> None:
+def test_a_port_in_use_is_one_line_that_names_a_remedy(checkout: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         port = holder.getsockname()[1]
         assert refused(checkout, PORT=str(port)).startswith(
@@ -284,27 +284,27 @@ def test_a_taken_port_is_one_sentence_with_a_way_out(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["eighty", "0", "65536", "-1"])
-def test_a_port_that_is_none_is_one_sentence(checkout: Path, port: str) -> None:
+def test_an_invalid_port_is_one_line(checkout: Path, port: str) -> None:
     assert refused(checkout, PORT=port) == f"make demo: PORT={port} is not a port (1 to 65535)"
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "reason"),
     [
         ("DATABASE_URL", "garbage", "not a URL"),
         ("DATABASE_URL", "mysql://a:b@127.0.0.1/c", "starts with mysql://"),
         ("REDIS_URL", "nonsense", "not a URL"),
     ],
 )
-def test_an_address_that_is_none_is_one_sentence(checkout: Path, variable: str, value: str, said: str) -> None:
+def test_an_invalid_server_url_is_one_line(checkout: Path, variable: str, value: str, reason: str) -> None:
     line = refused(checkout, PORT=str(free_port()), **{variable: value})
     assert line.startswith(f"make demo: {variable} must look like ")
-    assert said in line
+    assert reason in line
     assert left_in(checkout) == []
 
 
-def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders, draws and migrations go to the server itself; with a server of the demo's own, to that one."""
+def test_migrations_and_direct_connections_bypass_the_pooler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leader election, draws and migrations connect to PostgreSQL directly; with a server of the demo, to that one."""
     pooled, direct, own = (f"postgres://a:b@127.0.0.1:{port}/c" for port in (1, 2, 3))
     monkeypatch.setenv("DATABASE_DIRECT_URL", direct)
     secrets = {"secret_key": "s", "admin_password": "p"}
@@ -326,14 +326,14 @@ def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytes
         assert migrated.pop() == past
 
 
-def test_a_database_that_does_not_answer_is_one_sentence(checkout: Path) -> None:
+def test_an_unreachable_database_is_one_line(checkout: Path) -> None:
     away = f"postgres://a:b@127.0.0.1:{free_port()}/c"
     assert "the database does not respond" in refused(checkout, PORT=str(free_port()), DATABASE_URL=away)
     assert left_in(checkout) == []
 
 
-def test_a_full_disk_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
-    # As the kernel would put it, at the first thing that the demo writes.
+def test_a_full_disk_is_one_line(checkout: Path, tmp_path: Path) -> None:
+    # The kernel's error, at the first write of the demo.
     (tmp_path / "sitecustomize.py").write_text(
         "import errno, os\n"
         "from pathlib import Path\n"
@@ -344,7 +344,7 @@ def test_a_full_disk_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["3, 10, 4", "3, 15, 0", "2, 7, 18"])
-def test_a_wrong_python_is_one_sentence(checkout: Path, tmp_path: Path, version: str) -> None:
+def test_an_unsupported_python_is_one_line(checkout: Path, tmp_path: Path, version: str) -> None:
     python = tmp_path / "python"
     pretend = f"import sys; sys.version_info = ({version}, 'final', 0); exec(sys.argv[1])"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
@@ -364,7 +364,7 @@ def test_a_wrong_python_is_one_sentence(checkout: Path, tmp_path: Path, version:
     assert not (checkout / ".venv").exists()
 
 
-def test_no_python_at_all_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
+def test_a_missing_python_is_one_line(checkout: Path, tmp_path: Path) -> None:
     for program in ("make", "bash", "sh", "env"):
         found = shutil.which(program)
         assert found

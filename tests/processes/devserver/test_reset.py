@@ -1,4 +1,4 @@
-"""`make reset`: removes the data of a demo that does not run, and nothing while it does."""
+"""`make reset` removes the data of a stopped demo, and refuses while the demo runs."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from ticketing.devserver.demo import DemoFailed
 from ticketing.devserver.reset import reset
 
 
-def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
+def test_only_the_demo_data_is_removed(tmp_path: Path) -> None:
     place = prepare_folder(tmp_path)
     (place.folder / "secrets.json").write_text("{}")
     (tmp_path / ".local" / "celerybeat").write_text("")
@@ -24,7 +24,7 @@ def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
 
 def test_while_the_demo_runs_nothing_is_removed(tmp_path: Path) -> None:
     place = prepare_folder(tmp_path)
-    # Locks are a process's own: another one must hold it for us to be refused.
+    # File locks are per process: another process must hold it for the reset to be refused.
     code = "import sys; from pathlib import Path; from ticketing.devserver.demo import demo_lock\n"
     code += "with demo_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(

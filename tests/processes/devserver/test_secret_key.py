@@ -1,4 +1,4 @@
-"""Without a key of its own the house serves nobody and signs nothing; what needs no key works all the same."""
+"""Without a secret key of its own a process serves no request and signs nothing; commands that need no key work."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ CELERY = ("-m", "celery", "--quiet", "-A", "ticketing")
 
 
 def run(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python in a checkout of which no demo runs, with the tests' servers and nobody's key."""
+    """Run Python in a checkout without a running demo, with the servers of the tests and without a key."""
     servers = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     return subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
@@ -79,11 +79,11 @@ def no_key(settings) -> Iterator[None]:
     keys.forget()
 
 
-def test_no_token_is_issued_or_believed_without_a_key(no_key: None, settings) -> None:
+def test_no_token_is_issued_or_accepted_without_a_key(no_key: None, settings) -> None:
     with pytest.raises(ImproperlyConfigured, match=SENTENCE):
-        jwt.issue("queue", "somebody", timedelta(hours=1))
+        jwt.issue("queue", "entry", timedelta(hours=1))
     settings.SECRET_KEY_IS_SET = True
-    token = jwt.issue("queue", "somebody", timedelta(hours=1))
+    token = jwt.issue("queue", "entry", timedelta(hours=1))
     settings.SECRET_KEY_IS_SET = False
     keys.forget()
     with pytest.raises(ImproperlyConfigured, match=SENTENCE):
