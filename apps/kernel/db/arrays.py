@@ -1,8 +1,7 @@
-"""Lists on their way into PostgreSQL, written out as array literals: in one go, and once for all statements of a batch
-that take the same list.
+"""Lists as PostgreSQL array literals.
 
-psycopg looks at every element of a list by itself, in each statement anew: of a batch of 128 holds that was a quarter
-of the processor time of its thread.
+psycopg inspects every element of a list, anew in each statement: with a batch of 128 holds that was a quarter of the
+processor time of its thread. These functions know the type of the elements and write the array at once.
 """
 
 import re
@@ -16,16 +15,14 @@ from psycopg.adapt import Dumper
 
 __all__ = ["Array", "byte_strings", "flags", "moments", "numbers", "texts", "try_literal", "uuids"]
 
-# What an array takes without quotation marks; a word that could be read as the absence of one is not among it.
+# Characters that an array element may have without quotation marks, and the comma between elements.
 _PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
-
-
-_HEX = "%032x"  # As UUID.hex does it, without the call.
+_HEX = "%032x"  # As UUID.hex, without the call.
 _BYTES = "\\\\x"
 
 
 class Array:
-    """An array literal, complete: wherever a statement takes a list it takes this too."""
+    """A complete array literal, accepted wherever a statement takes a list."""
 
     __slots__ = ("text",)
 
@@ -35,6 +32,8 @@ class Array:
 
 class _ArrayDumper(Dumper):
     def dump(self, obj: Array) -> bytes:
+        if "\x00" in obj.text:  # libpq would silently end the text there.
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         return obj.text.encode()
 
 
@@ -50,7 +49,7 @@ def numbers(values: Iterable[int | None]) -> Array:
 
 
 def moments(values: Iterable[datetime]) -> Array:
-    """Of moments of which most are the same one."""
+    """Most of the values are expected to be the same one."""
     texts: dict[datetime, str] = {}
     written = [texts.get(value) or texts.setdefault(value, f'"{value}"') for value in values]
     return Array(f"{{{','.join(written)}}}")
@@ -61,30 +60,31 @@ def flags(values: Iterable[bool]) -> Array:
 
 
 def byte_strings(values: Iterable[bytes]) -> Array:
-    # As text in quotation marks, where a backslash is written twice.
+    # Between quotation marks a backslash is written twice.
     written = [f'"{_BYTES}{value.hex()}"' for value in values]
     return Array(f"{{{','.join(written)}}}")
 
 
 def texts(values: list[str]) -> Array:
-    """Of any texts; quickest where they are as plain as our own ids."""
+    """Any texts; fastest with texts as plain as our own ids."""
     text = _plain_texts(values)
-    return Array(f"{{{','.join(map(_quoted, values))}}}" if text is None else text)
+    return Array(f"{{{','.join(map(_quote, values))}}}" if text is None else text)
 
 
 def try_literal(values: list[Any]) -> str | None:
-    """The literal of a list of one plain kind; None: that has to be looked at more closely."""
+    """Return the array literal of a list of one plain type; None for any other list."""
     kinds = set(map(type, values))
     write = _WRITERS.get(kinds.pop()) if len(kinds) == 1 else None
     return None if write is None else write(values)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _plain_texts(values: list[str]) -> str | None:
+    """Return the array without quotation marks, if no element needs them. An unquoted NULL would be no text."""
     joined = ",".join(values)
     is_plain = _PLAIN.fullmatch(joined) and joined.count(",") == len(values) - 1
     return f"{{{joined}}}" if is_plain and "" not in values and "null" not in joined.lower() else None

@@ -15,7 +15,7 @@ from psycopg.types.array import ListDumper
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg_pool import ConnectionPool
 
-from apps.kernel.db import arrays, prepared
+from apps.kernel.db import arrays, roundtrip
 
 # A peer that vanished without a word (a lost network, a machine switched off) ends the wait within about 20 s.
 _KEEPALIVE_OPTIONS = {
@@ -59,7 +59,7 @@ def create_pool(
         # psycopg's own, in C: the session is in UTC, so it gives the very moments that Django's loader gives.
         connection.adapters.register_loader("timestamptz", TimestamptzLoader)
         if prepares:
-            prepared.prepare_all(connection)
+            roundtrip.prepare_all(connection)
 
     return ConnectionPool(
         kwargs={**_KEEPALIVE_OPTIONS, **told, "application_name": called, "autocommit": True},

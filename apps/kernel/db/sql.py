@@ -1,13 +1,12 @@
-"""Raw SQL lives in files, one statement each under a heading sentence; this is how a file becomes a statement.
+"""Statements loaded from files. Raw SQL lives in files, one statement each under a heading sentence.
 
-Tests look over a statement's shoulder with `observe`: a rival can be let in right before or right after a named
-file runs, which is how a race is shown without a single sleep.
+Tests can register an observer that runs before or after a named statement, for example to inject a competing write:
+that shows a race without a sleep.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol, TypeGuard
@@ -15,9 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 from django.db.backends.utils import CursorWrapper
 from psycopg.pq import TransactionStatus
 
-from apps.kernel.db import prepared as prepared_statements
 from apps.kernel.db import roundtrip
-from apps.kernel.db.arrays import Array
 from apps.kernel.db.roundtrip import StatementResult
 
 Observer = Callable[[str, str], None]
@@ -25,7 +22,7 @@ _observers: list[Observer] = []
 
 
 class Cursor(Protocol):
-    """What a statement needs of a cursor: Django's and psycopg's both have it."""
+    """The part of a cursor that statements use; Django's and psycopg's both have it."""
 
     @property
     def rowcount(self) -> int: ...
@@ -42,17 +39,17 @@ class Statement:
     name: str
     text: str
     prepared: bool = False
-    """Connections that keep prepared statements keep this one: see prepared.py."""
+    """Committers' connections prepare it: see roundtrip.py."""
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
-        """The statement has run; its rows."""
+        """Execute the statement and return its rows."""
         if _can_batch(cursor):
             return execute_batch(cursor, [Call(self, params)])[0].rows
         self._run(cursor, params)
         return cursor.fetchall()
 
     def count(self, cursor: Cursor, **params: Any) -> int:
-        """The statement has run; how many rows it touched."""
+        """Execute the statement and return how many rows it touched."""
         if _can_batch(cursor):
             return execute_batch(cursor, [Call(self, params)])[0].touched
         self._run(cursor, params)
@@ -63,15 +60,15 @@ class Statement:
             cursor.open()
         for observer in _observers:
             observer(self.name, "before")
-        if self.prepared and prepared_statements.is_enabled_on(cursor.connection):
-            cursor.execute(_execution(self.call(**params), _Literals(cursor)))
+        if self.prepared and roundtrip.is_prepared_on(cursor.connection):
+            cursor.execute(roundtrip.bind(cursor, self.name, self.text, params, prepared=True))
         else:
             cursor.execute(self.text, params)
         for observer in _observers:
             observer(self.name, "after")
 
     def call(self, **params: Any) -> "Call":
-        """The statement with these parameters, to be run together with others."""
+        """Return the statement with these parameters, to be executed together with others."""
         return Call(self, params)
 
 
@@ -81,11 +78,11 @@ class Call(NamedTuple):
 
 
 def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult]:
-    """All of these statements have run, one after the other, in one round trip: what each gave, in order.
+    """Execute these statements in order, in one round trip, and return their results in order.
 
     Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
-    They go one by one where somebody looks on (a test lets a rival in between), and on cursors of other kinds than
-    those of `transactions.write_on` and Django's.
+    They are sent one by one while an observer is registered (a test may inject a rival in between), and on cursors
+    other than Django's and those of `transactions.write_on`.
     """
     if not calls:
         return []
@@ -101,15 +98,15 @@ def _can_batch(cursor: Cursor) -> TypeGuard[roundtrip.Cursor]:
 
 
 def _can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
-    """Whether it is a cursor of Django's connection, and Django has nobody to show its statements to."""
+    """Return whether it is a cursor of Django's connection, and neither Django nor a test observes its statements."""
     if not isinstance(cursor, CursorWrapper) or _observers:
         return False
     return not (cursor.db.execute_wrappers or cursor.db.queries_logged)
 
 
 def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> list[StatementResult]:
-    """Where Django's block has begun and its transaction has not, that travels too. Errors are Django's, as by its own
-    cursor."""
+    """BEGIN travels too, if Django's atomic block has begun and its transaction has not. Errors are wrapped as by
+    Django's own cursor."""
     with cursor.db.wrap_database_errors:
         on = cursor.connection
         with roundtrip.Cursor(on) as own:
@@ -119,7 +116,7 @@ def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> li
 
 
 def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
-    """The statement has run, and no observer was told: it is the transaction's, not its caller's."""
+    """Execute a statement that belongs to the transaction and not to its caller: observers are not called."""
     if _can_batch_on_django(cursor):
         _execute_batch_on_django(cursor, [call])
     else:
@@ -127,8 +124,8 @@ def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
 
 
 def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> None:
-    """The same as the last thing in the transaction of `write` that the cursor is of: it is committed in the same round
-    trip if none fails, and else as its block ends. So nothing of theirs is looked at: each sees to it that it fails."""
+    """Execute these statements as the last of the cursor's transaction, which is committed in the same round trip if
+    none fails. Their results are not read, so each must fail by itself if it does not do its work."""
     if _can_batch(cursor) and calls:
         cursor.execute_batch(texts_of(cursor, calls), commits=True)
     else:
@@ -136,50 +133,11 @@ def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> None:
 
 
 def texts_of(cursor: Cursor, calls: Sequence[Call]) -> list[str]:
-    """How these calls read on the cursor's connection, complete with their values."""
-    literals = _Literals(cursor)
-    keeps = prepared_statements.is_enabled_on(cursor.connection)
-    return [(_execution if keeps and call.statement.prepared else _bound)(call, literals) for call in calls]
-
-
-class _Literals(dict[int, str]):
-    """Values as they stand in a statement's text, as psycopg writes them; what is plain is written here, since its way
-    to one value is as long as that to a whole statement."""
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-
-    def of(self, value: Any) -> str:
-        kind = type(value)
-        if kind is Array or kind is str:
-            text = value.text if kind is Array else value
-            # A backslash means what the server's settings say.
-            return self._cursor.mogrify("%s", [value]) if "\\" in text else f"""'{text.replace("'", "''")}'"""
-        if kind is int and value >= 0:
-            return str(value)
-        if kind is datetime and value.tzinfo is not None:
-            return f"'{value}'::timestamptz"
-        key = id(value)
-        return self.get(key) or self.setdefault(key, self._cursor.mogrify("%s", [value]))
-
-
-def _execution(call: Call, literals: _Literals) -> str:
-    statement, params = call
-    return prepared_statements.execution(
-        statement.name, [literals.of(params[name]) for name in prepared_statements.names(statement.text)]
-    )
-
-
-def _bound(call: Call, literals: _Literals) -> str:
-    text, names = _template(call.statement.text)
-    params = call.params
-    return text % tuple([literals.of(params[name]) for name in names])
-
-
-@cache
-def _template(text: str) -> tuple[str, tuple[str, ...]]:
-    """The statement with its parameters in order instead of by name."""
-    return prepared_statements.PARAMETER.sub("%s", text), tuple(prepared_statements.PARAMETER.findall(text))
+    """Return these statements as they are sent on the cursor's connection, complete with their values."""
+    return [
+        roundtrip.bind(cursor, call.statement.name, call.statement.text, call.params, prepared=call.statement.prepared)
+        for call in calls
+    ]
 
 
 def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
@@ -189,13 +147,13 @@ def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
 
 @cache
 def load(package: str, name: str, *, prepared: bool = False, exactly: bool = False) -> Statement:
-    """The statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often that
-    committers keep its plan; its text says the type of every parameter. `exactly`: see there."""
+    """Return the statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often
+    that committers prepare it; its text gives the type of every parameter. `exactly`: see `check_rowcount`."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     if exactly:
         text = check_rowcount(text)
     if prepared:
-        prepared_statements.add(name, text)
+        roundtrip.add_prepared(name, text)
     return Statement(name, text, prepared)
 
 
@@ -218,14 +176,14 @@ FROM touched
 
 
 def is_text(value: str) -> bool:
-    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair, which is what bytes that are no
+    """Return whether PostgreSQL can store the text: no NUL, and no lone surrogate, which is what bytes that are not
     UTF-8 become on a command line."""
     return "\x00" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """While the block runs, `observer(name, "before" | "after")` is called around every statement of every thread."""
+    """Call `observer(name, "before" | "after")` around every statement of every thread while the block runs."""
     _observers.append(observer)
     try:
         yield

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from psycopg import ClientCursor, Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
-from apps.kernel.db import prepared, roundtrip, sql
+from apps.kernel.db import roundtrip, sql
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def _is_idle(on: Connection[Any]) -> bool:
 def _open(cursor: Cursor[Any], limits: dict[str, str]) -> None:
     if isinstance(cursor, roundtrip.Cursor):
         setting = sql.texts_of(cursor, [_set_limits.call(**limits)])
-        cursor.set_opening(["BEGIN", *setting, *prepared.refresh_statements(cursor.connection)])
+        cursor.set_opening(["BEGIN", *setting, *roundtrip.refresh_plans(cursor.connection)])
     else:
         # Parameters that travel apart from their statement allow only one in a journey.
         cursor.execute("BEGIN")

@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from apps.kernel.db import prepared, transactions
+from apps.kernel.db import roundtrip, transactions
 from apps.kernel.group_commit.pending import Call, Outcome, Request, refuse, wake
 from apps.kernel.http import problems
 
@@ -108,7 +108,7 @@ class Attempts(Generic[Request, Outcome]):
             # connection that is gone may have been carried out.
             lost = connection.closed
             if isinstance(error, psycopg.errors.InvalidSqlStatementName):
-                prepared.disable()
+                roundtrip.disable_prepared()
             still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
             if lost:
                 still_open = replace(still_open, lost=True)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from apps.kernel.db import pools, prepared, sql, transactions
+from apps.kernel.db import pools, roundtrip, sql, transactions
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,8 +26,8 @@ def connection() -> Iterator[Connection[Any]]:
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "_texts", dict(prepared._texts))
-    monkeypatch.setattr(prepared._Pooled, "seen", False)
+    monkeypatch.setattr(roundtrip, "_prepared_texts", dict(roundtrip._prepared_texts))
+    monkeypatch.setattr(roundtrip._Pooled, "seen", False)
 
 
 def kept(connection: Connection[Any]) -> set[str]:
@@ -35,13 +35,13 @@ def kept(connection: Connection[Any]) -> set[str]:
 
 
 def made_up(name: str, text: str) -> sql.Statement:
-    prepared.add(name, text)
+    roundtrip.add_prepared(name, text)
     return sql.Statement(name, text, prepared=True)
 
 
 def test_a_committer_s_connection_keeps_every_statement_that_says_so(connection: Connection[Any]) -> None:
-    assert prepared.is_enabled_on(connection)
-    assert kept(connection) == {f"fairgate_{name}" for name in prepared._texts}
+    assert roundtrip.is_prepared_on(connection)
+    assert kept(connection) == {f"fairgate_{name}" for name in roundtrip._prepared_texts}
     assert {"fairgate_insert_reservations", "fairgate_lock_entries_skipping"} <= kept(connection)
     names = "SELECT name, parameter_types::text FROM pg_prepared_statements"
     untyped = [name for name, types in connection.execute(names) if "unknown" in types]
@@ -53,7 +53,7 @@ def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
         "made_up", "-- Heading.\nSELECT %(word)s::text, %(n)s::bigint + %(n)s, 5 %% 3, %(ids)s::uuid[] -- end"
     )
     connection.execute("DEALLOCATE ALL")
-    prepared.prepare_all(connection)
+    roundtrip.prepare_all(connection)
     params: dict[str, Any] = {"word": "it's $1 ö %(n)s", "n": 4, "ids": []}
     with connection.cursor() as cursor:
         by_plan = statement.rows(cursor, **params)
@@ -72,7 +72,7 @@ def test_one_that_does_not_fit_the_tables_leaves_all_of_them_text(connection: Co
     pool.open()
     try:
         with pool.connection() as early, early.cursor() as cursor:
-            assert not prepared.is_enabled_on(early)
+            assert not roundtrip.is_prepared_on(early)
             assert len(sql.load("apps.kernel", "read_clock", prepared=True).rows(cursor)) == 1
     finally:
         pool.close()
@@ -83,7 +83,7 @@ def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> No
     read_clock = sql.load("apps.kernel", "read_clock", prepared=True)
 
     def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
-        if prepared.is_enabled_on(connection):
+        if roundtrip.is_prepared_on(connection):
             connection.execute("DEALLOCATE ALL")
         with transactions.write_on(connection) as cursor:
             read_clock.rows(cursor)
@@ -95,15 +95,15 @@ def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> No
         assert batcher.submit_sync(2, 20_000) == 2
     finally:
         batcher.close()
-    assert prepared._Pooled.seen
+    assert roundtrip._Pooled.seen
 
 
 def test_two_of_one_name_are_refused() -> None:
     with pytest.raises(AssertionError, match="read_clock"):
-        prepared.add("read_clock", "SELECT 1")
+        roundtrip.add_prepared("read_clock", "SELECT 1")
 
 
 def test_a_connection_that_is_gone_is_not_kept(connection: Connection[Any]) -> None:
     connection.close()
     with pytest.raises(psycopg.OperationalError):
-        prepared.prepare_all(connection)
+        roundtrip.prepare_all(connection)
