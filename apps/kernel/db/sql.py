@@ -151,28 +151,19 @@ def load(package: str, name: str, *, prepared: bool = False, exactly: bool = Fal
     that committers prepare it; its text gives the type of every parameter. `exactly`: see `check_rowcount`."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     if exactly:
-        text = check_rowcount(text)
+        text = check_rowcount(name, text)
     if prepared:
         roundtrip.add_prepared(name, text)
     return Statement(name, text, prepared)
 
 
-def check_rowcount(text: str) -> str:
-    """The UPDATE that fails, and its transaction with it, unless it touches as many rows as its further parameter
-    `rows` says: it can be sent together with the COMMIT. See `transactions.is_rowcount_mismatch`."""
-    return _ROWCOUNT_CHECK.replace("-- The UPDATE", text.rstrip())
-
-
-ROWCOUNT_MISMATCH = "rows touched: "
-_ROWCOUNT_CHECK = """WITH touched AS (
--- The UPDATE
-RETURNING 1
-)
--- Words are no number: PostgreSQL fails, and quotes them.
-SELECT CASE WHEN count(*) = %(rows)s::bigint THEN count(*)
-            ELSE ('rows touched: ' || count(*) || ' instead of ' || %(rows)s::bigint)::bigint END
-FROM touched
-"""
+def check_rowcount(name: str, text: str) -> str:
+    """Return the UPDATE extended so that it fails with `transactions.ROWCOUNT_MISMATCH`, and its transaction with it,
+    unless it touches as many rows as its further parameter `rows` gives: it can be sent together with the COMMIT."""
+    return (
+        f"WITH touched AS (\n{text.rstrip()}\nRETURNING 1\n)\n"
+        f"SELECT fairgate_check_rowcount(count(*), %(rows)s::bigint, '{name}') FROM touched\n"
+    )
 
 
 def is_text(value: str) -> bool:

@@ -15,6 +15,8 @@ from apps.kernel.db import roundtrip, sql
 
 logger = logging.getLogger(__name__)
 
+ROWCOUNT_MISMATCH = "FG001"
+"""The SQLSTATE of `fairgate_check_rowcount`; PostgreSQL itself uses no class FG."""
 FAILURES = (DatabaseError, Error)
 """What a statement can raise: Django's connection wraps it, others do not."""
 # What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
@@ -156,8 +158,9 @@ def violated_constraint(error: BaseException) -> str | None:
 
 
 def is_rowcount_mismatch(error: BaseException) -> bool:
-    """Whether an UPDATE that had to touch exactly so many rows did not: see `sql.check_rowcount`."""
-    return isinstance(_of_psycopg(error), errors.InvalidTextRepresentation) and sql.ROWCOUNT_MISMATCH in str(error)
+    """Return whether an UPDATE touched another number of rows than it had to: see `sql.check_rowcount`."""
+    cause = _of_psycopg(error)
+    return isinstance(cause, errors.Error) and cause.sqlstate == ROWCOUNT_MISMATCH
 
 
 def is_transient(error: BaseException) -> bool:

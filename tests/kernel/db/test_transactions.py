@@ -73,7 +73,8 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
         " VALUES (%(scope)s, '1', 'f', 201, '{}', clock_timestamp())",
     )
     update = sql.Statement(
-        "update", sql.check_rowcount("UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s")
+        "update",
+        sql.check_rowcount("update", "UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s"),
     )
     with rival_connection() as other:
         other.ensure_connection()
@@ -89,13 +90,16 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
             sql.execute_batch_and_commit(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
             assert status.transaction_status == TransactionStatus.IDLE
             assert IdempotentAnswer.objects.get().status == 202
-        with pytest.raises(errors.DataError) as wrong, transactions.write_on(beside) as cursor:
+        with (
+            pytest.raises(errors.DatabaseError, match="update: 1 rows instead of 2") as wrong,
+            transactions.write_on(beside) as cursor,
+        ):
             sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=2)])
         assert transactions.is_rowcount_mismatch(wrong.value)
         assert not transactions.is_rowcount_mismatch(ValueError())
         with (
             sql.observe(lambda name, when: None),
-            pytest.raises(errors.DataError) as looked_on,
+            pytest.raises(errors.DatabaseError, match="instead of 0") as looked_on,
             transactions.write_on(beside) as cursor,
         ):
             sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])

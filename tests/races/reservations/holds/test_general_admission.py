@@ -84,7 +84,7 @@ def test_a_write_that_misses_a_row_rolls_back_the_whole_transaction(monkeypatch:
         make_hold_request(event, ga_section="floor", ga_quantity=2),
         make_hold_request(event, seats=["hall-A-1"]),
     ]
-    text = sql.check_rowcount(take_general_admission.text + " AND false")
+    text = sql.check_rowcount("take_general_admission", take_general_admission.text + " AND false")
     without_stock = sql.Statement("take_general_admission", text)
     monkeypatch.setattr(writes, "_take_general_admission", without_stock)
     with pytest.raises(writes.RowCountMismatch):
