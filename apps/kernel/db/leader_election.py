@@ -1,9 +1,9 @@
-"""One leader among any number of processes of one kind: whoever has the advisory lock, in a session of its own.
+"""Leader election among processes of one kind: the leader holds an advisory lock in a session of its own.
 
-The session is a direct connection (a pooler in transaction mode would hand it to others). When the leader's process is
-killed the server ends the session and a stand-by has the lock at its next try. When the process only hangs, the server
-ends a session that has said nothing for a while. An old leader that wakes up may then still do what it was about to:
-work that two must not do at once has more to prevent that, such as the gatekeeper's epoch.
+The session is a direct connection (a pooler in transaction mode would share it). When the leader's process is killed,
+the server ends the session and a stand-by gets the lock at its next try. When the process only hangs, the server ends
+the session after a period of silence. An old leader that wakes up may then still complete its current step: work that
+two processes must not do at once needs another guard, such as the gatekeeper's epoch.
 """
 
 import logging
@@ -17,7 +17,7 @@ from apps.kernel.db import sql
 logger = logging.getLogger(__name__)
 
 SILENCE_MS_MAX = 3_000
-"""A leader that has not spoken for so long leads no more."""
+"""A leader that has sent nothing for so long has lost the leadership."""
 
 _PACKAGE = "apps.kernel"
 _try_leadership = sql.load(_PACKAGE, "try_leadership")
@@ -26,8 +26,8 @@ _give_up_leadership = sql.load(_PACKAGE, "give_up_leadership")
 
 
 def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
-    """Options of a session that only holds the lock. A machine that vanished without a word is found out by
-    keep-alives, a process that hangs by silence."""
+    """Return the options of a session that only holds the lock. Keep-alives detect a machine that vanished, silence
+    a process that hangs."""
     return (
         f"-c idle_session_timeout={silence_ms_max} -c tcp_keepalives_idle=1 "
         "-c tcp_keepalives_interval=1 -c tcp_keepalives_count=1 -c statement_timeout=1500"
@@ -35,7 +35,7 @@ def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
 
 
 class Leadership:
-    """One process's part in the election of the leader of this name, by the lock of this key of eight bytes."""
+    """One process's part in the election of the leader of this name; the key of the lock has eight bytes."""
 
     def __init__(self, name: str, key: bytes, *, conninfo: str = "", options: str = "") -> None:
         self._name = name
@@ -46,8 +46,8 @@ class Leadership:
         self.session: psycopg.Connection[Any] | None = None
 
     def holds(self) -> bool:
-        """Whether this one leads, from now until its session ends; asked before each round. Raises psycopg.Error, after
-        which it does not lead."""
+        """Return whether this process leads; ask before each round. It leads until its session ends. Raises
+        psycopg.Error, after which it does not lead."""
         try:
             if self.session is None:
                 self.session = psycopg.connect(
@@ -57,7 +57,7 @@ class Leadership:
                     application_name=f"fairgate {self._name}",
                     options=self._options,
                 )
-            # A lock that is held is only spoken for: trying it again would count it twice.
+            # A lock that is held gets a heartbeat only: acquiring it again would count it twice.
             if self._has_lock:
                 self.send_heartbeat()
             else:
@@ -69,17 +69,17 @@ class Leadership:
         return self._has_lock
 
     def send_heartbeat(self) -> None:
-        """The leader is alive, in the middle of a long round too. Raises psycopg.Error."""
+        """Keep the session alive, also in the middle of a long round. Raises psycopg.Error."""
         assert self.session is not None, "a leader has its session"
         with self.session.cursor() as cursor:
             _keep_leading.rows(cursor)
 
     def resign(self) -> None:
-        """It does not lead, and whoever tries may."""
+        """Give up the leadership; any other process may take it."""
         session, self.session, self._has_lock = self.session, None, False
         if session is None:
             return
-        # The server ends a closed session when it comes to it; said in so many words the lead is free at once.
+        # The server notices a closed session only later; an explicit unlock frees the leadership at once.
         try:
             with session.cursor() as cursor:
                 _give_up_leadership.rows(cursor)

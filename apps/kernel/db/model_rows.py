@@ -1,5 +1,5 @@
-"""Rows that a statement from a file gave, as the model they are of: what Django takes to put a query together is most
-of what a small one costs."""
+"""Model instances from the rows of a statement in a file. Composing a query in Django is most of the cost of a small
+one."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 def build_instances(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
-    """An instance for each of these rows, which have all columns of the model in the order of its fields."""
+    """Return an instance for each row; rows have all columns of the model in the order of its fields."""
     names, documents = _columns(model)
     found = []
     for row in rows:
@@ -20,7 +20,7 @@ def build_instances(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row
         assert len(values) == len(names), f"{len(values)} columns of {model.__name__}, which has {len(names)}"
         for position in documents:
             if values[position] is not None:
-                # Django has its connections hand jsonb over as text.
+                # Django's connections return jsonb as text.
                 values[position] = json.loads(values[position])
         found.append(model.from_db("default", names, values))
     return found
@@ -28,7 +28,7 @@ def build_instances(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row
 
 @cache
 def _columns(model: type[models.Model]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names of the columns, and which of them are JSON."""
+    """Return the names of the columns, and which of them are JSON."""
     fields = model._meta.concrete_fields
     documents = tuple(position for position, one in enumerate(fields) if isinstance(one, models.JSONField))
     return tuple(one.attname for one in fields), documents

@@ -1,9 +1,8 @@
-"""Limits of every session of the house's role in its database, whatever opens it.
+"""Limits of every session of the role in its database, whatever opens it.
 
-`transactions.write` sets limits for its transaction. What runs beside one (a page's reads, a session of Celery's, a
-person at psql) has those of its role, which PostgreSQL itself gives to each new session: so they also hold behind
-pgbouncer in transaction mode, where a setting made by a client would fall to whoever comes next, and where the
-parameters of a client's start are not passed on.
+`transactions.write` sets limits for its transaction. Everything else (a page's reads, a session of Celery, an operator
+at psql) has those of the role, which PostgreSQL applies to each new session. So they also hold behind pgbouncer in
+transaction mode, where a client's setting would leak to the next client, and start-up parameters are not passed on.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ _LOWER = "RESET statement_timeout"
 
 
 def limits() -> dict[str, str]:
-    """The session's limits by name, as PostgreSQL writes them."""
+    """Return the session limits by name, in PostgreSQL's notation."""
     return {
         "lock_timeout": f"{settings.DATABASE_LOCK_TIMEOUT_MS}ms",
         "statement_timeout": f"{settings.DATABASE_STATEMENT_TIMEOUT_MS}ms",
@@ -27,7 +26,7 @@ def limits() -> dict[str, str]:
 
 
 def apply(using: str = "default") -> None:
-    """Every session that begins from now on has the limits, unless it sets its own. Any role may say so of itself."""
+    """Apply the limits to every new session that does not set its own. Any role may do this for itself."""
     on = connections[using]
     database = sql.Identifier(on.settings_dict["NAME"])
     with on.cursor() as cursor:
@@ -37,14 +36,14 @@ def apply(using: str = "default") -> None:
 
 
 def lift_while_migrating(using: str = "default", **signal: Any) -> None:
-    """A migration may rewrite a table for as long as it takes. It still waits for no lock longer than others do: who
-    queues behind a sale holds the sale up."""
+    """Let a migration rewrite a table for as long as it takes. Its lock waits stay limited: a migration that queues for
+    a lock blocks the sale behind it."""
     with connections[using].cursor() as cursor:
         cursor.execute(_LIFT)
 
 
 def apply_after_migrating(using: str = "default", **signal: Any) -> None:
-    """The schema is current, and with it the limits of the sessions that will use it."""
+    """Restore the limit, and apply the limits to the sessions that will use the new schema."""
     with connections[using].cursor() as cursor:
         cursor.execute(_LOWER)
     if settings.DATABASE_LIMITS_SESSIONS:

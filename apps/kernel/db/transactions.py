@@ -1,4 +1,4 @@
-"""Transactions with limits. A transaction here never waits long for a lock, never runs long, never stays idle."""
+"""Transactions with limits on lock waits, on each statement, and on idling."""
 
 import logging
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ logger = logging.getLogger(__name__)
 ROWCOUNT_MISMATCH = "FG001"
 """The SQLSTATE of `fairgate_check_rowcount`; PostgreSQL itself uses no class FG."""
 FAILURES = (DatabaseError, Error)
-"""What a statement can raise: Django's connection wraps it, others do not."""
-# What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
+"""The errors of a statement. Django's connection wraps them, others do not."""
+# Errors that a retry may cure: a deadlock, a lock time-out, a statement time-out.
 _TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
 _set_limits = sql.load("apps.kernel", "set_limits", prepared=True)
 
 
 class HasConnection(Protocol):
-    """A cursor that knows the psycopg connection it is of."""
+    """A cursor with its psycopg connection."""
 
     @property
     def connection(self) -> Any: ...
 
 
 class TransactionOpener(Protocol):
-    """Opens a transaction with limits and yields its cursor: on Django's connection or on another. What is given one
-    runs several transactions, one after the other, wherever its caller is at home."""
+    """Opens a transaction with limits and yields its cursor, on Django's connection or another. Code that takes an
+    opener can run several transactions, one after the other, on its caller's connection."""
 
     def __call__(
         self, *, lock_ms: int | None = None, statement_ms: int | None = None
@@ -42,16 +42,16 @@ class TransactionOpener(Protocol):
 
 
 class OutsideTransaction(RuntimeError):
-    """A function that joins its caller's transaction was called without one: a fault of the code, not of the input."""
+    """A function that joins its caller's transaction was called outside one: a fault of the code, not of the input."""
 
 
 @contextmanager
 def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_ms: int | None = None) -> Iterator[None]:
-    """One transaction, with a bound on the wait for any lock and on any statement, in milliseconds, and on how long it
-    may stay idle between two (a process that hangs must not keep its locks).
+    """Run the block in one transaction with limits, in milliseconds: on the wait for a lock, on a statement, and on
+    idling between two (a process that hangs must not keep its locks).
 
-    Must be the outermost block: its limits last to the end of the transaction, and a savepoint inside somebody
-    else's would quietly change theirs.
+    Must be the outermost block: its limits last to the end of the transaction, and inside another transaction it would
+    silently change the limits of that one.
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
@@ -61,13 +61,13 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
 
 @contextmanager
 def write_on_django(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[sql.Cursor]:
-    """The same with its cursor: the `TransactionOpener` of this thread's own connection."""
+    """The same, yielding a cursor: the `TransactionOpener` of this thread's connection."""
     with write(lock_ms=lock_ms, statement_ms=statement_ms), connection.cursor() as cursor:
         yield cursor
 
 
 def writes_on(on: Connection[Any]) -> TransactionOpener:
-    """The `TransactionOpener` of a psycopg connection that is not Django's."""
+    """Return the `TransactionOpener` of a psycopg connection that is not Django's."""
     return partial(write_on, on)
 
 
@@ -75,22 +75,22 @@ def writes_on(on: Connection[Any]) -> TransactionOpener:
 def write_on(
     on: Connection[Any], *, lock_ms: int | None = None, statement_ms: int | None = None
 ) -> Iterator[Cursor[Any]]:
-    """The same on a psycopg connection that is not Django's: yields the cursor of one transaction with its limits. It
+    """The same on a psycopg connection that is not Django's: yield the cursor of one transaction with limits, which
     begins with the first statement.
 
     Must be the outermost block here too. Errors are psycopg's own, unwrapped.
     """
     if on.info.transaction_status != TransactionStatus.IDLE:
         raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
-    travels = issubclass(on.cursor_factory, ClientCursor)
-    cursor: Cursor[Any] = roundtrip.Cursor(on) if travels else on.cursor()
+    can_batch = issubclass(on.cursor_factory, ClientCursor)
+    cursor: Cursor[Any] = roundtrip.Cursor(on) if can_batch else on.cursor()
     with cursor:
         try:
             _open(cursor, _limits(lock_ms, statement_ms))
             yield cursor
             if on.info.transaction_status == TransactionStatus.INERROR:
-                # PostgreSQL would take a COMMIT for a ROLLBACK, and say so only in passing.
-                raise RuntimeError("a statement has failed and somebody went on: this cannot be committed")
+                # PostgreSQL would treat COMMIT as ROLLBACK and report that only in the command tag.
+                raise RuntimeError("a statement has failed and its error was ignored: this cannot be committed")
         except BaseException as error:
             _roll_back(on, error)
             raise
@@ -99,7 +99,7 @@ def write_on(
 
 
 def _is_idle(on: Connection[Any]) -> bool:
-    """Also if nothing was sent, or the COMMIT has travelled with what came last."""
+    """Return whether no transaction is open: nothing was sent, or COMMIT travelled with the last statement."""
     return on.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -108,7 +108,7 @@ def _open(cursor: Cursor[Any], limits: dict[str, str]) -> None:
         setting = sql.texts_of(cursor, [_set_limits.call(**limits)])
         cursor.set_opening(["BEGIN", *setting, *roundtrip.refresh_plans(cursor.connection)])
     else:
-        # Parameters that travel apart from their statement allow only one in a journey.
+        # Parameters bound by the server allow only one statement in a round trip.
         cursor.execute("BEGIN")
         cursor.execute(_set_limits.text, limits)
 
@@ -119,7 +119,7 @@ def _roll_back(on: Connection[Any], error: BaseException) -> None:
     try:
         on.execute("ROLLBACK")
     except Error as other:
-        # The line is lost, and with it the transaction. What was raised first tells more.
+        # The connection is lost, and with it the transaction. The first error says more.
         logger.warning("rolled back by its end after %s: %s", error, other)
 
 
@@ -137,13 +137,13 @@ def _inside_test_transaction() -> bool:
 
 
 def require_transaction(cursor: HasConnection | None = None) -> None:
-    """Returns only inside a transaction: the one of this cursor, Django's or psycopg's, or without a cursor the one of
-    Django's connection. Raises OutsideTransaction."""
+    """Raise OutsideTransaction unless a transaction is open: on this cursor, Django's or psycopg's, or without a cursor
+    on Django's connection."""
     if cursor is None:
         inside = connection.in_atomic_block
     else:
-        # Django's cursors hand on what they wrap. Both kinds of connection are in autocommit but inside a block, where
-        # Django's leaves it and psycopg's has sent its BEGIN, or is about to.
+        # Both kinds of connection are in autocommit outside a block. Inside, Django's leaves autocommit, and psycopg's
+        # has sent BEGIN or is about to.
         on = cursor.connection
         is_to_open = isinstance(cursor, roundtrip.Cursor) and cursor.has_pending_opening
         inside = is_to_open or not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
@@ -152,7 +152,7 @@ def require_transaction(cursor: HasConnection | None = None) -> None:
 
 
 def violated_constraint(error: BaseException) -> str | None:
-    """The name of the constraint behind an IntegrityError, so that the database's last word gets a name."""
+    """Return the name of the constraint behind an IntegrityError."""
     cause = _of_psycopg(error)
     return cause.diag.constraint_name if isinstance(cause, errors.Error) else None
 
@@ -164,10 +164,11 @@ def is_rowcount_mismatch(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether another attempt may succeed: deadlock, lock or statement time-out. Never an error of the data."""
+    """Return whether a retry may succeed: after a deadlock, a lock time-out or a statement time-out, never a data
+    error."""
     return isinstance(_of_psycopg(error), _TRANSIENT)
 
 
 def _of_psycopg(error: BaseException) -> BaseException | None:
-    # Django wraps what psycopg raises; a transaction beside Django's connections raises it as it is.
+    # Django wraps psycopg's errors; transactions on other connections raise them as they are.
     return error.__cause__ if isinstance(error, DatabaseError) else error

@@ -1,33 +1,31 @@
 """Group commit: many requests, few transactions, and each caller gets its own outcome.
 
-While one batch commits the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the
-commit under way is what the next batch waits for.
+While one batch commits, the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the next
+batch waits only for the current commit.
 
-To put a service on it, give it a `decide(connection, requests)` that returns one outcome per request, in order:
+A service provides a `decide(connection, requests)` that returns one outcome per request, in order:
 
-- The connection is psycopg's, in autocommit, never Django's (see kernel.pools). Transactions are opened with
-  `transactions.write_on(connection, lock_ms=…)`, which yields the cursor; statements are the same SQL files, run on
-  that cursor. The ORM, `clock.now()` and `transactions.require()` speak to Django's connection and have no place here.
-- It may open several transactions, one after the other, and has none open when it returns. What passes by itself
-  (a lock that does not come) it then handles from the second one on, for those whom the first has answered.
-- Requests are validated and resolved to ids before they are submitted, and carry the ids of the rows they will
-  become. Refusals are outcomes; an exception means that the batch could not be decided.
-- With several transactions it may be a generator, which yields after each what that has settled, by index: who has
-  won is then told at once, however long the others take.
-- What an earlier attempt committed is found by `find_committed(connection, requests)`, which maps the index of a
-  request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
-  committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
-  committed (it reads existing answers first) passes `decide_finds_committed`.
+- The connection is psycopg's, in autocommit, never Django's (see apps/kernel/db/pools.py). Transactions are opened with
+`transactions.write_on(connection, lock_ms=…)`, which yields the cursor; statements are the same SQL files, executed on
+that cursor. The ORM and `clock.now()` use Django's connection and may not be used here. - It may open several
+transactions, one after the other, and has none open when it returns. From the second one on it handles transient
+failures (a lock that does not come) itself, for the requests that the first has answered. - Requests are validated and
+resolved to ids before they are submitted, and carry the ids of the rows that they will become. Refusals are outcomes;
+an exception means that the batch could not be decided. - With several transactions it may be a generator that yields
+after each the outcomes it has settled, by index: winners are then answered at once, however long the others take. -
+`find_committed(connection, requests)` returns what an earlier attempt committed, as outcomes by index. It runs before
+every attempt but the first: a COMMIT whose answer was lost may have committed, and a decide of several transactions may
+fail after its first. A decide that finds committed outcomes itself (it reads existing answers first) passes
+`decide_finds_committed`.
 
-Requests of different keys (events, say) keep out of one another's way: each key has a bounded queue of its own, taken
-in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
-Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions:
-while a batch of several is under way and not late the others gather, and go together next. A key that has much to do,
-or after which a batch took far longer than batches do, is by itself and waits for no such batch.
+Keys (events, for example) are isolated from each other: each has a bounded queue, queues are served in turn, and
+batches of different keys run side by side, up to `committers_max` at once. With `mixes`, keys with few requests are
+decided together, since a hundred small events would otherwise cost a hundred transactions: while such a mixed batch is
+running and not late, the others gather for the next one. A key with many requests, or whose batch took far longer than
+usual, is decided alone and never waits for a mixed batch.
 
-Given `turns`, a batch waits for its turn among the machine's processes before it takes up what waits: one key's where
-that key's batches meet, and one for all batches of several keys.
-"""
+With `turns`, a batch waits for its turn among the machine's processes before it dequeues requests: one turn for each
+key whose batches collide, and one for all mixed batches."""
 
 import asyncio
 import atexit
@@ -62,18 +60,18 @@ BATCH_MAX = 256
 CONNECT_MS = 5_000
 CLOSE_MS = 10_000
 IDLE_MS = 30_000
-"""A committer without work for so long goes home; the pool closes its connection some time later."""
+"""A committer thread ends after so long without work; the pool closes its connection later."""
 SLOW_SECONDS = 0.15
 SLOW_TIMES = 5.0
-"""A batch is slow that takes longer than this, and so many times as long as usual: somebody kept a lock. Its keys are
-by themselves for a while."""
+"""A batch is slow if it takes longer than this, and so many times the usual duration: a lock was kept. Its keys are
+decided alone for a while."""
 ALONE_SECONDS = 5.0
 LATE_SECONDS = 0.025
 LATE_TIMES = 3.0
-"""A batch of several keys is late that has taken longer than this, and so many times as long as usual: nobody gathers
-any longer until it ends."""
+"""A mixed batch is late if it has taken longer than this, and so many times the usual duration: other keys then no
+longer wait for its end."""
 _MIXED_TURN = "together"
-"""What batches of several keys take turns for."""
+"""The key of the turns of mixed batches."""
 
 _sizes = Histogram(
     "fairgate_batch_size",
@@ -84,7 +82,7 @@ _sizes = Histogram(
 )
 _queued = Histogram(
     "fairgate_batch_queued_seconds",
-    "From the submission of the one that waited longest to the beginning of its batch.",
+    "From the submission of the request that waited longest to the beginning of its batch.",
     ["batcher"],
     registry=None,
 )
@@ -99,19 +97,19 @@ _queues = Gauge(
     "fairgate_batch_queues", "Keys (events) with requests waiting or under way.", ["batcher"], registry=None
 )
 METRICS = (_sizes, _queued, _committed, _waiting, _queues, happened)
-"""Of this process; the composition root registers them where it serves figures."""
+"""Metrics of this process; the composition root registers them where it serves metrics."""
 
 
 def decide_finds_committed(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
-    """The `find_committed` of a decide that finds by itself what an earlier attempt committed."""
+    """The `find_committed` of a decide that finds committed outcomes itself."""
     return {}
 
 
 @dataclass(eq=False, slots=True)
 class _Queue(Generic[Request, Outcome]):
-    """What waits of one key, and how many batches with it are under way."""
+    """The waiting calls of one key, and how many batches with it are running."""
 
-    # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
+    # In order of arrival; a call whose caller leaves is removed from the middle at no cost.
     calls: "OrderedDict[int, Call[Request, Outcome]]" = field(default_factory=OrderedDict)
     under_way: int = 0
 
@@ -122,14 +120,14 @@ def _no_key(request: Any) -> Hashable:
 
 
 class Batcher(Generic[Request, Outcome]):
-    """Commits what is submitted in groups, in arrival order. Made once, at import; costs nothing until it is used.
+    """Commits submitted requests in groups, in order of arrival. Created once, at import; costs nothing until used.
 
-    `key`: whose queue a request waits in. `committers`: how many batches with one key may be under way at once, each in
-    a thread with a connection of its own; with more than one, arrival order holds within a batch, not between two that
-    run side by side. `committers_max`: how many there may be in all. `mixes`: small queues are decided together.
-    `waiting_max`: how many requests of one key may wait for a batch; one more is refused. `batch_max`: the largest
-    batch. `turns`: those between processes, each for what `meets_at` names, where batches of several processes meet at
-    one lock. `connect_ms`: how long a batch waits for a connection until its callers are told that the ledger is away.
+    `key`: the queue of a request. `committers`: how many batches with one key may run at once, each in a thread with a
+    connection of its own; with more than one, order of arrival holds within a batch, not between two that run side by
+    side. `committers_max`: how many may run in all. `mixes`: small queues are decided together. `waiting_max`: how many
+    requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `turns`: turns
+    between processes, by the key that `meets_at` returns, where batches of several processes collide at one lock.
+    `connect_ms`: how long a batch waits for a connection before its callers get DatabaseUnavailable.
     """
 
     def __init__(
@@ -174,16 +172,16 @@ class Batcher(Generic[Request, Outcome]):
         _batchers.add(self)
 
     def _reset(self) -> None:
-        """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
+        """Set the state before the first request. A forked child does this too: it has no threads, locks or callers."""
         self._changed = threading.Condition(threading.Lock())
         self._closing = False
         self.waiting_count = 0
         """Requests that no batch has taken yet."""
-        # In the order of their turns: a key that was served goes to the end.
+        # In the order in which they are served: a key that was served goes to the end.
         self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
         self._alone_until: dict[Hashable, float] = {}
         self._usual_seconds = 0.0
-        # The threads that have a batch of several keys, and since when; None: it waits for its turn.
+        # The threads that run a mixed batch, and since when; None: it waits for its turn.
         self._mixed_since: dict[threading.Thread, float | None] = {}
         self._idle = 0
         self._watching = 0
@@ -194,34 +192,34 @@ class Batcher(Generic[Request, Outcome]):
     # --- callers ---------------------------------------------------------------------------------------------------
 
     async def submit(self, request: Request) -> Outcome:
-        """The request is decided and committed; its outcome. For async handlers, on any loop.
+        """Decide and commit the request; return its outcome. For async handlers, on any event loop.
 
-        A caller that is canceled before a batch took its request has changed nothing; later, it only loses the
-        answer. Raises problems.Busy at once when too many wait or the batcher is closed, problems.Busy too when locks
-        did not come in time, problems.DatabaseUnavailable when nothing was changed because there is no database,
-        OutcomeUnknown when it may have been, or what `decide` raised over this very request.
+        A caller that is canceled before a batch takes its request has changed nothing; later, it only loses the answer.
+        Raises problems.Busy at once if too many requests wait or the batcher is closed, also if locks did not come in
+        time; problems.DatabaseUnavailable if there is no database and nothing was changed; OutcomeUnknown if something
+        may have been; or what `decide` raised for this request.
         """
         call = self.put(request)
         assert call.future is not None
         try:
             await call.future
         except asyncio.CancelledError:
-            # Only here and not in a finally: a coroutine that is collected with its loop would end there too, in
-            # whatever thread collects, which may hold the very lock.
+            # Not in a finally: a coroutine that is garbage-collected with its loop would run it too, in whatever
+            # thread collects, which may hold this very lock.
             self._drop(call)
             raise
         return call.result()
 
     def put(self, request: Request) -> Call[Request, Outcome]:
-        """The same, for whoever goes on when the call's future is done, on the running loop: `result()` is then its
-        outcome, or raises. Raises problems.Busy at once as `submit` does."""
+        """Submit without waiting, for callers that continue when the call's future is done, on the running loop:
+        `result()` then returns its outcome or raises. Raises problems.Busy at once as `submit` does."""
         return self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
 
     def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
-        """The same for a thread, which waits at most `timeout_ms`. Too late, it raises problems.Busy if nothing was
-        begun, OutcomeUnknown if a batch has it."""
+        """The same for a thread, which waits at most `timeout_ms`. After that it raises problems.Busy if the request
+        was still queued, OutcomeUnknown if a batch has it."""
         if asyncio._get_running_loop() is not None:
-            raise RuntimeError("this would stop the event loop of its thread: await submit()")
+            raise RuntimeError("this would block the event loop of this thread: await submit()")
         call = self._enqueue(Call(request, self._key(request), done=threading.Event()))
         assert call.done is not None
         try:
@@ -230,7 +228,7 @@ class Batcher(Generic[Request, Outcome]):
             dropped = self._drop(call)
         if dropped:
             raise problems.Busy
-        # Its answer may have come between the end of the wait and the look into the queue.
+        # The answer may have come between the end of the wait and the look-up in the queue.
         if not in_time and not call.done.is_set():
             raise OutcomeUnknown
         return call.result()
@@ -248,8 +246,8 @@ class Batcher(Generic[Request, Outcome]):
             queue.calls[id(call)] = call
             self.waiting_count += 1
             self._waiting_gauge.set(self.waiting_count)
-            # One wake-up for each batch, not for each request: until somebody takes it the others only gather, and
-            # beside a batch under way whoever carries that out looks here next.
+            # One wake-up for each batch, not for each request: further requests only join the queue, and a committer
+            # that is running a batch looks here next.
             if (
                 self._idle
                 and len(queue.calls) == 1
@@ -260,7 +258,8 @@ class Batcher(Generic[Request, Outcome]):
         return call
 
     def _drop(self, call: Call[Request, Outcome]) -> bool:
-        """The caller waits no more. Whether the request was still waiting, so that nobody will ever decide it."""
+        """Remove the call of a caller that no longer waits. Return whether it was still queued and will never be
+        decided."""
         if call.answered:
             return False
         with self._changed:
@@ -274,10 +273,10 @@ class Batcher(Generic[Request, Outcome]):
         return dropped
 
     def close(self, *, drain: bool = True, timeout_ms: int = CLOSE_MS) -> None:
-        """From now on every submission is refused. What waits is still decided with `drain`, refused without; threads
-        and connections are gone, or are left behind with a warning if a batch does not end within `timeout_ms`.
+        """Refuse every further submission and end threads and connections. Waiting requests are decided with `drain`,
+        refused without. A batch that does not end within `timeout_ms` is left behind with a warning.
 
-        Blocks: from a loop, call it in a thread. Closing again is nothing.
+        Blocks: from an event loop, call it in a thread. Closing again has no effect.
         """
         with self._changed:
             self._closing = True
@@ -302,13 +301,13 @@ class Batcher(Generic[Request, Outcome]):
     # --- committers ------------------------------------------------------------------------------------------------
 
     def _start_a_thread(self) -> None:
-        """One committer more, if there may be and one can be had. Raises problems.Busy if there is none at all."""
+        """Start one more committer thread if possible. Raises problems.Busy if there is none at all."""
         if len(self._threads) >= self._committers_max:
             return
         try:
             if self._pool is None:
-                # Opened here and not at import: a server that forks its workers after loading the site must not hand
-                # them one socket to share.
+                # Opened here and not at import: workers that a server forks after loading the site must not share one
+                # socket.
                 self._pool = self._open_pool()
                 atexit.register(self.close)
             name = f"batcher-{self.name}-{next(self._numbers)}"
@@ -320,7 +319,7 @@ class Batcher(Generic[Request, Outcome]):
                 self._threads.remove(thread)
                 raise
         except RuntimeError as error:
-            # The machine has no more threads for us, or the interpreter is ending.
+            # The machine has no more threads, or the interpreter is shutting down.
             logger.warning(
                 "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers_max, error
             )
@@ -333,7 +332,7 @@ class Batcher(Generic[Request, Outcome]):
         try:
             pool.open()
         except RuntimeError:
-            pool.close()  # Half open it would never lend anything.
+            pool.close()  # Half open, it would never lend a connection.
             raise
         return pool
 
@@ -352,30 +351,30 @@ class Batcher(Generic[Request, Outcome]):
             self._sizes.observe(len(calls))
             self._queued.observe(begun - min([call.since for call in calls]))
             if not self._attempts.carry_out(pool, calls):
-                # Who waits would only meet the same, one batch and one time-out after the other.
+                # The waiting requests would only fail the same way, one batch and one time-out after the other.
                 with self._changed:
                     rest = self._take_all()
                 refuse(rest, problems.DatabaseUnavailable)
         except BaseException:
-            # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
+            # Whatever it was (a decide that exits, no memory left), this thread continues: other requests wait for it.
             logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
         finally:
             refuse([call for call in calls if not call.answered], OutcomeUnknown)
             self._committed.observe(time.monotonic() - begun)
 
     def _wait_for_keys(self) -> list[Hashable]:
-        """The keys of the next batch, as soon as anything is to be had; none once the batcher is closed and nothing
-        waits, or after a long time without work: then the thread ends."""
+        """Return the keys of the next batch as soon as there is one; none once the batcher is closed and its queues are
+        empty, or after a long time without work: then the thread ends."""
         with self._changed:
-            home_at = time.monotonic() + self._idle_ms / 1_000
+            idle_until = time.monotonic() + self._idle_ms / 1_000
             while not (keys := self._next_keys(now := time.monotonic())):
                 late_at = self._late_at(now)
-                if (self._closing and not self.waiting_count) or (late_at is None and home_at <= now):
+                if (self._closing and not self.waiting_count) or (late_at is None and idle_until <= now):
                     self._remove_thread()
                     return []
                 self._idle += 1
                 self._watching += late_at is not None
-                self._changed.wait((home_at if late_at is None else late_at) - now)
+                self._changed.wait((idle_until if late_at is None else late_at) - now)
                 self._watching -= late_at is not None
                 self._idle -= 1
             self._begin(keys)
@@ -390,32 +389,33 @@ class Batcher(Generic[Request, Outcome]):
             self._queues.move_to_end(key)
 
     def _needs_wakeup(self, key: Hashable) -> bool:
-        """Whether an idle committer has to look at this key now: to decide it, or, unless somebody does already, to see
-        when the batch for whose end it waits is late."""
+        """Return whether an idle committer has to look at this key now: to decide it or, unless another one does
+        already, to watch for the mixed batch that it waits for to become late."""
         now = time.monotonic()
         return not self._watching or self._late_at(now) is None or not self._can_mix(key, self._queues[key], now)
 
     def _late_at(self, now: float) -> float | None:
-        """From when on the batches of several keys under way are late; None: they are, or there is none, and what is
-        decided together need not gather any longer."""
+        """Return when the running mixed batches become late; None if one is late or none is running, so that small
+        queues need not gather any longer."""
         if not self._mixed_since:
             return None
-        patience = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
-        late_at = max([now if since is None else since for since in self._mixed_since.values()]) + patience
+        allowed = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
+        late_at = max([now if since is None else since for since in self._mixed_since.values()]) + allowed
         return late_at if late_at > now else None
 
     def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
-        """What the batch's turn is for, as whoever waits longest of each key tells; None: it needs none."""
+        """Return the key of the batch's turn, judged by the longest-waiting request of each queue; None: it needs
+        none."""
         with self._changed:
             firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
-            meeting = [place for call in firsts if (place := self._meets_at(call.request)) is not None]
+            turn_keys = [key for call in firsts if (key := self._meets_at(call.request)) is not None]
         if len(keys) > 1:
-            return _MIXED_TURN if meeting else None
-        return meeting[0] if meeting else None
+            return _MIXED_TURN if turn_keys else None
+        return turn_keys[0] if turn_keys else None
 
     def _dequeue(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
-        """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile. To several,
-        those that have come since they were chosen are added."""
+        """Take the waiting calls of these keys, up to the size of a batch; none if all callers have left. To a mixed
+        batch, keys that have become ready since are added."""
         calls: list[Call[Request, Outcome]] = []
         with self._changed:
             if len(keys) > 1:
@@ -434,7 +434,7 @@ class Batcher(Generic[Request, Outcome]):
         return calls
 
     def _notify_committers(self) -> None:
-        """Somebody else goes on with what waits and need not; who waits for the end sees that it has come."""
+        """Wake or start another committer for what need not wait; while closing, wake all of them."""
         if self._closing:
             self._changed.notify_all()
         elif self._next_keys(time.monotonic()):
@@ -444,8 +444,8 @@ class Batcher(Generic[Request, Outcome]):
                 self._start_a_thread()
 
     def _next_keys(self, now: float) -> list[Hashable]:
-        """Whose turn it is: the key that has waited longest for one, together with all others that do not mind. Those
-        gather while a batch of several is under way and in time."""
+        """Return the next key to serve, together with all others that can be mixed. Those gather while a mixed batch is
+        running and not late."""
         gathering = self._late_at(now) is not None
         for key, queue in self._queues.items():
             if queue.calls and queue.under_way < self._committers:
@@ -456,7 +456,7 @@ class Batcher(Generic[Request, Outcome]):
         return []
 
     def _small_keys(self, now: float, size: int = 0) -> list[Hashable]:
-        """All keys whose turn may come and that do not mind others, as far as a batch of `size` still holds them."""
+        """Return all ready keys that can be mixed, as far as they fit into a batch that has `size` calls already."""
         keys: list[Hashable] = []
         for key, queue in self._queues.items():
             if not queue.calls or queue.under_way >= self._committers or not self._can_mix(key, queue, now):
@@ -467,11 +467,11 @@ class Batcher(Generic[Request, Outcome]):
         return keys
 
     def _can_mix(self, key: Hashable, queue: _Queue[Request, Outcome], now: float) -> bool:
-        """Whether what waits of this key is decided together with others'."""
+        """Return whether the calls of this key may be decided together with those of others."""
         return self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
 
     def _release_keys(self, keys: Collection[Hashable], seconds: float) -> None:
-        """The batch with these keys has ended: their next ones may begin."""
+        """Mark the batch with these keys as ended: their next batches may begin."""
         with self._changed:
             self._mixed_since.pop(threading.current_thread(), None)
             if self._mixes:
@@ -503,7 +503,7 @@ class Batcher(Generic[Request, Outcome]):
     def _remove_thread(self) -> None:
         thread = threading.current_thread()
         if not self._closing and thread in self._threads:
-            # While it is closed, whoever closes counts on those that it has seen.
+            # While closing, `close` joins the threads that it has listed.
             self._threads.remove(thread)
 
     def _take_all(self) -> list[Call[Request, Outcome]]:
@@ -524,17 +524,17 @@ _inherited: list[object] = []
 
 
 def close_all() -> None:
-    """What waits in any batcher of this process is decided, everybody else is refused, and no connection is left.
+    """Close every batcher of this process: waiting requests are decided, further ones refused, connections closed.
 
-    Blocks: from a loop, call it in a thread. For a server that ends, once nobody is answered any more.
+    Blocks: from an event loop, call it in a thread. For a server that shuts down, once it answers no more requests.
     """
     for batcher in list(_batchers):
         batcher.close()
 
 
 def _after_fork() -> None:
-    # The parent's pools are kept and never touched: their locks may be held by threads that are not here, and a
-    # connection that is collected must not say goodbye over a socket that the parent uses.
+    # The parent's pools are kept and never touched: threads that do not exist here may hold their locks, and a
+    # connection that is garbage-collected must not send a goodbye over the parent's socket.
     for batcher in _batchers:
         if batcher._pool is not None:
             batcher._pool._closed = True

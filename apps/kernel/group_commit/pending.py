@@ -1,5 +1,5 @@
-"""One caller's request on its way through group commit, its answer, and how its caller is woken: a thread by an event,
-a coroutine through the loop that it runs on."""
+"""A request in group commit, its answer, and how its caller is woken: a thread by an event, a coroutine through its
+event loop."""
 
 import asyncio
 import logging
@@ -17,11 +17,11 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(eq=False, slots=True)
 class Call(Generic[Request, Outcome]):
-    """A request and, later, its answer. Exactly one of `future` and `done` is there to wake the caller."""
+    """A request and, later, its answer. Exactly one of `future` and `done` is set, to wake the caller."""
 
     request: Request
     key: Hashable = None
-    """What the request shares its queue with: see batcher.py."""
+    """Requests with the same key share a queue: see batcher.py."""
     future: asyncio.Future[None] | None = None
     done: threading.Event | None = None
     since: float = field(default_factory=time.monotonic)
@@ -40,14 +40,14 @@ class Call(Generic[Request, Outcome]):
 
 
 def refuse(calls: Sequence[Call[Any, Any]], make: Callable[[], BaseException]) -> None:
-    """Each caller is told with an exception of its own: raised in two tasks, one would get both tracebacks."""
+    """Answer each call with an exception of its own: one that is raised in two tasks collects both tracebacks."""
     for call in calls:
         call.error, call.answered = make(), True
     wake(calls)
 
 
 def wake(calls: Sequence[Call[Any, Any]]) -> None:
-    """Who waits for an answer goes on, all of one loop in one go: waking a loop is a write to a socket."""
+    """Wake the callers, those of one event loop together: waking a loop is a write to a socket."""
     of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for call in calls:
         if call.woken:
@@ -61,11 +61,11 @@ def wake(calls: Sequence[Call[Any, Any]]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, futures)
         except RuntimeError:
-            logger.info("group commit: a loop has ended; %s answers have no reader", len(futures))
+            logger.info("group commit: an event loop has ended; %s answers have no reader", len(futures))
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> None:
     for future in futures:
-        # A caller that was canceled meanwhile has canceled its future too.
+        # A caller that was canceled in the meantime has canceled its future too.
         if not future.done():
             future.set_result(None)

@@ -1,13 +1,13 @@
-"""Turns between the processes of one machine: who commits for a key, so that the others gather meanwhile.
+"""Turns between the processes of one machine: one commits for a key while the others gather requests.
 
-Two processes that commit holds of general admission for one event at once only meet at its row, each with half a batch
-in its hands and locks on everything in it. Waiting first and taking up the batch then, each commits as much as has come
-until its turn: fewer and larger transactions, and a transaction costs far more than one more request in it. So do
-batches that mix many events, which meet at all of their rows. Where batches meet at no one row (named seats), side by
-side is as good, and they take no turns.
+Two processes that commit general-admission holds of one event at once only collide at its row, each with half a batch
+and locks on everything in it. If a process waits for its turn before it takes a batch, it commits all that has arrived
+by then: fewer and larger transactions, and a transaction costs far more than one more request in it. The same holds for
+batches that mix many events, which collide at all of their rows. Batches that share no row (named seats) run side by
+side equally well and take no turns.
 
-Nothing hangs on it. What may be taken is decided by the ledger's locks, on one machine or several; a turn that does not
-come within moments is gone without, and one whose process dies is free with it.
+Turns are an optimization only. The database's locks decide what may be taken, on one machine or several. A turn that
+does not come soon is skipped, and the turn of a process that dies is free at once.
 """
 
 import fcntl
@@ -22,23 +22,23 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 WAIT_MS = 25.0
-"""About a large batch's time. Where batches take longer, processes go on side by side."""
+"""About the duration of a large batch. If batches take longer, processes commit side by side."""
 POLL_MS = 0.5
 _OFFSET_COUNT = 2**31
 
 
 class Turns:
-    """One byte of a file for each key, locked by the process whose turn it is. Not between threads: a process that has
-    a turn has it for all of them."""
+    """One byte of a file for each key, locked by the process whose turn it is. A turn belongs to all threads of its
+    process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        # Never closed: with any descriptor of the file that a process closes, all of its locks on it would go.
+        # Never closed: closing any descriptor of the file releases all locks that the process has on it.
         self._descriptor: int | None = None
 
     @contextmanager
     def acquired(self, key: Hashable) -> Iterator[None]:
-        """The turn for the block, if there is one to be waited for (a key) and it comes."""
+        """Hold the turn during the block, if there is a key and the turn comes in time."""
         has_turn = key is not None and self.begin(key)
         try:
             yield
@@ -47,8 +47,8 @@ class Turns:
                 self.end(key)
 
     def begin(self, key: Hashable, *, wait_ms: float = WAIT_MS) -> bool:
-        """Whether the turn is this process's now; it is given back by `end`. False: it did not come in time, or no such
-        file is to be had."""
+        """Return whether this process has the turn now; `end` releases it. False: it did not come in time, or the file
+        cannot be used."""
         until = time.monotonic() + wait_ms / 1_000
         while True:
             try:
@@ -67,11 +67,11 @@ class Turns:
                 return True
 
     def end(self, key: Hashable) -> None:
-        """The turn is anybody's."""
+        """Release the turn."""
         if self._descriptor is not None:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _offset_of(key))
 
 
 def _offset_of(key: Hashable) -> int:
-    # Two keys that share a place wait for each other now and then. Python's own hash is another in each process.
+    # Two keys with the same offset sometimes wait for each other. Python's own hash differs between processes.
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest()) % _OFFSET_COUNT

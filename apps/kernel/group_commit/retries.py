@@ -1,5 +1,5 @@
-"""The carrying out of one batch: attempts, what they come to, and what is tried instead, until every call has its
-answer. Who asks, how batches form and in which thread is batcher.py."""
+"""Execution of one batch: attempts and retries until every call has its answer. How batches form, and in which thread,
+is in batcher.py."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from apps.kernel.http import problems
 logger = logging.getLogger(__name__)
 
 Decide = Callable[[Connection[Any], list[Request]], Sequence[Outcome] | Iterator[Mapping[int, Outcome]]]
-"""What decides a batch: see batcher.py."""
+"""The function that decides a batch: see batcher.py."""
 
 happened = Counter(
     "fairgate_batch_happenings",
@@ -30,34 +30,35 @@ happened = Counter(
 
 
 class OutcomeUnknown(problems.Busy):
-    """The request may have been carried out: its answer came too late or was lost. The same idempotency key tells."""
+    """The request may have been carried out: its answer came too late or was lost. Sending it again with the same
+    idempotency key shows."""
 
     title = "What became of this is not known yet; send the same request again."
 
 
 class InvalidDecision(RuntimeError):
-    """`decide` broke its word: a wrong number of outcomes, or a transaction left open. A fault of the code."""
+    """`decide` broke its contract: a wrong number of outcomes, or a transaction left open. A fault of the code."""
 
 
 class _DatabaseUnavailable(Exception):
-    """No connection could be had; nothing was begun."""
+    """There is no connection; nothing was begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment(Generic[Request, Outcome]):
-    """Calls that are decided together, and what has befallen them."""
+    """Calls that are decided together, and the history of their attempts."""
 
     calls: Sequence[Call[Request, Outcome]]
     again: bool = False
-    """An attempt was made before: whatever it committed is looked for first."""
+    """An attempt was made before: what it committed is looked up first."""
     retried: bool = False
     lost: bool = False
-    """A connection was lost over it: what it had sent may yet be committed behind our back."""
+    """A connection was lost during an attempt: what it had sent may still be committed."""
     rechecked: bool = False
 
 
 class Attempts(Generic[Request, Outcome]):
-    """How the batches of one batcher are carried out."""
+    """Executes the batches of one batcher."""
 
     def __init__(
         self,
@@ -70,13 +71,12 @@ class Attempts(Generic[Request, Outcome]):
         self._find_committed = find_committed
 
     def carry_out(self, pool: ConnectionPool[Connection[Any]], calls: Sequence[Call[Request, Outcome]]) -> bool:
-        """Every call has its answer. False if that is, for some, that there is no ledger: whoever comes now would only
-        meet the same.
+        """Answer every call. Return False if the database is unavailable, which further batches would only find too.
 
-        What passes by itself (a deadlock, a lock, a lost connection, a full disk) is tried once more and is never
-        split: the halves would only meet the same. Anything else is somebody's poison: the batch is split until it
-        stands alone. The left half is decided before the right one is begun, so the neighbours keep their order. No
-        request is tried again twice because of what passes, so this ends.
+        A transient failure (a deadlock, a lock, a lost connection, a full disk) is retried once and never splits the
+        batch: both halves would fail alike. Any other failure is caused by one request: the batch is split until that
+        request is alone. The left half is decided before the right one begins, so the others keep their order. No
+        request is retried twice for a transient failure, so this terminates.
         """
         todo = [_Segment(calls)]
         while todo:
@@ -93,27 +93,27 @@ class Attempts(Generic[Request, Outcome]):
     def _attempt(
         self, pool: ConnectionPool[Connection[Any]], segment: _Segment[Request, Outcome]
     ) -> list[_Segment[Request, Outcome]]:
-        """The segment is decided, or the segments that are to be tried instead, in order."""
+        """Decide the segment, or return the segments to try instead, in order."""
         try:
             connection = pool.getconn()
         except (PoolTimeout, PoolClosed) as error:
-            logger.warning("batcher %s: the ledger is away: %s", self._name, error)
+            logger.warning("batcher %s: the database is unavailable: %s", self._name, error)
             raise _DatabaseUnavailable from error
         try:
             open_calls = self._answer_committed(connection, segment)
             if open_calls:
                 self._decide_all(connection, open_calls)
         except Exception as error:  # noqa: BLE001 - Each caller is given it, or the batch another attempt.
-            # Asked of the connection and not of the error: whatever was raised, a COMMIT that was sent over a
-            # connection that is gone may have been carried out.
+            # The connection decides, not the error: whatever was raised, a COMMIT sent over a connection that is now
+            # closed may have been carried out.
             lost = connection.closed
             if isinstance(error, psycopg.errors.InvalidSqlStatementName):
                 roundtrip.disable_prepared()
             still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
             if lost:
                 still_open = replace(still_open, lost=True)
-            passing = lost or transactions.is_transient(error) or _is_server_error(error)
-            return self._plan_retry(error, still_open, passing=passing) if still_open.calls else []
+            is_transient = lost or transactions.is_transient(error) or _is_server_error(error)
+            return self._plan_retry(error, still_open, is_transient=is_transient) if still_open.calls else []
         finally:
             wake([call for call in segment.calls if call.answered])
             pool.putconn(connection)
@@ -122,7 +122,7 @@ class Attempts(Generic[Request, Outcome]):
     def _answer_committed(
         self, connection: Connection[Any], segment: _Segment[Request, Outcome]
     ) -> list[Call[Request, Outcome]]:
-        """What an earlier attempt committed is answered; the calls that are still open."""
+        """Answer what an earlier attempt committed; return the calls that are still open."""
         if segment.again:
             found = self._find_committed(connection, [call.request for call in segment.calls])
             self._require_idle(connection)
@@ -157,24 +157,24 @@ class Attempts(Generic[Request, Outcome]):
             raise InvalidDecision(f"{self._name}: outcomes for only some of {len(calls)} requests")
 
     def _require_idle(self, connection: Connection[Any]) -> None:
-        # An answer given out of an open transaction is a promise that the pool's rollback would break.
+        # The pool would roll an open transaction back, and the answer would be wrong.
         if connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
             raise InvalidDecision(f"{self._name}: a transaction was left open")
 
     def _plan_retry(
-        self, error: Exception, segment: _Segment[Request, Outcome], *, passing: bool
+        self, error: Exception, segment: _Segment[Request, Outcome], *, is_transient: bool
     ) -> list[_Segment[Request, Outcome]]:
-        """An attempt failed: what is to be done instead, in order; nothing if the callers were told."""
+        """Return the segments to try after a failed attempt, in order; none if the callers have been answered."""
         calls = segment.calls
         if isinstance(error, InvalidDecision):
-            # It may have committed what it could not tell: deciding it again would be worse than not knowing.
+            # It may have committed outcomes that it did not return: deciding again would be worse than not knowing.
             logger.error("batcher %s: %s", self._name, error, exc_info=error)
             refuse(calls, lambda: InvalidDecision(*error.args))
-        elif passing and not segment.retried:
-            logger.info("batcher %s: %s requests are tried once more after: %s", self._name, len(calls), error)
+        elif is_transient and not segment.retried:
+            logger.info("batcher %s: %s requests are retried after: %s", self._name, len(calls), error)
             self._note("retried")
             return [replace(segment, retried=True)]
-        elif passing:
+        elif is_transient:
             logger.warning("batcher %s: %s requests gave up after: %s", self._name, len(calls), error)
             self._note("undecided", len(calls))
             refuse(calls, OutcomeUnknown if segment.lost else problems.Busy)
@@ -184,7 +184,7 @@ class Attempts(Generic[Request, Outcome]):
             return [replace(segment, calls=calls[:middle]), replace(segment, calls=calls[middle:])]
         elif segment.lost and not segment.rechecked:
             # Lost at COMMIT, then not found, then refused by a unique key: the old session committed in between, and
-            # a second look finds it.
+            # a second look-up finds it.
             return [replace(segment, rechecked=True)]
         else:
             self._note("faulted", len(calls))
@@ -196,8 +196,8 @@ class Attempts(Generic[Request, Outcome]):
 
 
 def _is_server_error(error: Exception) -> bool:
-    """Out of resources, being shut down, failing, a stand-by that takes no writes, or a session that does not know what
-    was prepared: no request is to blame."""
+    """Return whether the server failed and no request is the cause: out of resources, shutting down, a stand-by that
+    refuses writes, or a session without the prepared statements."""
     state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
     others = (psycopg.errors.ReadOnlySqlTransaction.sqlstate, psycopg.errors.InvalidSqlStatementName.sqlstate)
     return state.startswith(("53", "57", "58")) or state in others

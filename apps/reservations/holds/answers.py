@@ -1,4 +1,4 @@
-"""What a hold is answered with: the public contract's reservation, one text for ever."""
+"""The response to a hold: the public contract's reservation, as a text that never changes."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from apps.kernel import clock
 
 
 class _Reservation(msgspec.Struct, frozen=True):
-    """A reservation as the public API shows it, its fields in the order of the canonical text, which is by name."""
+    """A reservation as the public API shows it, its fields sorted by name as in the canonical text."""
 
     currency: str
     ga_quantity: int
@@ -37,7 +37,7 @@ def contract_answer(
     currency: str,
     status: str,
 ) -> dict[str, Any]:
-    """A reservation as the public API shows it. Times are ISO 8601 UTC."""
+    """Return a reservation as the public API shows it. Times are ISO 8601 UTC."""
     section, quantity = general_admission[0] if general_admission else (None, 0)
     return {
         "reservation_id": str(reservation_id),
@@ -61,7 +61,7 @@ def answer_text(
     total_minor: int,
     currency: str,
 ) -> str:
-    """The same of a reservation that was just made, as canonical JSON (`idempotency.canonical`), byte for byte."""
+    """Return the same for a reservation just made, as canonical JSON, byte for byte as `idempotency.canonical`."""
     return _encode(
         _Reservation(
             currency,
@@ -77,5 +77,5 @@ def answer_text(
 
 
 def reservation_of_answer(answer: str) -> UUID:
-    """The reservation a remembered answer speaks of."""
+    """Return the id of the reservation in a remembered answer."""
     return UUID(json.loads(answer)["reservation_id"])

@@ -1,5 +1,5 @@
-"""A request to hold, checked and resolved to integers before it meets anyone else's: nothing the database could
-choke on reaches a batch, so one bad request can never fail its neighbours."""
+"""A request to hold, validated and resolved to integers before it joins a batch: nothing that the database could
+reject gets that far, so one bad request never fails the others."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -20,18 +20,18 @@ _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "comp
 
 @dataclass(frozen=True, slots=True)
 class HoldRequest:
-    """One buyer's wish, all or nothing. The reservation's id is fixed here, before any batch: after a lost connection
-    it tells whether the commit arrived."""
+    """What one buyer asks for, all or nothing. The reservation's id is fixed here, before any batch: after a lost
+    connection it shows whether the commit arrived."""
 
     reservation_id: uuid.UUID
     event: events.EventView
     entry_id: uuid.UUID
     buyer: str
-    """Whom purchase caps count."""
+    """The identity that purchase caps count."""
     idempotency_key: str
     fingerprint: str
     seats: Mapping[int, str] = field(default_factory=dict)
-    """Seat id to public id, in the order asked for."""
+    """Seat id to public id, in the order of the request."""
     general_admission: Mapping[int, events.SectionView] = field(default_factory=dict)
     quantities: Mapping[int, int] = field(default_factory=dict)
     """Section id to quantity; the same keys as `general_admission`."""
@@ -39,11 +39,11 @@ class HoldRequest:
     """General-admission section id to its category's id."""
     best: BestAvailable | None = None
     replaces: uuid.UUID | None = None
-    """The live reservation that is given up for this one, only together with it."""
+    """The live reservation that this one replaces: both happen, or neither."""
     access_code: str = ""
-    """As codes are written; empty: none."""
+    """In its stored form; empty: none."""
     guarded: Mapping[int, str] = field(default_factory=dict)
-    """The event's sections that want one: id to public name."""
+    """The event's sections behind an access code: id to public name."""
 
     @property
     def seat_count(self) -> int:
@@ -51,30 +51,30 @@ class HoldRequest:
 
     @property
     def scope(self) -> str:
-        """What an idempotency key of this request is unique within."""
+        """The scope within which the request's idempotency key is unique."""
         return f"hold:{self.event.id}:{self.buyer}"
 
 
 @dataclass(frozen=True, slots=True)
 class EventLookup:
-    """What a payload's words mean, as it was read a moment ago."""
+    """What the names in a payload refer to, as read a moment ago."""
 
     sections: Mapping[str, events.SectionView]
     categories: Mapping[str, int]
     """Key to id."""
     seats: Mapping[str, int]
-    """Public id to id, of the seats that the payload names and that there are."""
+    """Public id to id, of the seats that the payload names and that exist."""
     guarded: Mapping[int, str] = field(default_factory=dict)
     """See `HoldRequest.guarded`."""
 
 
 def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
-    """Those of these sections that want an access code: id to public name."""
+    """Return the sections behind an access code: id to public name."""
     return {section.id: section.slug for section in sections if section.needs_access}
 
 
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
-    """The house as the payload needs it, from PostgreSQL."""
+    """Read what the payload refers to from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
     wants_category = isinstance(best, dict) and best.get("category") is not None
     sections = events.list_sections(event.id)
@@ -87,7 +87,7 @@ def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
 
 
 def named_seats(event: events.EventView, payload: Any) -> list[str]:
-    """The seats that the payload names, if it names them as it should; else none, and `resolve` says why."""
+    """Return the seats that the payload names; none if the list is invalid, which `resolve` reports."""
     guids = payload.get("seats") if isinstance(payload, dict) else None
     return guids if isinstance(guids, list) and _seat_list_error(event, guids) is None else []
 
@@ -97,22 +97,22 @@ def resolve(
     entry: queue.EntryView,
     payload: Any,
     idempotency_key: str,
-    house: EventLookup | None = None,
+    lookup: EventLookup | None = None,
 ) -> HoldRequest:
-    """The request behind the contract's body. Raises Invalid naming every field that is wrong."""
+    """Return the request that the body describes. Raises Invalid with every field that is wrong."""
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
-    if house is None:
-        house = read_lookup(event, payload)
+    if lookup is None:
+        lookup = read_lookup(event, payload)
     wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in FIELDS}
-    seats = _seats(event, payload.get("seats"), house, wrong)
-    places = _general_admission(house.sections, payload, wrong)
-    best = _best_available(house, payload.get("best_available"), wrong)
+    seats = _seats(event, payload.get("seats"), lookup, wrong)
+    general_admission = _general_admission(lookup.sections, payload, wrong)
+    best = _best_available(lookup, payload.get("best_available"), wrong)
     replaces = _reservation_id(payload.get("replace"), wrong)
     access_code = _access_code(payload.get("access_code"), wrong)
     if wrong:
         raise problems.Invalid(wrong)
-    section, quantity = places if places else (None, 0)
+    section, quantity = general_admission or (None, 0)
     request = HoldRequest(
         reservation_id=random_bytes.new_uuid7(),
         event=event,
@@ -127,7 +127,7 @@ def resolve(
         best=best,
         replaces=replaces,
         access_code=access_code,
-        guarded=house.guarded,
+        guarded=lookup.guarded,
     )
     most = event.policy.seats_per_reservation_max
     if request.seat_count == 0:
@@ -138,7 +138,7 @@ def resolve(
 
 
 def code_of(asked: Any) -> str | None:
-    """The access code as codes are written, empty for none; None for what is no code at all."""
+    """Return the access code in its stored form, empty for none; None if it cannot be a code."""
     if asked is None or asked == "":
         return ""
     if not isinstance(asked, str) or not sql.is_text(asked):
@@ -160,7 +160,7 @@ def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
     if asked is None:
         return None
     try:
-        # Only the form that our answers have: Python would also take it with braces or without hyphens.
+        # Only the form that our answers use: Python also accepts braces and missing hyphens.
         if isinstance(asked, str) and str(found := uuid.UUID(asked)) == asked.lower():
             return found
     except ValueError:
@@ -169,19 +169,19 @@ def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
     return None
 
 
-def _seats(event: events.EventView, asked: Any, house: EventLookup, wrong: dict[str, Any]) -> dict[int, str]:
+def _seats(event: events.EventView, asked: Any, lookup: EventLookup, wrong: dict[str, Any]) -> dict[int, str]:
     if asked is None:
         return {}
     why_not = _seat_list_error(event, asked)
-    unknown = [] if why_not is not None else [guid for guid in asked if guid not in house.seats]
+    unknown = [] if why_not is not None else [guid for guid in asked if guid not in lookup.seats]
     if why_not is not None or unknown:
         wrong["seats"] = why_not or [f"no such seat: {guid}" for guid in unknown]
         return {}
-    return {house.seats[guid]: guid for guid in asked}
+    return {lookup.seats[guid]: guid for guid in asked}
 
 
 def _seat_list_error(event: events.EventView, asked: Any) -> str | None:
-    """What is wrong with this as a list of seats, whichever there are."""
+    """Return what is wrong with the list, whatever seats exist."""
     if not isinstance(asked, list) or not all(isinstance(guid, str) and 0 < len(guid) <= 120 for guid in asked):
         return "a list of seat ids is expected"
     if len(asked) > event.policy.seats_per_reservation_max:
@@ -207,7 +207,7 @@ def _general_admission(
     return section, quantity
 
 
-def _best_available(house: EventLookup, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
+def _best_available(lookup: EventLookup, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
     if asked is None:
         return None
     if not isinstance(asked, dict):
@@ -216,7 +216,7 @@ def _best_available(house: EventLookup, asked: Any, wrong: dict[str, Any]) -> Be
     bad: dict[str, str] = {str(name)[:80]: "unknown field" for name in asked if name not in _BEST_FIELDS}
     slug, quantity = asked.get("section"), asked.get("quantity")
     accessible, companions = asked.get("accessible", False), asked.get("companions", 0)
-    section = house.sections.get(slug) if isinstance(slug, str) else None
+    section = lookup.sections.get(slug) if isinstance(slug, str) else None
     if section is None or section.is_general_admission:
         bad["section"] = "no such section with reserved seats"
     if not is_count(quantity):
@@ -224,10 +224,10 @@ def _best_available(house: EventLookup, asked: Any, wrong: dict[str, Any]) -> Be
     if not isinstance(accessible, bool):
         bad["accessible"] = "true or false is expected"
     if not _fits(companions, accessible, quantity):
-        bad["companions"] = "with accessible places, fewer than the quantity"
+        bad["companions"] = "with accessible seats, fewer than the quantity"
     category_id = None
     if asked.get("category") is not None:
-        category_id = house.categories.get(asked["category"]) if isinstance(asked["category"], str) else None
+        category_id = lookup.categories.get(asked["category"]) if isinstance(asked["category"], str) else None
         if category_id is None:
             bad["category"] = "no such category"
     if bad or section is None or not is_count(quantity):
@@ -243,5 +243,5 @@ def _fits(companions: Any, accessible: Any, quantity: Any) -> bool:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """A whole number from 1 that any integer column can take; true and 2.0 are not."""
+    """Return whether this is a whole number from 1 that fits any integer column; true and 2.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000

@@ -1,12 +1,12 @@
 """The hold: a list of requests decided in arrival order in short transactions, all or nothing per request.
 
-What one transaction cannot decide it hands back: `Contended` when only somebody's lock was in the way (a lock is not
-a refusal: the rival may lose elsewhere and leave the seat free), `Shortage` when a reservation past its deadline may
-still hold what is wanted (sweeping inside the batch would give one seat to two). Both are decided again, from the
-second time on waiting in id order. Only sold or held is a final refusal.
+Requests that one transaction cannot decide get `Contended` if only a lock blocked them (a lock is not a refusal: the
+rival may lose elsewhere and leave the seat free), or `Shortage` if a reservation past its deadline may still hold what
+they want (sweeping inside the batch would give one seat to two buyers). Both are decided again, from the second round
+on waiting in id order. Only sold or held is a final refusal.
 
-A lock that somebody keeps is in the way of those who need it and of nobody else: where a wait for it has failed, and
-with it everybody's transaction, all are decided again without waiting for anything, and only they are left over.
+A lock that is kept blocks only the requests that need it: if the wait for it fails, and with it the transaction of the
+whole batch, the batch is decided again without waiting for anything, and only those requests remain undecided.
 """
 
 import logging
@@ -33,14 +33,14 @@ __all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
 
 ROUNDS_MAX = 4
 FAILED_WAITS_MAX = 2
-"""Others wait behind this batch: who needs a lock that did not come twice is told to come back."""
+"""Other batches wait behind this one: a request whose lock did not come twice is answered with a retry."""
 BATCH_MAX = 128
 COMMITTERS_MAX = 4
-"""Batches of different events at once in one process, each with a connection: an event that is stuck has one."""
+"""Batches of different events at once in one process, each with a connection: a stuck event occupies one."""
 CAP_WAIT_MS = 20
 SWEEP_WAIT_MS = 100
 SWEEP_SECONDS_MAX = 0.5
-"""For the seats of what has lapsed. One that somebody keeps is gone round by halves, until so much time has gone."""
+"""Limit of one sweep. A lapsed reservation that is locked is isolated by halving the list until this time is up."""
 HELD_ONCE = "reservation_line_seat_held_once"
 
 logger = logging.getLogger(__name__)
@@ -51,10 +51,10 @@ _create_caps = sql.load("apps.reservations", "create_caps", prepared=True)
 def hold(
     requests: Sequence[HoldRequest], write: transactions.TransactionOpener = transactions.write_on_django
 ) -> list[HoldOutcome]:
-    """Every request is decided: held and committed, or refused with its reason. One outcome per request, in order.
+    """Decide every request: held and committed, or refused with its reason. Return one outcome per request, in order.
 
-    `write` opens its transactions, this thread's own unless given; none may be under way. Raises only what is a fault
-    of ours or the ledger's absence; then nothing of what is undecided was held.
+    `write` opens its transactions, by default on this thread's connection; none may be open. Raises only faults of the
+    code or an unavailable database; then no undecided request was held.
     """
     outcomes: dict[int, HoldOutcome] = {}
     for settled in _rounds(requests, write):
@@ -67,7 +67,7 @@ def _hold_on(connection: Connection[Any], requests: Sequence[HoldRequest]) -> It
 
 
 holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
-    # What an earlier attempt committed it finds by its key, which it looks up before it decides.
+    # What an earlier attempt committed is found by its idempotency key, which is looked up before deciding.
     "holds",
     _hold_on,
     find_committed=decide_finds_committed,
@@ -78,12 +78,12 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     turns=Turns(Path(settings.METRICS_FOLDER) / "turns-of-holds"),
     meets_at=lambda request: request.event.id if request.quantities else None,
 )
-"""Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own. No
-event waits behind another one's crowd, or behind a lock that somebody keeps there."""
+"""Group commit of holds: requests that arrive together are decided together, on a connection of their own. No event
+waits behind another event's load, or behind a lock that is kept there."""
 
 
 def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> Iterator[dict[int, HoldOutcome]]:
-    """The outcomes by index, as each round settles them: who has won does not wait for who has lost."""
+    """Yield the outcomes by index as each round settles them: winners do not wait for losers."""
     undecided = list(range(len(requests)))
     last: dict[int, Contended | Shortage] = {}
     hopeless: set[int] = set()
@@ -108,7 +108,7 @@ def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpen
         if short and round_number < ROUNDS_MAX - 1:
             hopeless = _sweep_for(short, requests, waiting=waiting, write=write)
     if undecided:
-        # What is held by something past its deadline is not gone, whoever ends it: no final answer.
+        # What a lapsed reservation holds is not gone, whichever sweep ends it: no final answer.
         still_open = {index for index in undecided if isinstance(last[index], Shortage) and index not in hopeless}
         yield {index: Refused(problems.Busy() if index in still_open else last[index].problem) for index in undecided}
 
@@ -121,7 +121,7 @@ def _decide(
     waiting: bool,
     write: transactions.TransactionOpener,
 ) -> tuple[Mapping[int, Verdict], bool]:
-    """One round's verdicts by index, and whether every lock came that was waited for."""
+    """Return one round's verdicts by index, and whether every lock that was waited for came."""
     asked = [requests[index] for index in undecided]
     careful = False
     for wait in (LockWait.WAITING if waiting else LockWait.GENERAL_ADMISSION_ONLY, LockWait.NONE):
@@ -129,14 +129,14 @@ def _decide(
             verdicts = decide_once(asked, wait=wait, write=write, careful=careful)
         except transactions.FAILURES as error:
             if transactions.violated_constraint(error) == HELD_ONCE:
-                # The last word was the database's: a seat says free, and somebody's line is on it. Nobody is sold it.
-                logger.error("a free seat is somebody's all the same; run manage.py reconcile --repair: %s", error)
+                # The constraint refused: a seat has status free and a live line. It is not sold.
+                logger.error("a seat with status free has a live line; run manage.py reconcile --repair: %s", error)
                 careful = True
             elif not transactions.is_transient(error):
                 raise
         else:
             return dict(zip(undecided, verdicts, strict=True)), wait != LockWait.NONE
-    # Told is what it met before, if that was a lock too.
+    # The answer is what blocked it before, if that was a lock too.
     met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
     return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
 
@@ -148,12 +148,12 @@ def _sweep_for(
     waiting: bool,
     write: transactions.TransactionOpener,
 ) -> set[int]:
-    """What is past its deadline and in these requests' way is free again, if nobody else is deciding it: the very
-    reservations that hold it where they are known, else the longest overdue of the event. For which that is hopeless:
-    what has lapsed cannot give back what it holds.
+    """Sweep the lapsed reservations that block these requests: those that hold what they want where they are known,
+    else the longest overdue of the event. Return the requests for which that is hopeless, because what has lapsed
+    cannot release what it holds.
 
-    The winners are committed and every lock of ours is gone: the sweep takes its own, in its own order. At first it
-    passes over what another sweep or a payment has in hand. Still short after that, it waits for them: the seat that
+    The winners are committed and this batch has no lock: the sweep takes its own, in its own order. The first sweep
+    skips what another sweep or a payment has locked. If that does not suffice, the next ones wait for them: a seat that
     a sweep is about to free must not be refused.
     """
     known = [index for index, verdict in short.items() if verdict.holders]
@@ -174,7 +174,7 @@ def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: 
         until = time.monotonic() + SWEEP_SECONDS_MAX
         swept = sweeping(waiting=waiting, until=until, lock_ms=SWEEP_WAIT_MS, write=write)
     except transactions.FAILURES as error:
-        # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
+        # The lock is kept. The losers are decided as things stand; the winners keep their answers.
         if not transactions.is_transient(error):
             raise
         return False
@@ -183,7 +183,7 @@ def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: 
 
 def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> None:
     """Create the cap rows of these requests. A row that another transaction is just creating may be missing afterwards:
-    only the requests that need it are then told to retry."""
+    only the requests that need it are then answered with a retry."""
     keys = sorted(
         {(request.event.id, request.buyer) for request in requests if request.event.policy.per_buyer_max is not None}
     )

@@ -1,10 +1,9 @@
-"""Which seats are best: side by side in one row, else in two neighbouring rows, else near one another; best rank first.
+"""The choice of the best seats: adjacent in one row, else in two consecutive rows, else close together; by rank.
 
-Pure: it is given the free seats as they were read, unlocked, and proposes; the hold locks and decides.
+Pure: it takes the free seats as read without a lock and proposes; the hold locks and decides.
 
-What one choice costs at most, with n free seats read and k given away since: side by side, the work of one run of
-neighbours; in two rows, of the runs beside it; near one another, NEAR_SEEDS_MAX clusters of a few dozen runs. Reading
-the hall the first time for a party of some size is one pass over n.
+One choice costs at most: for adjacent seats, the work on one run; in two rows, on the runs beside it; close together,
+NEAR_SEEDS_MAX clusters of a few dozen runs. The first choice for a party of some size is one pass over all free seats.
 """
 
 from collections import defaultdict
@@ -19,32 +18,32 @@ __all__ = ["BestAvailable", "FreeSeat", "FreeSeatPool", "choose", "fitting_count
 
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
-# Where friends of somebody are looked for: so many rows before and behind, so many runs of each to either side.
+# Where the rest of a cluster is searched: so many rows in front and behind, so many runs of each to either side.
 NEAR_ROWS = ((2, 4), (8, 16))
-# A row further is as far as three places; somebody who sits alone is as bad as five rows.
-ROW_PLACES = 3
-ALONE_PLACES = 15
-RANKS_TO_A_PLACE = 100
-# A companion in somebody else's accessible place is the last resort.
-ACCESSIBLE_PLACE_COST = 1_000
+# Distances are in seats: one row counts as three, a member of the party who sits alone as fifteen.
+ROW_SEATS = 3
+ALONE_SEATS = 15
+RANKS_PER_SEAT = 100
+# A companion takes an accessible seat only if nothing else is left.
+ACCESSIBLE_SEAT_COST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class BestAvailable:
-    """What a buyer asks for who leaves the choice to us."""
+    """A request that leaves the choice of seats to the system."""
 
     section_id: int
     quantity: int
     category_id: int | None = None
     accessible: bool = False
     companions: int = 0
-    """Of `quantity`, how many sit beside the accessible places; only with `accessible`."""
+    """Of `quantity`, how many sit beside the accessible seats; only with `accessible`."""
 
 
 class FreeSeatPool:
-    """The free seats that one read found for wishes of one section and category, less those given away since.
+    """The free seats that one read found for requests of one section and category, less those taken since.
 
-    Accessible and companion seats are for those who ask for them and for nobody else, also when nothing else is left.
+    Accessible and companion seats go only to requests that ask for them, even when nothing else is left.
     """
 
     def __init__(self, seats: Iterable[FreeSeat]) -> None:
@@ -52,38 +51,38 @@ class FreeSeatPool:
         self._runs = FreeRuns(seat for seat in self._seats.values() if is_ordinary(seat))
 
     def seats(self) -> list[FreeSeat]:
-        """All that is left."""
+        """Return all seats that are left."""
         return list(self._seats.values())
 
-    def choose(self, wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
-        """The best seats that fit the wish, or None when fewer than that many fit. They stay until they are taken."""
-        if wish.accessible:
-            return _choose_accessible(self.seats(), wish)
-        return _choose_ordinary(self._runs, wish.quantity)
+    def choose(self, demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
+        """Return the best seats for the request, or None if too few fit. They stay free until they are taken."""
+        if demand.accessible:
+            return _choose_accessible(self.seats(), demand)
+        return _choose_ordinary(self._runs, demand.quantity)
 
     def take(self, seat_ids: Iterable[int]) -> None:
-        """These seats are not free any more; those that are not here are passed over."""
+        """Remove these seats; ids that are not here are ignored."""
         ids = [seat_id for seat_id in seat_ids if self._seats.pop(seat_id, None) is not None]
         self._runs.take(ids)
 
 
-def choose(free: Iterable[FreeSeat], wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
-    """The best seats that fit the wish, or None when fewer than that many fit."""
-    return FreeSeatPool(seat for seat in free if _matches_category(seat, wish)).choose(wish)
+def choose(free: Iterable[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
+    """Return the best seats for the request, or None if too few fit."""
+    return FreeSeatPool(seat for seat in free if _matches_category(seat, demand)).choose(demand)
 
 
-def fitting_count(free: Iterable[FreeSeat], wish: BestAvailable) -> int:
-    """How many free seats fit the wish, wherever they are."""
-    seats = [seat for seat in free if _matches_category(seat, wish)]
-    if wish.accessible:
-        places = sum(seat.accessible for seat in seats)
-        # Without a place for everybody who needs one, what else is free is of no use to the party.
-        return len(seats) if places >= wish.quantity - wish.companions else min(places, wish.quantity - 1)
+def fitting_count(free: Iterable[FreeSeat], demand: BestAvailable) -> int:
+    """Return how many free seats fit the request, wherever they are."""
+    seats = [seat for seat in free if _matches_category(seat, demand)]
+    if demand.accessible:
+        accessible = sum(seat.accessible for seat in seats)
+        # Without an accessible seat for each member who needs one, the other free seats are of no use to the party.
+        return len(seats) if accessible >= demand.quantity - demand.companions else min(accessible, demand.quantity - 1)
     return sum(map(is_ordinary, seats))
 
 
 def is_adjacent(seats: Sequence[FreeSeat]) -> bool:
-    """Whether these are neighbours, one beside the other."""
+    """Return whether these seats are side by side in one row."""
     ordered = sorted(seats, key=attrgetter("place_index"))
     return all(
         one.row_index == other.row_index and one.place_index + 1 == other.place_index
@@ -92,12 +91,12 @@ def is_adjacent(seats: Sequence[FreeSeat]) -> bool:
 
 
 def is_ordinary(seat: FreeSeat) -> bool:
-    """Whether anybody may have it."""
+    """Return whether any buyer may have the seat."""
     return not seat.accessible and not seat.companion
 
 
-def _matches_category(seat: FreeSeat, wish: BestAvailable) -> bool:
-    return wish.category_id is None or seat.category_id == wish.category_id
+def _matches_category(seat: FreeSeat, demand: BestAvailable) -> bool:
+    return demand.category_id is None or seat.category_id == demand.category_id
 
 
 def _choose_ordinary(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...] | None:
@@ -111,7 +110,7 @@ def _choose_ordinary(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...] | No
 
 
 def _choose_cluster(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...]:
-    """The tightest cluster around one of the best places to begin at, as few as possible sitting alone."""
+    """Return the tightest cluster around one of the best starting points, with as few single seats as possible."""
     best: tuple[float, tuple[FreeSeat, ...]] | None = None
     seeds = list(islice(_seeds(runs, quantity), NEAR_SEEDS_MAX))
     for seed in seeds:
@@ -122,18 +121,18 @@ def _choose_cluster(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...]:
                     best = found
                 break
     if best is None:
-        # Few and far between: from the best one, wherever the others are.
+        # Free seats are sparse: start at the best one, wherever the others are.
         best = _build_cluster(seeds[0], runs.others(seeds[0]), quantity)
     assert best is not None, "only called with at least `quantity` seats"
     return best[1]
 
 
 def _seeds(runs: FreeRuns, quantity: int) -> Iterator[Part]:
-    """Where a party that sits apart could begin: in long runs rather than short ones, so that few sit alone; all but
-    one of the party together only after the others, because that one would."""
+    """Yield starting points for a party that cannot sit together: long runs before short ones, so that few sit alone.
+    All but one together comes after the others, because that one would sit alone."""
     sizes = [quantity - 2]
     while sizes[-1] > 2:
-        # One by one for a party of friends, by halves for a coach: every size costs a pass over the hall.
+        # Small parties try every size, large ones halve it: each size costs a pass over all free seats.
         sizes.append(sizes[-1] - 1 if quantity <= 12 else sizes[-1] // 2)
     for size in (*sizes, quantity - 1, 1):
         if size >= 1:
@@ -142,7 +141,7 @@ def _seeds(runs: FreeRuns, quantity: int) -> Iterator[Part]:
 
 
 def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[float, tuple[FreeSeat, ...]] | None:
-    """The party with the seed and what is nearest to it, and how far apart it sits; None if there are not enough."""
+    """Return the seed with the seats nearest to it, and how far apart they are; None if there are too few."""
     missing = quantity - seed.size
     if sum(map(len, around)) < missing:
         return None
@@ -153,7 +152,7 @@ def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[fl
     parts = [seed]
     ordered = sorted(
         ((_distance(run, seed.run.row, first, last), run) for run in around),
-        key=lambda pair: (pair[0] + (ALONE_PLACES if len(pair[1]) == 1 else 0), pair[1].row, pair[1].first),
+        key=lambda pair: (pair[0] + (ALONE_SEATS if len(pair[1]) == 1 else 0), pair[1].row, pair[1].first),
     )
     for distance, run in ordered:
         size = min(len(run), missing)
@@ -169,54 +168,53 @@ def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[fl
         return None
     seats = Offer(tuple(parts)).seats
     ranks = sum(seat.rank for seat in seats) / quantity
-    return apart + ALONE_PLACES * alone + ranks / RANKS_TO_A_PLACE, seats
+    return apart + ALONE_SEATS * alone + ranks / RANKS_PER_SEAT, seats
 
 
 def _distance(run: Run, row: int, first: int, last: int) -> int:
-    """Between a run and so many places of a row, where they are nearest, in places."""
-    return ROW_PLACES * abs(run.row - row) + max(0, run.first - last, first - run.last)
+    """Return the distance, in seats, from a run to these seats of a row, where they are nearest."""
+    return ROW_SEATS * abs(run.row - row) + max(0, run.first - last, first - run.last)
 
 
 def _nearest_start(run: Run, size: int, first: int, last: int) -> int:
-    """Where in the run so many seats are nearest to the middle of those places."""
+    """Return where in the run so many seats are nearest to the middle of those seats."""
     return min(max((first + last + 1 - size) // 2 - run.first, 0), len(run) - size)
 
 
-def _choose_accessible(seats: Sequence[FreeSeat], wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
-    """Accessible places near one another, and companions beside them: next to one before further away, companion seats
-    before ordinary ones."""
-    places = sorted((seat for seat in seats if seat.accessible), key=attrgetter("rank", "row_index", "place_index"))
-    wanted = wish.quantity - wish.companions
-    if len(places) < wanted or len(seats) < wish.quantity:
+def _choose_accessible(seats: Sequence[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
+    """Return accessible seats close together, with companions as near to them as possible: companion seats before
+    ordinary ones."""
+    accessible = sorted((seat for seat in seats if seat.accessible), key=attrgetter("rank", "row_index", "place_index"))
+    wanted = demand.quantity - demand.companions
+    if len(accessible) < wanted or len(seats) < demand.quantity:
         return None
     by_row: dict[int, list[FreeSeat]] = defaultdict(list)
     for seat in seats:
         by_row[seat.row_index].append(seat)
     best: tuple[float, int, tuple[FreeSeat, ...]] | None = None
-    for number, seed in enumerate(places[:NEAR_SEEDS_MAX]):
-        chosen = sorted(places, key=lambda seat: (_seat_distance(seed, seat), seat.rank))[:wanted]
-        rows = {place.row_index + step for place in chosen for step in range(-NEAR_ROWS[0][0], NEAR_ROWS[0][0] + 1)}
+    for number, seed in enumerate(accessible[:NEAR_SEEDS_MAX]):
+        chosen = sorted(accessible, key=lambda seat: (_seat_distance(seed, seat), seat.rank))[:wanted]
+        rows = {one.row_index + step for one in chosen for step in range(-NEAR_ROWS[0][0], NEAR_ROWS[0][0] + 1)}
         near = [seat for row in sorted(rows) for seat in by_row.get(row, ())]
-        party = _with_companions(chosen, near, wish.companions)
+        party = _with_companions(chosen, near, demand.companions)
         if party is not None:
-            cost = party[0] + sum(_seat_distance(seed, seat) for seat in chosen) + seed.rank / RANKS_TO_A_PLACE
+            cost = party[0] + sum(_seat_distance(seed, seat) for seat in chosen) + seed.rank / RANKS_PER_SEAT
             if best is None or (cost, number) < best[:2]:
                 best = (cost, number, party[1])
     if best is not None:
         return best[2]
-    party = _with_companions(places[:wanted], seats, wish.companions)
+    party = _with_companions(accessible[:wanted], seats, demand.companions)
     return None if party is None else party[1]
 
 
 def _with_companions(
     chosen: Sequence[FreeSeat], others: Sequence[FreeSeat], count: int
 ) -> tuple[float, tuple[FreeSeat, ...]] | None:
-    """These accessible places with so many seats beside them, and how far from them those are; None if there are not
-    enough."""
+    """Return these accessible seats with seats for the companions, and how far those are; None if too few are left."""
     taken = {seat.seat_id for seat in chosen}
     beside = sorted(
         (
-            min(_seat_distance(place, seat) for place in chosen) + ACCESSIBLE_PLACE_COST * seat.accessible,
+            min(_seat_distance(one, seat) for one in chosen) + ACCESSIBLE_SEAT_COST * seat.accessible,
             not seat.companion,
             seat.rank,
             seat,
@@ -230,4 +228,4 @@ def _with_companions(
 
 
 def _seat_distance(one: FreeSeat, other: FreeSeat) -> int:
-    return ROW_PLACES * abs(one.row_index - other.row_index) + abs(one.place_index - other.place_index)
+    return ROW_SEATS * abs(one.row_index - other.row_index) + abs(one.place_index - other.place_index)

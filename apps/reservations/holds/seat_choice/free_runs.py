@@ -1,8 +1,8 @@
-"""Free neighbours in a row, and the parties they have room for, kept up while seats are given away one by one.
+"""Runs of adjacent free seats and the parties that fit into them, kept current while seats are taken.
 
-A batch chooses for hundreds of buyers from one read. What a run of neighbours offers to a party of some size is worked
-out once, when the run comes into being; giving seats away ends the runs they are of and begins the shorter ones that
-are left. So a choice costs about the same with a thousand free seats and with twenty thousand.
+A batch chooses for hundreds of buyers from one read. What a run offers to a party of some size is computed once, when
+the run is created; taking seats ends their runs and creates the shorter ones that remain. So a choice costs about the
+same with a thousand free seats and with twenty thousand.
 """
 
 from bisect import bisect_left, insort
@@ -12,8 +12,8 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-# A party that would leave a single free seat beside it sits up to so many ranks a seat further back instead: about a
-# row of forty, or two of twenty. Nobody who comes in company buys a single seat.
+# To avoid leaving a single free seat beside it, a party is moved back by up to so many ranks per seat: about a row of
+# forty, or two of twenty. Buyers in company do not buy single seats.
 ORPHAN_RANKS = 40
 
 
@@ -29,7 +29,7 @@ class FreeSeat(NamedTuple):
 
 
 class Run:
-    """Free seats side by side, as many as there are: a taken seat, an aisle or the row's end is at either side."""
+    """A maximal run of adjacent free seats: a taken seat, an aisle or the row's end is on either side."""
 
     __slots__ = ("_ranks", "alive", "best", "first", "last", "row", "seats")
 
@@ -45,7 +45,7 @@ class Run:
         return len(self.seats)
 
     def cost(self, start: int, size: int) -> int:
-        """The ranks of so many seats from there, lower is better; single seats left beside them cost extra."""
+        """Return the summed ranks of so many seats from there; lower is better. Single seats left over cost extra."""
         if not self._ranks:
             self._ranks = [0, *accumulate(seat.rank for seat in self.seats)]
         orphans = (start == 1) + (len(self.seats) - start - size == 1)
@@ -53,7 +53,7 @@ class Run:
 
 
 class Part(NamedTuple):
-    """Seats side by side that would go to one party."""
+    """Adjacent seats that would go to one party."""
 
     run: Run
     start: int
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What some run, or two of neighbouring rows, have for a party; stands while they are as they were."""
+    """What one run, or two in consecutive rows, offer to a party. It is current while those runs are unchanged."""
 
     parts: tuple[Part, ...]
 
@@ -79,19 +79,19 @@ class Offer(NamedTuple):
 
 
 Key = tuple[int, ...]
-"""What offers of one kind are ordered by, lowest first."""
+"""The sort key of offers of one kind, lowest first."""
 
 
 class _Offers:
     """The best offer of each run for parties of one size, the best first.
 
-    What a run offers is worked out when it would be next: until then it stands where it could be at best. So of a hall
-    of which little is taken, little is looked at.
+    A run's offer is computed when the run comes next; until then it is sorted by the best key it could have. So while
+    few seats are taken, few runs are examined.
     """
 
-    def __init__(self, at_best: Callable[[Run], Key | None], work_out: Callable[[Run], tuple[Key, Offer] | None]):
+    def __init__(self, at_best: Callable[[Run], Key | None], evaluate: Callable[[Run], tuple[Key, Offer] | None]):
         self._at_best = at_best
-        self._work_out = work_out
+        self._evaluate = evaluate
         self._entries: list[tuple[Key, int, Run, Offer | None]] = []
         self._count = 0
         self._latest: dict[Run, int] = {}
@@ -105,7 +105,7 @@ class _Offers:
             insort(self._entries, entry)
 
     def current(self) -> Iterator[Offer]:
-        """Those that stand, the best first. Runs must not change before the last one wanted is drawn."""
+        """Yield the current offers, the best first. Runs must not change while this generator is in use."""
         entries, at = self._entries, 0
         while at < len(entries):
             _, number, run, offer = entries[at]
@@ -115,7 +115,7 @@ class _Offers:
                 at += 1
                 continue
             del entries[at]
-            found = self._work_out(run) if latest and run.alive else None
+            found = self._evaluate(run) if latest and run.alive else None
             if found is not None:
                 insort(entries, (found[0], number, run, found[1]))
 
@@ -123,22 +123,22 @@ class _Offers:
         key = self._at_best(run)
         if key is None:
             return None
-        # Of two entries of a run the later one counts. And no two runs or offers are ever compared.
+        # Of two entries of a run the later one counts. The number is unique, so runs and offers are never compared.
         self._count += 1
         self._latest[run] = self._count
         return key, self._count, run, None
 
 
 class FreeRuns:
-    """Every run of some free seats; consecutive `place_index` are neighbours, an aisle skips one."""
+    """All runs of some free seats. Seats with consecutive `place_index` are adjacent; an aisle skips one."""
 
     def __init__(self, seats: Iterable[FreeSeat]) -> None:
         self.rows: dict[int, list[Run]] = defaultdict(list)
-        """By row, from its beginning on."""
+        """By row, in order."""
         self.count = 0
         self._run_of: dict[int, Run] = {}
         self._best_of: dict[int, int] = {}
-        """By row, the best rank it had."""
+        """By row, the best rank that it had at first."""
         self._windows: dict[int, _Offers] = {}
         self._pairs: dict[int, _Offers] = {}
         for run in _split(sorted(seats, key=attrgetter("row_index", "place_index"))):
@@ -146,7 +146,7 @@ class FreeRuns:
             self._best_of[run.row] = min(run.best, self._best_of.get(run.row, run.best))
 
     def take(self, seat_ids: Iterable[int]) -> None:
-        """The seats are not free any more; those that were not are passed over."""
+        """Remove these seats; ids of seats that are not free are ignored."""
         taken = set(seat_ids)
         ended = {run: None for run in (self._run_of.get(seat_id) for seat_id in taken) if run is not None}
         for run in ended:
@@ -159,7 +159,7 @@ class FreeRuns:
                 self._begin(left)
 
     def windows(self, size: int) -> Iterator[Offer]:
-        """Seats side by side, the best of each run, the best first."""
+        """Yield adjacent seats: the best of each run, the best run first."""
         if size not in self._windows:
             self._windows[size] = _Offers(
                 lambda run: (size * run.best,) if len(run) >= size else None, lambda run: _window(run, size)
@@ -168,8 +168,8 @@ class FreeRuns:
         return self._windows[size].current()
 
     def pairs(self, size: int) -> Iterator[Offer]:
-        """Two parts one behind the other in neighbouring rows, the most even first, then the best; nobody sits alone
-        in a row but in parties of two and three. Of each run in front, the best."""
+        """Yield two parts, one behind the other in consecutive rows: the most even split first, then the best. Only
+        parties of two and three leave one member alone in a row. Of each run in front, the best pair."""
         if size not in self._pairs:
             least = _least(size)
             self._pairs[size] = _Offers(
@@ -192,7 +192,7 @@ class FreeRuns:
         return self._pairs[size].current()
 
     def _beside(self, run: Run, row: int, size: int) -> Iterator[Run]:
-        """The runs of a row behind or before this one that a party of that size could be in as well."""
+        """Yield the runs of the row in front or behind that a party of that size could share with this one."""
         runs = self.rows.get(row, [])
         for at in range(bisect_left(runs, run.first - size, key=_last), len(runs)):
             if runs[at].first > run.last + size:
@@ -200,7 +200,7 @@ class FreeRuns:
             yield runs[at]
 
     def around(self, part: Part, rows: int, each: int) -> list[Run]:
-        """The other runs in so many rows before and behind, of each row those nearest: `each` to either side."""
+        """Return the other runs in so many rows in front and behind: of each row the nearest, `each` to either side."""
         near: list[Run] = []
         for row in range(part.run.row - rows, part.run.row + rows + 1):
             runs = self.rows.get(row)
@@ -210,7 +210,7 @@ class FreeRuns:
         return near
 
     def others(self, part: Part) -> list[Run]:
-        """Every run but the part's own."""
+        """Return every run but the part's own."""
         return [run for run in self._all() if run is not part.run]
 
     def _all(self) -> Iterator[Run]:
@@ -235,12 +235,12 @@ _key: Callable[[tuple[Key, Offer]], Key] = itemgetter(0)
 
 
 def _least(size: int) -> int:
-    """How many of a party sit together at least where it sits in two rows."""
+    """Return how many of a party sit together at least when it is split over two rows."""
     return 1 if size < 4 else 2
 
 
 def _split(seats: Sequence[FreeSeat]) -> Iterator[Run]:
-    """The runs of these seats, which are sorted by row and place."""
+    """Yield the runs of these seats, which are sorted by row and place."""
     begin = 0
     for at in range(1, len(seats) + 1):
         if at == len(seats) or (
@@ -251,7 +251,7 @@ def _split(seats: Sequence[FreeSeat]) -> Iterator[Run]:
 
 
 def _window(run: Run, size: int) -> tuple[Key, Offer] | None:
-    """The best seats side by side in the run, if it has that many."""
+    """Return the best adjacent seats of the run, if it has that many."""
     if len(run) < size:
         return None
     cost, start = min((run.cost(start, size), start) for start in range(len(run) - size + 1))
@@ -259,8 +259,8 @@ def _window(run: Run, size: int) -> tuple[Key, Offer] | None:
 
 
 def _pair(front: Run, back: Run, size: int) -> tuple[Key, Offer] | None:
-    """The best way to sit half in the one run and half in the other, one behind the other: as evenly as they have
-    room for. None if they do not overlap, or somebody would sit alone who need not."""
+    """Return the best split of a party over these two runs, one behind the other: as even as they have room for. None
+    if they do not overlap, or if one member would sit alone without need."""
     least = _least(size)
     if len(front) + len(back) < size or min(len(front), len(back)) < least or size < 2:
         return None
@@ -270,7 +270,7 @@ def _pair(front: Run, back: Run, size: int) -> tuple[Key, Offer] | None:
         best: tuple[tuple[int, int, int], Offer] | None = None
         for before, behind in {(smaller, size - smaller), (size - smaller, smaller)}:
             for start in range(len(front) - before + 1):
-                # About behind the middle of those in front.
+                # Roughly behind the middle of the part in front.
                 middle = 2 * (front.first + start) + before
                 ideal = (middle - behind) // 2 - back.first
                 for at in range(max(0, ideal - size // 2), min(len(back) - behind, ideal + size // 2 + 1) + 1):
