@@ -29,8 +29,8 @@ def bare_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place() -> Iterator[ServerFolder]:
+def server_folder() -> Iterator[ServerFolder]:
     """A data folder of this test, for servers that it may kill; everything in it is removed afterwards."""
-    place, end = temporary_server_folder()
-    yield place
+    server_folder, end = temporary_server_folder()
+    yield server_folder
     end()

@@ -41,13 +41,13 @@ def checkout() -> Iterator[Path]:
     copy_checkout(folder)
     yield folder
     end(lambda: left_in(folder), polite_seconds=5)
-    place = prepare_folder(folder)
-    valkey.stop(place)
-    postgres.stop(place)
-    if place.folder.is_relative_to(folder):
+    server_folder = prepare_folder(folder)
+    valkey.stop(server_folder)
+    postgres.stop(server_folder)
+    if server_folder.folder.is_relative_to(folder):
         shutil.rmtree(folder)
     else:
-        shutil.rmtree(place.folder)
+        shutil.rmtree(server_folder.folder)
         shutil.rmtree(folder)
 
 
@@ -256,9 +256,11 @@ def until(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_servers_given_by_url_are_used_and_left_running(checkout: Path, place: ServerFolder) -> None:
-    cluster = postgres.start(place, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE)
-    copy = valkey.start(place, password="Secret3")
+def test_servers_given_by_url_are_used_and_left_running(checkout: Path, server_folder: ServerFolder) -> None:
+    cluster = postgres.start(
+        server_folder, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE
+    )
+    copy = valkey.start(server_folder, password="Secret3")
     theirs = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
     with running(checkout, free_port(), **theirs) as (demo, output):
         assert not any("Secret" in line for line in output)
@@ -315,8 +317,8 @@ def test_migrations_and_direct_connections_bypass_the_pooler(tmp_path: Path, mon
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(demos.subprocess, "run", run)
-    place = ServerFolder(tmp_path, None, tmp_path, tmp_path)
-    ours = Servers(postgres.Postgres(place, os.getpid(), 3, "b", "s"), None)
+    server_folder = ServerFolder(tmp_path, None, tmp_path, tmp_path)
+    ours = Servers(postgres.Postgres(server_folder, os.getpid(), 3, "b", "s"), None)
     for servers, url, past in ((Servers(None, None), pooled, direct), (ours, own, own)):
         started = demos.Demo(tmp_path, 8000, secrets=secrets, servers=servers)
         demos._settle_environment(started, url, "redis://127.0.0.1:4/0")

@@ -1,4 +1,4 @@
-"""The embedded servers: started from nothing, from what a killed run left, and never on anybody else's ground."""
+"""The embedded servers start from scratch and from the remains of a killed run, and never on resources of others."""
 
 import os
 import shutil
@@ -14,8 +14,7 @@ import pytest
 from redis import AuthenticationError, Redis
 
 from tests.support.servers import CHECKOUT, environment_without_run
-from ticketing.devserver import data_folder as places
-from ticketing.devserver import postgres, valkey
+from ticketing.devserver import data_folder, postgres, valkey
 from ticketing.devserver.data_folder import Account, ServerFolder, ServersFailed, create_folder, prepare_folder
 from ticketing.devserver.ports import free_port, is_free
 from ticketing.devserver.postgres import DISPOSABLE, Postgres
@@ -27,8 +26,10 @@ WAIT_SECONDS_MAX = 30
 PASSWORDS = {"password": "Secret1", "superuser_password": "Secret2"}
 
 
-def start(place: ServerFolder, preferred_port: int | None = None, **passwords: str) -> Postgres:
-    return postgres.start(place, **{**PASSWORDS, **passwords}, settings=DISPOSABLE, preferred_port=preferred_port)
+def start(server_folder: ServerFolder, preferred_port: int | None = None, **passwords: str) -> Postgres:
+    return postgres.start(
+        server_folder, **{**PASSWORDS, **passwords}, settings=DISPOSABLE, preferred_port=preferred_port
+    )
 
 
 def ask(url: str, statement: str) -> object:
@@ -37,49 +38,49 @@ def ask(url: str, statement: str) -> object:
         return cursor.fetchone()[0] if cursor.description else None
 
 
-def processes_of(place: ServerFolder) -> list[psutil.Process]:
-    return [*postgres._processes_of(place), *valkey._processes_of(place)]
+def processes_of(server_folder: ServerFolder) -> list[psutil.Process]:
+    return [*postgres._processes_of(server_folder), *valkey._processes_of(server_folder)]
 
 
-def kill_everything(place: ServerFolder, *, but: int | None = None) -> None:
+def kill_everything(server_folder: ServerFolder, *, but: int | None = None) -> None:
     def doomed() -> list[psutil.Process]:
-        return [process for process in processes_of(place) if process.pid != but]
+        return [process for process in processes_of(server_folder) if process.pid != but]
 
     for process in doomed():
-        with suppress(psutil.NoSuchProcess):  # A backend ends by itself when its postmaster does.
+        with suppress(psutil.NoSuchProcess):  # A backend ends by itself with its postmaster.
             process.kill()
     assert wait_gone(doomed, WAIT_SECONDS_MAX)
 
 
-def test_postgresql_18_runs_on_loopback_behind_scram_with_utc(place: ServerFolder) -> None:
-    cluster = start(place)
+def test_postgresql_18_runs_on_loopback_behind_scram_with_utc(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
     assert str(ask(cluster.url(), "SHOW server_version")).startswith("18.")
     assert ask(cluster.url(), "SHOW listen_addresses") == "127.0.0.1"
     assert ask(cluster.superuser_url(), "SHOW unix_socket_directories") == ""
     assert ask(cluster.url(), "SHOW timezone") == "UTC"
     assert ask(cluster.superuser_url(), "SHOW password_encryption") == "scram-sha-256"
-    rules = (place.postgres_data / "pg_hba.conf").read_text()
+    rules = (server_folder.postgres_data / "pg_hba.conf").read_text()
     assert "trust" not in [word for line in rules.splitlines() if not line.startswith("#") for word in line.split()]
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         ask(cluster.url().replace("Secret1", "guessed"), "SELECT 1")
 
 
-def test_the_owner_of_the_database_makes_others_but_is_no_superuser(place: ServerFolder) -> None:
-    cluster = start(place)
+def test_the_database_owner_can_create_databases_but_is_no_superuser(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
     assert ask(cluster.url(), "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") is False
     ask(cluster.url(), "CREATE DATABASE another")
     assert ask(cluster.url("another"), "SELECT current_database()") == "another"
 
 
-def test_the_demos_settings_survive_a_power_cut(place: ServerFolder) -> None:
-    cluster = postgres.start(place, **PASSWORDS)
+def test_the_demo_settings_survive_a_power_failure(server_folder: ServerFolder) -> None:
+    cluster = postgres.start(server_folder, **PASSWORDS)
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         assert ask(cluster.url(), f"SHOW {setting}") == "on"
     assert int(str(ask(cluster.url(), "SHOW max_connections"))) >= 100
 
 
-def test_valkey_9_wants_its_password_and_writes_no_copy_of_the_copy(place: ServerFolder) -> None:
-    copy = valkey.start(place, password="Secret3")
+def test_valkey_9_requires_its_password_and_persists_nothing(server_folder: ServerFolder) -> None:
+    copy = valkey.start(server_folder, password="Secret3")
     with Redis.from_url(copy.url, decode_responses=True) as client:
         assert client.info("server")["valkey_version"].startswith("9.")
         assert client.config_get("bind")["bind"] == "127.0.0.1"
@@ -89,138 +90,142 @@ def test_valkey_9_wants_its_password_and_writes_no_copy_of_the_copy(place: Serve
         stranger.ping()
 
 
-def test_no_server_runs_as_root_and_nobody_else_can_look_into_their_folder(place: ServerFolder) -> None:
-    cluster, copy = start(place), valkey.start(place, password="Secret3")
+def test_no_server_runs_as_root_and_other_users_cannot_read_its_folder(server_folder: ServerFolder) -> None:
+    cluster, copy = start(server_folder), valkey.start(server_folder, password="Secret3")
     for pid in (cluster.pid, copy.pid):
         uid = psutil.Process(pid).uids().effective
         assert uid != 0
-        assert uid == (place.account.uid if place.account else os.geteuid())
-    assert place.folder.stat().st_mode & 0o077 == 0
-    assert place.postgres_data.stat().st_mode & 0o077 == 0
+        assert uid == (server_folder.account.uid if server_folder.account else os.geteuid())
+    assert server_folder.folder.stat().st_mode & 0o077 == 0
+    assert server_folder.postgres_data.stat().st_mode & 0o077 == 0
 
 
-def test_no_password_stands_on_a_command_line(place: ServerFolder) -> None:
-    cluster, copy = start(place), valkey.start(place, password="Secret3")
+def test_no_password_appears_on_a_command_line(server_folder: ServerFolder) -> None:
+    cluster, copy = start(server_folder), valkey.start(server_folder, password="Secret3")
     for pid in (cluster.pid, copy.pid):
         assert "Secret" not in " ".join(psutil.Process(pid).cmdline())
 
 
-def test_after_a_stop_no_process_is_left_and_the_data_is_there_at_the_next_start(place: ServerFolder) -> None:
-    cluster = start(place)
-    valkey.start(place, password="Secret3")
+def test_after_a_stop_no_process_is_left_and_the_next_start_has_the_data(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
+    valkey.start(server_folder, password="Secret3")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
-    valkey.stop(place)
+    valkey.stop(server_folder)
     cluster.stop()
-    assert processes_of(place) == []
+    assert processes_of(server_folder) == []
     assert is_free(cluster.port)
-    again = start(place, preferred_port=cluster.port)
+    again = start(server_folder, preferred_port=cluster.port)
     assert again.port == cluster.port
     assert ask(again.url(), "SELECT number FROM kept") == 42
 
 
-def test_after_kill_9_the_next_start_has_what_was_committed(place: ServerFolder) -> None:
-    cluster = postgres.start(place, **PASSWORDS)
-    valkey.start(place, password="Secret3")
+def test_after_kill_9_the_next_start_has_all_committed_data(server_folder: ServerFolder) -> None:
+    cluster = postgres.start(server_folder, **PASSWORDS)
+    valkey.start(server_folder, password="Secret3")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
-    kill_everything(place)
-    assert (place.postgres_data / "postmaster.pid").exists()
-    again = postgres.start(place, **PASSWORDS)
+    kill_everything(server_folder)
+    assert (server_folder.postgres_data / "postmaster.pid").exists()
+    again = postgres.start(server_folder, **PASSWORDS)
     assert ask(again.url(), "SELECT number FROM kept") == 42
-    with Redis.from_url(valkey.start(place, password="Secret3").url) as client:
+    with Redis.from_url(valkey.start(server_folder, password="Secret3").url) as client:
         assert client.dbsize() == 0
 
 
-def test_servers_that_a_killed_run_left_running_are_replaced(place: ServerFolder) -> None:
-    left = start(place), valkey.start(place, password="Secret3")
-    new = start(place), valkey.start(place, password="Secret3")
+def test_servers_left_running_by_a_killed_run_are_replaced(server_folder: ServerFolder) -> None:
+    left = start(server_folder), valkey.start(server_folder, password="Secret3")
+    new = start(server_folder), valkey.start(server_folder, password="Secret3")
     assert {server.pid for server in left}.isdisjoint(server.pid for server in new)
-    running = {process.pid for process in processes_of(place)}
+    running = {process.pid for process in processes_of(server_folder)}
     assert {server.pid for server in new} <= running
     assert {server.pid for server in left}.isdisjoint(running)
 
 
-def test_orphans_of_a_killed_postmaster_do_not_keep_the_next_from_starting(place: ServerFolder) -> None:
-    cluster = start(place)
+def test_orphans_of_a_killed_postmaster_do_not_prevent_the_next_start(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
     with psycopg.connect(cluster.url()) as connection:
         os.kill(cluster.pid, 9)
-        again = start(place)
+        again = start(server_folder)
         assert ask(again.url(), "SELECT 1") == 1
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
 
 
-def test_a_pid_file_that_names_somebody_elses_process_does_not_stand_in_the_way(place: ServerFolder) -> None:
-    cluster = start(place)
-    bystander = valkey.start(place, password="Secret3")
-    pid_file = place.postgres_data / "postmaster.pid"
+def test_a_pid_file_that_names_another_process_does_not_prevent_a_start(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
+    bystander = valkey.start(server_folder, password="Secret3")
+    pid_file = server_folder.postgres_data / "postmaster.pid"
     lines = pid_file.read_text().splitlines(keepends=True)
-    kill_everything(place, but=bystander.pid)
-    # As after a reboot: the number belongs to another program of the same account by now.
+    kill_everything(server_folder, but=bystander.pid)
+    # As after a reboot: the process id now belongs to another program of the same account.
     pid_file.write_text("".join([f"{bystander.pid}\n", *lines[1:]]))
-    assert ask(start(place).url(), "SELECT 1") == 1
+    assert ask(start(server_folder).url(), "SELECT 1") == 1
     assert psutil.Process(bystander.pid).is_running()
     assert cluster.pid != bystander.pid
 
 
-def test_a_taken_port_is_left_to_whoever_has_it(place: ServerFolder) -> None:
+def test_a_port_in_use_is_left_to_its_owner(server_folder: ServerFolder) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         taken = holder.getsockname()[1]
-        assert start(place, preferred_port=taken).port != taken
-        assert valkey.start(place, password="Secret3", preferred_port=taken).port != taken
+        assert start(server_folder, preferred_port=taken).port != taken
+        assert valkey.start(server_folder, password="Secret3", preferred_port=taken).port != taken
 
 
-def test_a_port_that_is_taken_at_the_last_moment_is_replaced(
-    place: ServerFolder, monkeypatch: pytest.MonkeyPatch
+def test_a_port_that_is_taken_at_the_last_moment_is_replaced_by_another(
+    server_folder: ServerFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         taken = holder.getsockname()[1]
         offered = [taken, free_port(), taken, free_port()]
         for module in (postgres, valkey):
             monkeypatch.setattr(module, "free_port", lambda preferred=None: offered.pop(0))
-        assert start(place).port != taken
-        assert valkey.start(place, password="Secret3").port != taken
+        assert start(server_folder).port != taken
+        assert valkey.start(server_folder, password="Secret3").port != taken
         assert offered == []
 
 
-def test_a_cluster_whose_passwords_were_lost_keeps_its_data_and_takes_new_ones(place: ServerFolder) -> None:
-    cluster = start(place)
+def test_a_cluster_whose_passwords_were_lost_keeps_its_data_and_gets_new_ones(server_folder: ServerFolder) -> None:
+    cluster = start(server_folder)
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
     cluster.stop()
-    again = start(place, password="New1", superuser_password="New2")
+    again = start(server_folder, password="New1", superuser_password="New2")
     assert ask(again.url(), "SELECT number FROM kept") == 42
     with pytest.raises(psycopg.OperationalError):
         ask(again.superuser_url().replace("New2", "Secret2"), "SELECT 1")
 
 
-def test_a_cluster_half_made_by_a_killed_run_is_made_again(place: ServerFolder) -> None:
-    half = place.folder / "postgres.unfinished"
+def test_a_cluster_left_incomplete_by_a_killed_run_is_created_again(server_folder: ServerFolder) -> None:
+    half = server_folder.folder / "postgres.unfinished"
     half.mkdir()
     (half / "PG_VERSION").write_text("18\n")
-    assert ask(start(place).url(), "SELECT 1") == 1
+    assert ask(start(server_folder).url(), "SELECT 1") == 1
     assert not half.exists()
 
 
-def test_secrets_are_made_once_and_closed_to_others(place: ServerFolder) -> None:
-    secrets = keep_secrets(place)
-    assert keep_secrets(place) == secrets
+def test_secrets_are_created_once_and_not_readable_by_others(server_folder: ServerFolder) -> None:
+    secrets = keep_secrets(server_folder)
+    assert keep_secrets(server_folder) == secrets
     assert len(set(secrets.values())) == len(secrets)
-    assert (place.folder / "secrets.json").stat().st_mode & 0o777 == 0o600
-    (place.folder / "secrets.json").write_text("{broken")
-    assert keep_secrets(place).keys() == secrets.keys()
+    assert (server_folder.folder / "secrets.json").stat().st_mode & 0o777 == 0o600
+    (server_folder.folder / "secrets.json").write_text("{broken")
+    assert keep_secrets(server_folder).keys() == secrets.keys()
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 5_000_000))
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        data_folder.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 5_000_000)
+    )
     with pytest.raises(ServersFailed, match=r"has 5 MB of disk left; the servers need \d+ MB$"):
         create_folder(tmp_path / "servers", None)
 
 
-def test_a_program_that_runs_out_of_disk_says_so_in_one_line() -> None:
-    said = "creating files ... \ninitdb: error: could not write: No space left on device\ninitdb: removing directory\n"
-    assert places.find_error_line(said) == "initdb: error: could not write: No space left on device"
+def test_a_program_that_runs_out_of_disk_is_reported_in_one_line() -> None:
+    output = (
+        "creating files ... \ninitdb: error: could not write: No space left on device\ninitdb: removing directory\n"
+    )
+    assert data_folder.find_error_line(output) == "initdb: error: could not write: No space left on device"
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "servers").mkdir()
     stranger = Account("stranger", os.geteuid() + 4242, os.getegid())
     with pytest.raises(ServersFailed, match="belongs to user id"):
@@ -230,46 +235,46 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         create_folder(tmp_path / "link", None)
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root hands the servers to another account")
-def test_a_checkout_that_others_cannot_enter_has_its_servers_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.skipif(not IS_ROOT, reason="only root runs the servers under another account")
+def test_a_checkout_that_others_cannot_enter_keeps_its_servers_elsewhere(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     checkout = closed / "checkout"
     checkout.mkdir()
     modes = {path: path.stat().st_mode for path in (tmp_path, closed, checkout)}
-    place = prepare_folder(checkout)
+    server_folder = prepare_folder(checkout)
     try:
-        assert place.folder.parent == Path("/var/tmp")
-        assert prepare_folder(checkout).folder == place.folder
-        assert ask(start(place).url(), "SELECT 1") == 1
+        assert server_folder.folder.parent == Path("/var/tmp")
+        assert prepare_folder(checkout).folder == server_folder.folder
+        assert ask(start(server_folder).url(), "SELECT 1") == 1
         assert {path: path.stat().st_mode for path in modes} == modes
     finally:
-        postgres.stop(place)
-        shutil.rmtree(place.folder)
+        postgres.stop(server_folder)
+        shutil.rmtree(server_folder.folder)
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root hands the servers to another account")
+@pytest.mark.skipif(not IS_ROOT, reason="only root runs the servers under another account")
 def test_programs_that_the_account_cannot_reach_are_copied(
-    place: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server_folder: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = place.account
+    account = server_folder.account
     assert account
-    installed = places.installed_programs()
-    monkeypatch.setattr(places, "can_execute", lambda program, account: False)
-    copied = create_folder(place.folder, account)
-    assert copied.postgres_bin.is_relative_to(place.folder)
-    assert copied.valkey_server.is_relative_to(place.folder)
+    installed = data_folder.installed_programs()
+    monkeypatch.setattr(data_folder, "can_execute", lambda program, account: False)
+    copied = create_folder(server_folder.folder, account)
+    assert copied.postgres_bin.is_relative_to(server_folder.folder)
+    assert copied.valkey_server.is_relative_to(server_folder.folder)
     assert copied.postgres_bin.stat().st_uid == account.uid
     assert ask(start(copied).url(), "SELECT 1") == 1
     with Redis.from_url(valkey.start(copied, password="Secret3").url) as client:
         assert client.ping()
     kept = copied.valkey_server.stat().st_ino
-    assert create_folder(place.folder, account).valkey_server.stat().st_ino == kept
-    assert places.installed_programs() == installed
+    assert create_folder(server_folder.folder, account).valkey_server.stat().st_ino == kept
+    assert data_folder.installed_programs() == installed
 
 
 def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Without those that have ended and that nobody has collected yet."""
+    """Return the processes that have not ended; a zombie has ended."""
     found = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -282,14 +287,14 @@ OWNER_OF_DISPOSABLE_SERVERS = """
 import sys
 from tests.support.servers import temporary_server_folder
 from ticketing.devserver.servers import start_disposable
-place, end = temporary_server_folder()
-servers = start_disposable(place)
-print(place.folder, *servers.pids, flush=True)
+server_folder, end = temporary_server_folder()
+servers = start_disposable(server_folder)
+print(server_folder.folder, *servers.pids, flush=True)
 sys.stdin.read()
 """
 
 
-def test_disposable_servers_are_gone_with_their_folder_when_their_owner_is_killed() -> None:
+def test_disposable_servers_and_their_folder_are_removed_when_their_owner_is_killed() -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER_OF_DISPOSABLE_SERVERS],
         cwd=CHECKOUT,

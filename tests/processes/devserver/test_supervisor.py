@@ -1,4 +1,4 @@
-"""The house: what is killed comes back, what cannot start ends it, and whoever is told to end does."""
+"""The supervisor restarts a killed process, ends if a process cannot start, and ends all processes when stopped."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ WAIT_SECONDS_MAX = 60
 
 
 @contextmanager
-def open_house(folder: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
+def run_supervisor(folder: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
     procfile = folder / "Procfile"
     procfile.write_text("\n".join(lines) + "\n")
     opened = subprocess.Popen(
@@ -42,13 +42,13 @@ def open_house(folder: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(opened: subprocess.Popen[str], words: str) -> str:
-    """The first line from here on with these words."""
+    """Return the next line that contains these words."""
     assert opened.stdout
     return next(line for line in opened.stdout if words in line)
 
 
-def test_a_process_that_is_killed_comes_back_although_its_child_holds_its_pipe(tmp_path: Path) -> None:
-    with open_house(tmp_path, "first: sleep 1000 & echo child $! of $$; wait", "other: exec sleep 1000") as opened:
+def test_a_killed_process_is_restarted_although_its_child_holds_its_pipe(tmp_path: Path) -> None:
+    with run_supervisor(tmp_path, "first: sleep 1000 & echo child $! of $$; wait", "other: exec sleep 1000") as opened:
         words = read_until(opened, "child ").split()
         child, process = int(words[-3]), int(words[-1])
         os.kill(process, signal.SIGKILL)
@@ -61,18 +61,18 @@ def test_a_process_that_is_killed_comes_back_although_its_child_holds_its_pipe(t
         assert not psutil.pid_exists(again)
 
 
-def test_a_process_that_cannot_start_ends_the_house_with_its_status(tmp_path: Path) -> None:
-    with open_house(tmp_path, "bad: exit 3", "good: exec sleep 1000") as opened:
+def test_a_process_that_cannot_start_ends_the_supervisor_with_its_exit_status(tmp_path: Path) -> None:
+    with run_supervisor(tmp_path, "bad: exit 3", "good: exec sleep 1000") as opened:
         assert "ended (exit status 3) and is not restarted" in read_until(opened, "bad ended")
         assert opened.wait(WAIT_SECONDS_MAX) == 3
 
 
-def test_patience_ends_with_a_failed_start_and_with_too_many_deaths_at_once_and_grows_back() -> None:
+def test_restarts_end_after_a_failed_start_or_too_many_deaths_and_are_allowed_again_later() -> None:
     young = supervisor.FIRST_LIFE_SECONDS_MIN - 0.1
     assert not RestartPolicy(0.0).allows(young, killed=False)
     assert RestartPolicy(0.0).allows(young, killed=True)
-    patience = RestartPolicy(0.0)
+    policy = RestartPolicy(0.0)
     deaths = [10.0 + number for number in range(supervisor.RESTARTS_MAX)]
-    assert all(patience.allows(at, killed=False) for at in deaths)
-    assert not patience.allows(deaths[-1] + 1, killed=True)
-    assert patience.allows(deaths[-1] + supervisor.RESTARTS_WITHIN_SECONDS, killed=False)
+    assert all(policy.allows(at, killed=False) for at in deaths)
+    assert not policy.allows(deaths[-1] + 1, killed=True)
+    assert policy.allows(deaths[-1] + supervisor.RESTARTS_WITHIN_SECONDS, killed=False)

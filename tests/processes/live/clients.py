@@ -1,4 +1,4 @@
-"""Clients that listen, as a browser does: events over a plain connection, and messages over a socket."""
+"""Clients that listen as a browser does: events over an HTTP connection, and messages over a WebSocket."""
 
 import contextlib
 import json
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple, Self
 from tests.support.web_processes import WAIT_SECONDS_MAX
 
 
-class Heard(NamedTuple):
+class ReceivedEvent(NamedTuple):
     kind: str
     id: str
     data: Any
 
 
 class Events:
-    """One connection to the stream, read by a thread of its own."""
+    """One connection to the stream, read by its own thread."""
 
     def __init__(self, port: int, slug: str, query: str = "", *, reads: bool = True, **headers: str) -> None:
-        self.heard: list[Heard] = []
+        self.received: list[ReceivedEvent] = []
         self.status = 0
         self.head = b""
         self.beats = 0
@@ -34,7 +34,7 @@ class Events:
             *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
         ]
         if not reads:
-            # What waits for one who does not read is to be seen soon, and not after megabytes.
+            # A small buffer: data for a client that does not read soon piles up on the server.
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         self._connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -61,16 +61,16 @@ class Events:
         self.close()
 
     def until(self, true: Callable[["Events"], Any], what: str) -> Any:
-        """What is true of it, as soon as it is."""
+        """Wait until the condition is true, and return its value."""
         with self._changed:
             assert self._changed.wait_for(lambda: true(self) or self.has_ended, WAIT_SECONDS_MAX), f"never: {what}"
             found = true(self)
-            assert found, f"ended before: {what}; heard {self.heard[-5:]}, {self.head!r}"
+            assert found, f"ended before: {what}; received {self.received[-5:]}, {self.head!r}"
             return found
 
     def last(self, kind: str) -> Any:
-        """The newest document of this kind, or None."""
-        return next((each.data for each in reversed(self.heard) if each.kind == kind), None)
+        """Return the newest document of this kind, or None."""
+        return next((each.data for each in reversed(self.received) if each.kind == kind), None)
 
     def counts(self) -> dict[str, int]:
         return counts_in(self.last("sections"))
@@ -84,7 +84,7 @@ class Events:
 
     def _read(self) -> None:
         try:
-            self._hear(self._connection.makefile("rb"))
+            self._read_response(self._connection.makefile("rb"))
         except (OSError, ValueError, IndexError):
             pass
         finally:
@@ -92,7 +92,7 @@ class Events:
                 self.has_ended = True
                 self._changed.notify_all()
 
-    def _hear(self, file: Any) -> None:
+    def _read_response(self, file: Any) -> None:
         with file:
             self.head = b"".join(iter(file.readline, b"\r\n"))
             self.status = int(self.head.split(b" ")[1])
@@ -104,7 +104,9 @@ class Events:
         fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
         with self._changed:
             if "data" in fields:
-                self.heard.append(Heard(fields.get("event", ""), fields.get("id", ""), json.loads(fields["data"])))
+                self.received.append(
+                    ReceivedEvent(fields.get("event", ""), fields.get("id", ""), json.loads(fields["data"]))
+                )
             else:
                 self.beats += 1
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A process of `web` that is spoken to by a relay in the test's own process."""
+"""A `web` process whose relay runs in the process of the test."""
 
 import contextlib
 import threading
@@ -15,26 +15,26 @@ from ticketing.devserver.ports import free_port
 
 @contextlib.contextmanager
 def serving(**more: str) -> Iterator[Web]:
-    """One worker before a site that is away."""
+    """Run one worker in front of a site that is not running."""
     url = database_url()
     with web(free_port(), DATABASE_URL=url, DATABASE_DIRECT_URL=url, **more) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker: Any) -> Iterator[Web]:
+def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Web]:
     with django_db_blocker.unblock(), serving() as served:
         yield served
 
 
 class Relays:
-    """Relays that run in threads of the test's process."""
+    """Relays that run in threads of the test process."""
 
     def __init__(self) -> None:
         self._running: list[tuple[threading.Event, threading.Thread]] = []
 
     def start(self) -> Callable[[], None]:
-        """One more; what ends it."""
+        """Start one more relay, and return a function that stops it."""
         stopping = threading.Event()
         thread = threading.Thread(target=self._run, args=(stopping,))
         thread.start()

@@ -1,5 +1,5 @@
-"""Processes of `web` that are replaced or killed under many listeners: each of them ends with what the ledger says, and
-is counted. The listeners are the simulated crowd's."""
+"""`web` processes that are replaced or killed while many clients listen: each client ends with the counts in the
+database, and the disconnections are counted. The clients are those of the simulator."""
 
 import asyncio
 import os
@@ -27,17 +27,17 @@ from ticketing.simulator.visitors import VisitorContext
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LISTENERS = int(os.environ.get("LIVE_TEST_LISTENERS") or 200)
-"""2,000 as well, where a machine has nothing else to do."""
-PLACES = 10_000
+"""Also run with 2,000, on a machine without other load."""
+TICKETS = 10_000
 
 
-class Crowd:
-    """Who listens, on a loop of its own in a thread of its own."""
+class ListeningClients:
+    """The listening clients, on an event loop in a thread of their own."""
 
-    def __init__(self, house: Web, event: events.EventView) -> None:
-        self._house, self._event = house, event
+    def __init__(self, server: Web, event: events.EventView) -> None:
+        self._server, self._event = server, event
         self.figures = Figures()
-        self.ears: StreamListeners | None = None
+        self.listeners: StreamListeners | None = None
         self._begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()))
 
@@ -46,69 +46,72 @@ class Crowd:
         assert self._begun.wait(WAIT_SECONDS_MAX)
 
     def end(self) -> None:
-        """Everybody has heard the house's last word, or it is known who has not."""
+        """Wait until every client has the server's last state, or is known not to have it."""
         self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive()
 
     async def _listen(self) -> None:
         self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
-        base, slug = f"http://127.0.0.1:{self._house.port}", self._event.slug
+        base, slug = f"http://127.0.0.1:{self._server.port}", self._event.slug
         async with open_session(4, anywhere=False) as session:
-            door = VisitorContext(
+            context = VisitorContext(
                 slug, Api(base, session, self.figures), self.figures, ObservedQueue(self.figures.breaches)
             )
             opens = open_streams(base, slug, anywhere=False)
-            ears = self.ears = StreamListeners(door, random.Random(1), LISTENERS, "sse", opens)
-            ears.begin(1.0)
+            listeners = self.listeners = StreamListeners(context, random.Random(1), LISTENERS, "sse", opens)
+            listeners.begin(1.0)
             self._begun.set()
             try:
                 await self._ending.wait()
-                await ears.settle(asyncio.Event())
+                await listeners.settle(asyncio.Event())
             finally:
-                await ears.close()
+                await listeners.close()
 
 
 @contextmanager
-def listening(house: Web, event: events.EventView) -> Iterator[StreamListeners]:
-    crowd = Crowd(house, event)
-    crowd.begin()
-    assert crowd.ears is not None
+def listening(server: Web, event: events.EventView) -> Iterator[StreamListeners]:
+    clients = ListeningClients(server, event)
+    clients.begin()
+    assert clients.listeners is not None
     try:
-        yield crowd.ears
+        yield clients.listeners
     finally:
-        crowd.end()
-    assert not crowd.figures.breaches.counts, crowd.figures.breaches
+        clients.end()
+    assert not clients.figures.breaches.counts, clients.figures.breaches
 
 
-def until_all_hear(ears: StreamListeners, event: events.EventView) -> None:
-    """What the ledger says, counted there and then."""
+def until_all_receive(listeners: StreamListeners, event: events.EventView) -> None:
+    """Wait until all clients have the count that the database has now."""
     floor = next(section.id for section in events.list_sections(event.id) if section.slug == "floor")
     free = (("floor", reservations.availability(event.id)[floor].available),)
-    wait_until(lambda: all(ear.is_open and ear.counts == free for ear in ears._all), f"everybody hears {free}")
+    wait_until(
+        lambda: all(listener.is_open and listener.counts == free for listener in listeners._all),
+        f"all listeners receive {free}",
+    )
 
 
 @pytest.mark.parametrize("way", ["replaced", "killed"])
-def test_whoever_listens_to_a_process_that_ends_hears_the_truth_from_the_next(
+def test_listeners_of_a_process_that_ends_receive_current_counts_from_the_next(
     way: str, transactional_db: None, relays: Relays
 ) -> None:
     relays.start()
-    event = make_event(f"event-{uuid.uuid4().hex[:12]}", rows=0, general_admission=PLACES)
-    with serving(RATE_LIMITS_EXEMPT="127.0.0.0/8") as house, listening(house, event) as ears:
+    event = make_event(f"event-{uuid.uuid4().hex[:12]}", rows=0, general_admission=TICKETS)
+    with serving(RATE_LIMITS_EXEMPT="127.0.0.0/8") as server, listening(server, event) as listeners:
         hold(event, ga_section="floor", ga_quantity=4)
-        until_all_hear(ears, event)
-        before = house.serving()
+        until_all_receive(listeners, event)
+        before = server.serving()
         if way == "replaced":
-            house.replace_workers()
+            server.replace_workers()
         else:
             for pid in before:
                 psutil.Process(pid).kill()
         hold(event, ga_section="floor", ga_quantity=4)
-        wait_until(lambda: ears.results.came_back == LISTENERS, "everybody comes back")
+        wait_until(lambda: listeners.results.came_back == LISTENERS, "all listeners reconnect")
         hold(event, ga_section="floor", ga_quantity=4)
-        until_all_hear(ears, event)
-        assert not house.serving() & before
-    heard = ears.results
-    assert (heard.sent_away, heard.broke) == ((LISTENERS, 0) if way == "replaced" else (0, LISTENERS))
-    assert (heard.opened, heard.wrong) == (2 * LISTENERS, 0)
+        until_all_receive(listeners, event)
+        assert not server.serving() & before
+    results = listeners.results
+    assert (results.sent_away, results.broke) == ((LISTENERS, 0) if way == "replaced" else (0, LISTENERS))
+    assert (results.opened, results.wrong) == (2 * LISTENERS, 0)
     assert_audit_clean()

@@ -1,4 +1,4 @@
-"""Redis, relays and workers that end in the middle of the night: whoever listens ends with what is true."""
+"""Redis, relays and workers that end during a sale: every listener ends with current counts."""
 
 import uuid
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def alone(own_redis: OwnRedis, transactional_db: None) -> Iterator[Web]:
-    """A worker with a Redis that nobody else has."""
+    """A worker with a Redis of its own."""
     with serving(REDIS_URL=own_redis.server.url) as served:
         yield served
 
@@ -29,7 +29,9 @@ def an_event(**spec: Any) -> events.EventView:
     return make_event(f"event-{uuid.uuid4().hex[:12]}", **spec)
 
 
-def test_while_redis_is_away_listeners_hear_and_afterwards_too(alone: Web, relays: Relays, own_redis: OwnRedis) -> None:
+def test_listeners_receive_counts_during_and_after_a_redis_outage(
+    alone: Web, relays: Relays, own_redis: OwnRedis
+) -> None:
     relays.start()
     event = an_event()
     with Events(alone.port, event.slug) as one:
@@ -46,11 +48,13 @@ def test_while_redis_is_away_listeners_hear_and_afterwards_too(alone: Web, relay
         one.until(lambda one: one.last("state") == {"live": True}, "it is live")
 
 
-def test_without_a_relay_listeners_hear_and_are_told_that_it_is_slower(alone: Web, relays: Relays) -> None:
+def test_without_a_relay_listeners_receive_counts_and_are_notified_that_they_are_slower(
+    alone: Web, relays: Relays
+) -> None:
     event = an_event()
     with Events(alone.port, event.slug) as one:
         one.until_counts({"hall": 50})
-        one.until(lambda one: one.last("state") == {"live": False}, "nobody counts for everybody")
+        one.until(lambda one: one.last("state") == {"live": False}, "no relay counts for all processes")
         hold(event, seats=["hall-A-1"])
         one.until_counts({"hall": 49})
         stop = relays.start()
@@ -61,16 +65,16 @@ def test_without_a_relay_listeners_hear_and_are_told_that_it_is_slower(alone: We
         one.until_counts({"hall": 48})
 
 
-def test_nobody_counts_for_everybody_at_a_canceled_event_and_that_is_not_slow(transactional_db: None) -> None:
+def test_a_canceled_event_without_a_relay_is_not_reported_as_late(transactional_db: None) -> None:
     event = an_event()
-    told = read_counts([event.id])[event.id]
-    assert (told.is_own, told.is_late) == (True, True)
+    counts = read_counts([event.id])[event.id]
+    assert (counts.is_own, counts.is_late) == (True, True)
     event_cancellation.begin(event.id, "The singer is ill.", "test")
-    told = read_counts([event.id])[event.id]
-    assert (told.is_own, told.is_late) == (True, False)
+    counts = read_counts([event.id])[event.id]
+    assert (counts.is_own, counts.is_late) == (True, False)
 
 
-def test_of_two_relays_one_tells_and_the_other_goes_on_when_it_ends(alone: Web, relays: Relays) -> None:
+def test_of_two_relays_one_publishes_and_the_other_takes_over_when_it_ends(alone: Web, relays: Relays) -> None:
     event = an_event()
     first = relays.start()
     with Events(alone.port, event.slug) as one:
@@ -78,47 +82,47 @@ def test_of_two_relays_one_tells_and_the_other_goes_on_when_it_ends(alone: Web, 
         relays.start()
         for seat in ("hall-A-1", "hall-A-2", "hall-A-3"):
             hold(event, seats=[seat])
-            one.until(lambda one, left=50 - int(seat[-1]): one.counts() == {"hall": left}, "told")
-        told = [each.id.partition("-")[0] for each in one.heard if each.kind == "sections"]
-        assert len(set(told[1:])) == 1, "of one relay's epoch, but for what was counted before there was one"
+            one.until(lambda one, left=50 - int(seat[-1]): one.counts() == {"hall": left}, "counts are published")
+        epochs = [each.id.partition("-")[0] for each in one.received if each.kind == "sections"]
+        assert len(set(epochs[1:])) == 1, "all of one relay's epoch, except the counts read before a relay ran"
         first()
         hold(event, seats=["hall-B-1"])
         one.until_counts({"hall": 46})
         one.until(lambda one: one.last("state") == {"live": True}, "the second counts")
 
 
-def test_a_worker_that_is_replaced_sends_everybody_away_and_the_next_tells_them_the_truth(
+def test_a_replaced_worker_disconnects_its_listeners_and_the_next_sends_current_counts(
     transactional_db: None, relays: Relays
 ) -> None:
     relays.start()
     event = an_event()
-    with serving() as house:
-        listeners = [Events(house.port, event.slug) for _ in range(20)]
+    with serving() as server:
+        listeners = [Events(server.port, event.slug) for _ in range(20)]
         for each in listeners:
             each.until_counts({"hall": 50})
-        before = house.serving()
-        house.replace_workers()
+        before = server.serving()
+        server.replace_workers()
         for each in listeners:
             each.until_ended()
-        assert {each.heard[-1].kind for each in listeners} == {"bye"}
-        assert len({each.heard[-1].data["retry_ms"] for each in listeners}) > 10, "they come back one by one"
+        assert {each.received[-1].kind for each in listeners} == {"bye"}
+        assert len({each.received[-1].data["retry_ms"] for each in listeners}) > 10, "their reconnections are spread"
         hold(event, seats=["hall-A-1"])
-        wait_until(lambda: bool(house.serving()) and not house.serving() & before, "another worker serves")
+        wait_until(lambda: bool(server.serving()) and not server.serving() & before, "another worker serves")
         for each in listeners:
             each.close()
-            with Events(house.port, event.slug) as again:
+            with Events(server.port, event.slug) as again:
                 again.until_counts({"hall": 49})
 
 
-def test_who_stops_reading_costs_nobody_anything_and_wakes_to_what_is_true(
+def test_a_client_that_stops_reading_delays_no_other_and_resumes_with_current_counts(
     transactional_db: None, relays: Relays
 ) -> None:
     relays.start()
     event = an_event(rows=1, general_admission=2_000)
     with (
-        serving() as house,
-        Events(house.port, event.slug, reads=False) as asleep,
-        Events(house.port, event.slug) as awake,
+        serving() as server,
+        Events(server.port, event.slug, reads=False) as asleep,
+        Events(server.port, event.slug) as awake,
     ):
         awake.until_counts({"hall": 10, "floor": 2_000})
         for number in range(1, 21):
@@ -126,4 +130,4 @@ def test_who_stops_reading_costs_nobody_anything_and_wakes_to_what_is_true(
             awake.until_counts({"hall": 10, "floor": 2_000 - 5 * number})
         asleep.read()
         asleep.until_counts({"hall": 10, "floor": 1_900})
-        assert house.healthy()
+        assert server.healthy()

@@ -1,4 +1,5 @@
-"""Who hears what, at each of the three doors: includes everyone, seats who may choose, what is owned its owner."""
+"""Permissions of each transport: counts for all, seats for admitted visitors, reservations and orders for their
+owner."""
 
 import http.client
 import json
@@ -21,12 +22,12 @@ from tests.support.web_processes import WAIT_SECONDS_MAX, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-HEARD = 200
+OK = 200
 SOCKET_REFUSED = 403
-"""Whatever the reason: a browser is told of none."""
-Door = Callable[[Web, str, str, str], tuple[int, Any]]
-"""Asks for a path as the bearer of a token: the status, and the refusal's type or the kinds of frames that were heard
-until the one came that is wanted."""
+"""For any reason: a browser cannot read the reason."""
+Transport = Callable[[Web, str, str, str], tuple[int, Any]]
+"""Requests a path with a token. Returns the status, and the problem type or the kinds of frames received up to the
+wanted one."""
 
 
 def path_of(slug: str, query: str) -> str:
@@ -37,48 +38,48 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def stream(house: Web, path: str, token: str, wanted: str) -> tuple[int, Any]:
+def stream(server: Web, path: str, token: str, wanted: str) -> tuple[int, Any]:
     slug, _, query = path.removeprefix("/api/events/").partition("/sections/updates")
-    refused = poll(house, path, token, wanted, accept="text/event-stream") if not wanted else None
+    refused = poll(server, path, token, wanted, accept="text/event-stream") if not wanted else None
     if refused is not None:
         return refused
-    with Events(house.port, slug, query, **bearer(token)) as one:
+    with Events(server.port, slug, query, **bearer(token)) as one:
         one.until(lambda one: one.last(wanted) is not None, wanted)
-        return one.status, {each.kind for each in one.heard}
+        return one.status, {each.kind for each in one.received}
 
 
-def poll(house: Web, path: str, token: str, wanted: str, *, accept: str = "application/json") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=WAIT_SECONDS_MAX)
+def poll(server: Web, path: str, token: str, wanted: str, *, accept: str = "application/json") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS_MAX)
     try:
         connection.request("GET", path, headers={"Accept": accept, **bearer(token)})
         answer = connection.getresponse()
         document = json.loads(answer.read())
-        if answer.status != HEARD:
+        if answer.status != OK:
             return answer.status, document["type"]
         return answer.status, {each["event"] for each in document["frames"]}
     finally:
         connection.close()
 
 
-def socket(house: Web, path: str, token: str, wanted: str) -> tuple[int, Any]:
-    address = f"ws://127.0.0.1:{house.port}{path}"
-    own = websockets.Origin(f"http://127.0.0.1:{house.port}")
+def socket(server: Web, path: str, token: str, wanted: str) -> tuple[int, Any]:
+    address = f"ws://127.0.0.1:{server.port}{path}"
+    own = websockets.Origin(f"http://127.0.0.1:{server.port}")
     try:
         with websockets.sync.client.connect(address, origin=own, additional_headers=bearer(token)) as opened:
-            heard: set[str] = set()
-            while wanted not in heard:
-                heard.add(json.loads(opened.recv(WAIT_SECONDS_MAX))["event"])
-            return HEARD, heard
+            kinds: set[str] = set()
+            while wanted not in kinds:
+                kinds.add(json.loads(opened.recv(WAIT_SECONDS_MAX))["event"])
+            return OK, kinds
     except websockets.exceptions.InvalidStatus as refused:
         return refused.response.status_code, None
 
 
-DOORS = [stream, poll, socket]
+TRANSPORTS = [stream, poll, socket]
 
 
 @dataclass
 class Scene:
-    """An event with somebody who holds a seat and has an order for it, and others."""
+    """An event with a buyer role holds a seat and has an order for it, and with other visitors."""
 
     event: events.EventView
     tokens: dict[str, str]
@@ -95,7 +96,7 @@ def scene(relays: Relays) -> Scene:
     return Scene(
         event,
         {
-            "nobody": "",
+            "anonymous": "",
             "the owner": issue_admission_token(owner.id, event.slug, owner.number),
             "a stranger": issue_admission_token(stranger.id, event.slug, stranger.number),
             "one of another event": issue_admission_token(foreigner.id, elsewhere.slug, foreigner.number),
@@ -113,8 +114,8 @@ def scene(relays: Relays) -> Scene:
     )
 
 
-HEARS = [
-    *((who, "counts", "sections") for who in ("nobody", "the owner", "a stranger")),
+PERMITTED = [
+    *((role, "counts", "sections") for role in ("anonymous", "the owner", "a stranger")),
     ("the owner", "seats", "seats"),
     ("a stranger", "seats", "seats"),
     ("the owner", "the reservation", "reservation"),
@@ -122,9 +123,9 @@ HEARS = [
     ("the owner", "all", "order"),
 ]
 REFUSED = [
-    ("nobody", "seats", 401, "token-missing"),
-    ("nobody", "the reservation", 401, "token-missing"),
-    ("nobody", "the order", 401, "token-missing"),
+    ("anonymous", "seats", 401, "token-missing"),
+    ("anonymous", "the reservation", 401, "token-missing"),
+    ("anonymous", "the order", 401, "token-missing"),
     ("one of another event", "seats", 403, "token-wrong-event"),
     ("one of another event", "the reservation", 403, "token-wrong-event"),
     ("one of another event", "the order", 403, "token-wrong-event"),
@@ -135,41 +136,45 @@ REFUSED = [
     ("the owner", "no reservation", 404, "not-found"),
     ("the owner", "no order", 404, "not-found"),
 ]
-OF_EVERYBODY = {"sections", "queue", "state", "announcement"}
+PUBLIC = {"sections", "queue", "state", "announcement"}
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_each_door_tells_whom_it_may_and_refuses_all_others(door: Door, house: Web, scene: Scene) -> None:
-    def ask(who: str, what: str, wanted: str) -> tuple[int, Any]:
-        return door(house, path_of(scene.event.slug, scene.queries[what]), scene.tokens[who], wanted)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_each_transport_serves_permitted_callers_and_refuses_all_others(
+    transport: Transport, server: Web, scene: Scene
+) -> None:
+    def ask(role: str, what: str, wanted: str) -> tuple[int, Any]:
+        return transport(server, path_of(scene.event.slug, scene.queries[what]), scene.tokens[role], wanted)
 
-    for who, what, wanted in HEARS:
-        status, kinds = ask(who, what, wanted)
-        assert status == HEARD, (who, what)
-        assert wanted in kinds, (who, what)
+    for role, what, wanted in PERMITTED:
+        status, kinds = ask(role, what, wanted)
+        assert status == OK, (role, what)
+        assert wanted in kinds, (role, what)
         personal = {"counts": set(), "all": {"seats", "reservation", "order"}}.get(what, {wanted})
-        assert kinds <= OF_EVERYBODY | personal, (who, what)
-    for who, what, expected, kind in REFUSED:
-        status, said = ask(who, what, "")
-        if door is socket:
-            assert status == SOCKET_REFUSED, (who, what)
+        assert kinds <= PUBLIC | personal, (role, what)
+    for role, what, expected, kind in REFUSED:
+        status, problem = ask(role, what, "")
+        if transport is socket:
+            assert status == SOCKET_REFUSED, (role, what)
         else:
-            assert (status, said) == (expected, kind), (who, what)
+            assert (status, problem) == (expected, kind), (role, what)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_at_no_door_does_who_waits_see_seats(door: Door, house: Web, relays: Relays) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_waiting_visitor_receives_no_seats_over_any_transport(
+    transport: Transport, server: Web, relays: Relays
+) -> None:
     event = make_event(
         f"event-{uuid.uuid4().hex[:12]}", room=events.WaitingRoomSettings(rate_per_second=1, active_max=1)
     )
     tokens = []
-    for _ in range(2):  # Who comes first has the only slot.
-        connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=WAIT_SECONDS_MAX)
+    for _ in range(2):  # The first visitor takes the only slot.
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS_MAX)
         connection.request("POST", f"/api/events/{event.slug}/queue")
         tokens.append(json.loads(connection.getresponse().read())["queue_token"])
         connection.close()
-    status, said = door(house, path_of(event.slug, "?section=hall"), tokens[1], "")
-    assert (status, said) == ((SOCKET_REFUSED, None) if door is socket else (429, "not-admitted"))
-    status, kinds = door(house, path_of(event.slug, ""), tokens[1], "sections")
-    assert status == HEARD
+    status, problem = transport(server, path_of(event.slug, "?section=hall"), tokens[1], "")
+    assert (status, problem) == ((SOCKET_REFUSED, None) if transport is socket else (429, "not-admitted"))
+    status, kinds = transport(server, path_of(event.slug, ""), tokens[1], "sections")
+    assert status == OK
     assert "seats" not in kinds

@@ -1,4 +1,4 @@
-"""The socket: who may open one, what a hostile client gets, and how it is told that its worker ends."""
+"""The WebSocket: who may open one, how hostile clients are handled, and how it is closed when its worker ends."""
 
 import contextlib
 import json
@@ -21,8 +21,8 @@ from ticketing.server.websocket_protocol import UNREAD_BYTES_MAX
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def address_of(house: Web, slug: str) -> str:
-    return f"ws://127.0.0.1:{house.port}/api/events/{slug}/sections/updates"
+def address_of(server: Web, slug: str) -> str:
+    return f"ws://127.0.0.1:{server.port}/api/events/{slug}/sections/updates"
 
 
 def an_event() -> str:
@@ -30,9 +30,9 @@ def an_event() -> str:
 
 
 @contextlib.contextmanager
-def opened(house: Web, slug: str, **headers: str) -> Iterator[websockets.sync.client.ClientConnection]:
+def opened(server: Web, slug: str, **headers: str) -> Iterator[websockets.sync.client.ClientConnection]:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    with websockets.sync.client.connect(address_of(house, slug), additional_headers=sent) as connection:
+    with websockets.sync.client.connect(address_of(server, slug), additional_headers=sent) as connection:
         yield connection
 
 
@@ -50,10 +50,10 @@ def until_event(connection: Any, kind: str) -> Any:
         pytest.param({"Origin": "http://127.0.0.1:{port}", "Cookie": "visitor=x"}, id="our own page"),
     ],
 )
-def test_who_is_no_other_sites_page_hears(house: Web, headers: dict[str, str]) -> None:
+def test_pages_of_our_own_and_clients_that_are_no_browser_can_connect(server: Web, headers: dict[str, str]) -> None:
     slug = an_event()
-    sent = {name: value.format(port=house.port) for name, value in headers.items()}
-    with opened(house, slug, **sent) as connection:
+    sent = {name: value.format(port=server.port) for name, value in headers.items()}
+    with opened(server, slug, **sent) as connection:
         assert counts_in(until_event(connection, "sections")) == {"hall": 50}
 
 
@@ -69,22 +69,22 @@ def test_who_is_no_other_sites_page_hears(house: Web, headers: dict[str, str]) -
         pytest.param({"Cookie": "visitor=x"}, id="cookies from nowhere"),
     ],
 )
-def test_a_page_of_somebody_elses_opens_nothing(house: Web, headers: dict[str, str]) -> None:
-    sent = {name: value.format(port=house.port) for name, value in headers.items()}
-    with pytest.raises(websockets.exceptions.InvalidStatus) as refused, opened(house, an_event(), **sent):
+def test_a_page_of_another_site_cannot_connect(server: Web, headers: dict[str, str]) -> None:
+    sent = {name: value.format(port=server.port) for name, value in headers.items()}
+    with pytest.raises(websockets.exceptions.InvalidStatus) as refused, opened(server, an_event(), **sent):
         pass
     assert refused.value.response.status_code == 403
 
 
-def test_more_parameters_than_anybody_reads_are_refused_at_each_door(house: Web) -> None:
+def test_too_many_parameters_are_refused_by_each_transport(server: Web) -> None:
     slug = an_event()
     many = "?" + "a&" * 1_001
     for accept in ("text/event-stream", "application/json"):
-        with Events(house.port, slug, many, Accept=accept) as asked:
+        with Events(server.port, slug, many, Accept=accept) as asked:
             asked.until_ended()
         assert asked.status == 400
     with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
-        websockets.sync.client.connect(address_of(house, slug) + many)
+        websockets.sync.client.connect(address_of(server, slug) + many)
     assert refused.value.response.status_code == 403
 
 
@@ -92,27 +92,27 @@ def test_more_parameters_than_anybody_reads_are_refused_at_each_door(house: Web)
     ("version", "accept"),
     [("1.0", "text/event-stream"), ("1.1", "text/event-stream;q=0, application/json")],
 )
-def test_who_cannot_have_a_stream_gets_the_frames_of_this_moment(house: Web, version: str, accept: str) -> None:
+def test_a_client_that_cannot_stream_receives_the_current_frames(server: Web, version: str, accept: str) -> None:
     lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/{version}", "Host: localhost", f"Accept: {accept}"]
-    with house.connect() as connection:
+    with server.connect() as connection:
         connection.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert b"text/event-stream" not in answer
     assert {each["event"] for each in json.loads(answer.rpartition(b"\r\n\r\n")[2])["frames"]} >= {"sections"}
 
 
-def test_the_stream_of_a_host_that_is_not_ours_is_no_stream(house: Web) -> None:
+def test_a_stream_request_for_a_foreign_host_is_forwarded_to_the_site(server: Web) -> None:
     lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/1.1", "Host: elsewhere.example"]
-    with house.connect() as connection:
+    with server.connect() as connection:
         connection.sendall("\r\n".join([*lines, "Accept: text/event-stream", "Connection: close", "", ""]).encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
-    assert answer.startswith(b"HTTP/1.1 503"), "the site's to say, and it is away"
+    assert answer.startswith(b"HTTP/1.1 503"), "the site has to answer, and it is not running"
 
 
-def test_who_pings_and_never_reads_is_cut_off(house: Web) -> None:
-    """Else each ping's answer would wait in the process, without end."""
+def test_a_client_that_pings_and_never_reads_is_disconnected(server: Web) -> None:
+    """Otherwise the replies to its pings would accumulate in the process without limit."""
     slug = an_event()
-    with house.connect() as connection:
+    with server.connect() as connection:
         handshake = [
             f"GET /api/events/{slug}/sections/updates HTTP/1.1", "Host: localhost", "Connection: Upgrade",
             "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
@@ -126,12 +126,12 @@ def test_who_pings_and_never_reads_is_cut_off(house: Web) -> None:
             while sent < 400 * UNREAD_BYTES_MAX:
                 connection.sendall(pings)
                 sent += len(pings)
-    assert house.healthy()
+    assert server.healthy()
 
 
-def test_a_text_that_is_no_text_ends_its_own_socket_only(house: Web) -> None:
+def test_invalid_text_closes_only_its_own_socket(server: Web) -> None:
     slug = an_event()
-    with opened(house, slug) as bad, opened(house, slug) as good:
+    with opened(server, slug) as bad, opened(server, slug) as good:
         until_event(bad, "sections")
         until_event(good, "sections")
         bad.send(b"\xff\xfe", text=True)
@@ -142,16 +142,18 @@ def test_a_text_that_is_no_text_ends_its_own_socket_only(house: Web) -> None:
         good.ping().wait(WAIT_SECONDS_MAX)
 
 
-def test_a_worker_that_is_replaced_tells_its_sockets_when_to_come_back(transactional_db: None, relays: Relays) -> None:
+def test_a_replaced_worker_closes_its_sockets_with_spread_reconnect_delays(
+    transactional_db: None, relays: Relays
+) -> None:
     relays.start()
     slug = an_event()
-    with serving() as house, contextlib.ExitStack() as all_of_them:
-        sockets = [all_of_them.enter_context(opened(house, slug)) for _ in range(10)]
+    with serving() as server, contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(opened(server, slug)) for _ in range(10)]
         for each in sockets:
             until_event(each, "sections")
-        house.replace_workers()
-        farewells = [until_event(each, "bye")["retry_ms"] for each in sockets]
-        assert len(set(farewells)) > 5, "they come back one by one"
+        server.replace_workers()
+        delays = [until_event(each, "bye")["retry_ms"] for each in sockets]
+        assert len(set(delays)) > 5, "their reconnections are spread"
         for each in sockets:
             with pytest.raises(websockets.exceptions.ConnectionClosedOK):
                 until_event(each, "never")

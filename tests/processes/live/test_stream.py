@@ -1,4 +1,4 @@
-"""The three doors to what changes, on a server as the Procfile starts it, told by a relay."""
+"""The three transports of live updates, on a server started as in the Procfile, with a relay."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def an_event(**spec: Any) -> events.EventView:
-    """One with a name of its own: `web` remembers events for seconds, and they end with the test."""
+    """Create an event with a unique name: `web` caches events for seconds, and they are deleted with the test."""
     return make_event(f"event-{uuid.uuid4().hex[:12]}", **spec)
 
 
@@ -31,8 +31,8 @@ def relay(relays: Relays) -> Callable[[], None]:
     return relays.start()
 
 
-def ask(house: Web, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=WAIT_SECONDS_MAX)
+def ask(server: Web, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS_MAX)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
@@ -42,9 +42,9 @@ def ask(house: Web, path: str, method: str = "GET", **headers: str) -> tuple[int
         connection.close()
 
 
-def test_what_is_held_and_given_back_everybody_hears(house: Web, relay: Any) -> None:
+def test_all_listeners_receive_holds_and_releases(server: Web, relay: Any) -> None:
     event = an_event(general_admission=20)
-    with Events(house.port, event.slug) as one, Events(house.port, event.slug) as other:
+    with Events(server.port, event.slug) as one, Events(server.port, event.slug) as other:
         one.until_counts({"hall": 50, "floor": 20})
         other.until_counts({"hall": 50, "floor": 20})
         view = hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
@@ -54,35 +54,35 @@ def test_what_is_held_and_given_back_everybody_hears(house: Web, relay: Any) -> 
         one.until_counts({"hall": 50, "floor": 20})
         other.until_counts({"hall": 50, "floor": 20})
         assert one.head.lower().count(b"content-type: text/event-stream") == 1
-        # On a busy machine the relay can be late; the stream then says so, and counts are polled until it is back.
+        # On a busy machine the relay can be late; the stream then reports it, and polls counts until the relay is back.
         one.until(lambda each: each.last("state") == {"live": True}, "the stream is live")
         one.until(lambda each: "now_serving" in (each.last("queue") or {}), "the queue state is sent")
     assert_audit_clean()
 
 
-def test_who_comes_back_is_not_told_again_what_it_has_read(house: Web, relay: Any) -> None:
+def test_a_reconnecting_client_does_not_receive_again_what_it_has_read(server: Web, relay: Any) -> None:
     event = an_event()
-    with Events(house.port, event.slug) as first:
+    with Events(server.port, event.slug) as first:
         first.until_counts({"hall": 50})
         hold(event, seats=["hall-B-1"])
         first.until_counts({"hall": 49})
-        read = next(each.id for each in reversed(first.heard) if each.kind == "sections")
+        read = next(each.id for each in reversed(first.received) if each.kind == "sections")
         assert read
-    with Events(house.port, event.slug, Last_Event_ID=read) as again:
-        again.until(lambda one: one.last("queue"), "what has no id")
+    with Events(server.port, event.slug, Last_Event_ID=read) as again:
+        again.until(lambda one: one.last("queue"), "a frame without an id")
         assert again.last("sections") is None
         hold(event, seats=["hall-A-1"])
         again.until_counts({"hall": 48})
-    with Events(house.port, event.slug, Last_Event_ID="of-another-relay-7") as stranger:
+    with Events(server.port, event.slug, Last_Event_ID="of-another-relay-7") as stranger:
         stranger.until_counts({"hall": 48})
 
 
-def test_seats_are_told_to_who_may_choose_whole_and_then_as_they_change(house: Web, relay: Any) -> None:
+def test_an_admitted_visitor_receives_all_seats_and_then_the_changes(server: Web, relay: Any) -> None:
     event = an_event()
     view = hold(event, seats=["hall-A-1"])
     entry = join(event)
     token = issue_admission_token(entry.id, event.slug, entry.number)
-    with Events(house.port, event.slug, "?section=hall", Authorization=f"Bearer {token}") as one:
+    with Events(server.port, event.slug, "?section=hall", Authorization=f"Bearer {token}") as one:
         first = one.until(lambda one: one.last("seats"), "the seats")
         assert first == {"section_id": "hall", "complete": True, "seats": {"hall-A-1": "held"}}
         hold(event, seats=["hall-B-1"])
@@ -101,33 +101,33 @@ def test_seats_are_told_to_who_may_choose_whole_and_then_as_they_change(house: W
     ],
 )
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
-def test_what_is_not_for_everybody_is_refused_at_each_door(
-    house: Web, relay: Any, query: str, status: int, type_: str, accept: str
+def test_restricted_updates_are_refused_by_each_transport(
+    server: Web, relay: Any, query: str, status: int, type_: str, accept: str
 ) -> None:
     event = an_event()
-    answer = ask(house, f"/api/events/{event.slug}/sections/updates{query}", Accept=accept)
+    answer = ask(server, f"/api/events/{event.slug}/sections/updates{query}", Accept=accept)
     assert (answer[0], answer[2]["type"]) == (status, type_)
 
-    address = f"ws://127.0.0.1:{house.port}/api/events/{event.slug}/sections/updates{query}"
+    address = f"ws://127.0.0.1:{server.port}/api/events/{event.slug}/sections/updates{query}"
     with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
         websockets.sync.client.connect(address)
     assert refused.value.response.status_code == 403
 
 
-def test_who_waits_in_line_may_hear_counts_but_no_seats(house: Web, relay: Any) -> None:
+def test_a_waiting_visitor_receives_counts_but_no_seats(server: Web, relay: Any) -> None:
     event = an_event(room=events.WaitingRoomSettings(rate_per_second=1, active_max=1))
-    ask(house, f"/api/events/{event.slug}/queue", "POST")  # Who comes first has the only slot.
-    status, _, answer = ask(house, f"/api/events/{event.slug}/queue", "POST")
+    ask(server, f"/api/events/{event.slug}/queue", "POST")  # The first visitor takes the only slot.
+    status, _, answer = ask(server, f"/api/events/{event.slug}/queue", "POST")
     assert (status, answer["status"]) == (201, "waiting")
     bearer = f"Bearer {answer['queue_token']}"
     path = f"/api/events/{event.slug}/sections/updates"
-    status, _, refused = ask(house, f"{path}?section=hall", Accept="text/event-stream", Authorization=bearer)
+    status, _, refused = ask(server, f"{path}?section=hall", Accept="text/event-stream", Authorization=bearer)
     assert (status, refused["type"]) == (429, "not-admitted")
-    with Events(house.port, event.slug, Authorization=bearer) as one:
+    with Events(server.port, event.slug, Authorization=bearer) as one:
         one.until_counts({"hall": 50})
 
 
-def test_its_owner_hears_what_becomes_of_a_reservation_and_nobody_else(house: Web, relay: Any) -> None:
+def test_only_the_owner_of_a_reservation_receives_its_state(server: Web, relay: Any) -> None:
     event = an_event()
     entry, stranger = join(event), join(event)
     view = hold(event, entry, seats=["hall-A-1"])
@@ -135,40 +135,40 @@ def test_its_owner_hears_what_becomes_of_a_reservation_and_nobody_else(house: We
     token = issue_admission_token(entry.id, event.slug, entry.number)
     other = issue_admission_token(stranger.id, event.slug, stranger.number)
     path = f"/api/events/{event.slug}/sections/updates{query}"
-    assert ask(house, path, Accept="text/event-stream", Authorization=f"Bearer {other}")[2]["type"] == "not-owner"
-    with Events(house.port, event.slug, query, Authorization=f"Bearer {token}") as one:
+    assert ask(server, path, Accept="text/event-stream", Authorization=f"Bearer {other}")[2]["type"] == "not-owner"
+    with Events(server.port, event.slug, query, Authorization=f"Bearer {token}") as one:
         assert one.until(lambda one: one.last("reservation"), "its state")["status"] == "pending_payment"
         reservations.release(view.id, who="test")
         one.until(lambda one: one.last("reservation")["status"] == "canceled", "it is released")
 
 
-def test_a_poll_tells_the_same_and_nothing_twice(house: Web, relay: Any) -> None:
+def test_a_poll_returns_the_same_frames_and_none_twice(server: Web, relay: Any) -> None:
     event = an_event()
     path = f"/api/events/{event.slug}/sections/updates"
-    with Events(house.port, event.slug) as one:
+    with Events(server.port, event.slug) as one:
         one.until_counts({"hall": 50})
-        status, headers, answer = ask(house, path, Accept="application/json")
+        status, headers, answer = ask(server, path, Accept="application/json")
         assert status == 200
         assert 3_000 <= answer["next_poll"] < 4_000
         frames = {each["event"]: each for each in answer["frames"]}
         assert counts_in(frames["sections"]["data"]) == {"hall": 50}
-        assert ask(house, path, If_None_Match=headers["etag"])[0] == 304
-        since = ask(house, f"{path}?since={frames['sections']['id']}")[2]
+        assert ask(server, path, If_None_Match=headers["etag"])[0] == 304
+        since = ask(server, f"{path}?since={frames['sections']['id']}")[2]
         assert "sections" not in {each["event"] for each in since["frames"]}
         hold(event, seats=["hall-A-1"])
         one.until_counts({"hall": 49})
-        status, _, later = ask(house, path, If_None_Match=headers["etag"])
+        status, _, later = ask(server, path, If_None_Match=headers["etag"])
         assert status == 200
         assert counts_in(later["frames"][0]["data"]) == {"hall": 49}
 
 
-def test_a_socket_tells_the_same(house: Web, relay: Any) -> None:
+def test_a_socket_receives_the_same_frames(server: Web, relay: Any) -> None:
     event = an_event()
 
-    address = f"ws://127.0.0.1:{house.port}/api/events/{event.slug}/sections/updates"
+    address = f"ws://127.0.0.1:{server.port}/api/events/{event.slug}/sections/updates"
     with websockets.sync.client.connect(address) as socket:
         _until_counts(socket, {"hall": 50})
-        socket.send("what a client says is for nobody")
+        socket.send("messages of clients are ignored")
         hold(event, seats=["hall-A-1"])
         _until_counts(socket, {"hall": 49})
 
@@ -180,17 +180,17 @@ def _until_counts(socket: Any, wanted: dict[str, int]) -> None:
         found = counts_in(message["data"]) if message["event"] == "sections" else found
 
 
-def test_nobody_hears_from_an_event_that_is_not_there_and_other_methods_are_the_sites(house: Web, relay: Any) -> None:
+def test_an_unknown_event_is_not_found_and_other_methods_are_forwarded_to_the_site(server: Web, relay: Any) -> None:
     event = an_event()
-    assert ask(house, "/api/events/nowhere/sections/updates", Accept="text/event-stream")[0] == 404
+    assert ask(server, "/api/events/nowhere/sections/updates", Accept="text/event-stream")[0] == 404
     path = f"/api/events/{event.slug}/sections/updates"
-    assert ask(house, path, "HEAD", Accept="text/event-stream")[0] == 200
-    assert ask(house, path, "POST")[0] == 503, "the site's to say, and it is away"
+    assert ask(server, path, "HEAD", Accept="text/event-stream")[0] == 200
+    assert ask(server, path, "POST")[0] == 503, "the site has to answer, and it is not running"
 
 
-def test_who_speaks_on_is_cut_and_who_hangs_up_is_forgotten(house: Web, relay: Any) -> None:
+def test_a_client_that_sends_more_is_disconnected_and_does_not_affect_others(server: Web, relay: Any) -> None:
     event = an_event()
-    with Events(house.port, event.slug) as speaker, Events(house.port, event.slug) as listener:
+    with Events(server.port, event.slug) as speaker, Events(server.port, event.slug) as listener:
         speaker.until_counts({"hall": 50})
         listener.until_counts({"hall": 50})
         speaker.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -199,10 +199,10 @@ def test_who_speaks_on_is_cut_and_who_hangs_up_is_forgotten(house: Web, relay: A
         listener.until_counts({"hall": 49})
 
 
-def test_counts_over_an_expiry_are_heard_without_anybody_asking(house: Web, relay: Any) -> None:
+def test_counts_after_an_expiry_are_published_without_a_request(server: Web, relay: Any) -> None:
     event = an_event()
     view = hold(event, seats=["hall-A-1"])
-    with Events(house.port, event.slug) as one:
+    with Events(server.port, event.slug) as one:
         one.until_counts({"hall": 49})
         backdate_deadline(view.id)
         reservations.sweep_all(by="test")

@@ -1,4 +1,4 @@
-"""The loss of PostgreSQL in the midst of joins: an answer is a place, and whoever got none can ask again."""
+"""PostgreSQL is lost during joins: every join that was answered keeps its position, and any other can be retried."""
 
 import itertools
 import subprocess
@@ -29,11 +29,12 @@ from ticketing.devserver.servers import new_password
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class OwnLedger:
-    """A PostgreSQL for one test, with the house's tables, which can be stopped and started again in its place."""
+class OwnPostgres:
+    """A PostgreSQL server for one test, with the tables of the project, that can be stopped and restarted at its
+    port."""
 
     def __init__(self) -> None:
-        self._place, self.end = temporary_server_folder()
+        self._folder, self.end = temporary_server_folder()
         self._passwords = {"password": new_password(), "superuser_password": new_password()}
         self._cluster: postgres.Postgres | None = None
         self.start()
@@ -41,14 +42,14 @@ class OwnLedger:
     def start(self) -> None:
         port = None if self._cluster is None else self._cluster.port
         self._cluster = postgres.start(
-            self._place, **self._passwords, settings=postgres.DISPOSABLE, preferred_port=port
+            self._folder, **self._passwords, settings=postgres.DISPOSABLE, preferred_port=port
         )
         assert port in (None, self._cluster.port)
 
     def copy_tables(self, url: str) -> None:
-        """The tables of that database are here too, empty: in a tenth of the time that migrating takes."""
+        """Create the tables of that database here, empty, in a tenth of the time of migrating."""
         assert self._cluster is not None
-        programs = self._place.postgres_bin
+        programs = self._folder.postgres_bin
         dump = subprocess.run(
             [programs / "pg_dump", "--schema-only", "--no-owner", url], check=True, capture_output=True, env={}
         )
@@ -58,7 +59,7 @@ class OwnLedger:
         )  # fmt: skip
 
     def stop(self) -> None:
-        postgres.stop(self._place)
+        postgres.stop(self._folder)
 
     @property
     def address(self) -> dict[str, Any]:
@@ -68,13 +69,13 @@ class OwnLedger:
 
 
 @pytest.fixture
-def own_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnLedger]:
-    """Every thread that connects from here on connects there. This one is connected, and stays where it is."""
-    ledger = OwnLedger()
-    ledger.copy_tables(database_url())
-    monkeypatch.setitem(connections.settings, "default", {**connections.settings["default"], **ledger.address})
-    yield ledger
-    ledger.end()
+def own_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnPostgres]:
+    """New connections of all other threads go to this server. The thread of the test keeps its own connection."""
+    server = OwnPostgres()
+    server.copy_tables(database_url())
+    monkeypatch.setitem(connections.settings, "default", {**connections.settings["default"], **server.address})
+    yield server
+    server.end()
 
 
 @pytest.fixture
@@ -88,17 +89,17 @@ def visitor(number: int) -> facade.Caller:
 
 
 @pytest.mark.usefixtures("_redis_away")
-def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
-    own_ledger: OwnLedger, monkeypatch: pytest.MonkeyPatch
+def test_postgresql_restarts_and_goes_away_during_a_storm_of_joins(
+    own_postgres: OwnPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty join, ten to a transaction, and Redis is away all the time.
+    """Forty-four visitors join, at most ten to a transaction, while Redis is away.
 
-    1: is held up until all the others have gathered
-    2: commits; before its answer is heard the server restarts: looked for and found, everybody has their answer
-    3: has written everything, and the server restarts before the COMMIT: decided once more, everybody has their answer
-    4: has written everything, and the server goes away: what became of it is not known
-    Four more wait behind it: they are told that there is no ledger, and nothing was begun
-    The server is back: everybody asks again. Who had an answer has that very place; who had none has one place now.
+    Batch 1: is held until all the others are queued
+    Batch 2: commits; the server restarts before the reply arrives: its rows are looked up and found, all are answered
+    Batch 3: has written everything, and the server restarts before the COMMIT: it is decided again, all are answered
+    Batch 4: has written everything, and the server goes away: its outcome is unknown
+    The rest waits behind it and is refused because the database is unavailable; nothing was begun for it
+    The server is back, and all join again. A visitor with an answer keeps that entry; any other now has one entry.
     """
     event = in_another_connection(lambda: make_room(rate=1_000, active=5))
     in_another_connection(lambda: join_waiting_entries(event, 5))
@@ -111,19 +112,19 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
 
         def meddle(name: str, when: str) -> None:
             if (name, when) == ("save_room", "after"):
-                own_ledger.stop()
+                own_postgres.stop()
                 if attempt == 3:
-                    own_ledger.start()
+                    own_postgres.start()
                 else:
-                    patience(0.1)
+                    set_pool_timeout(0.1)
 
         if attempt in (3, 5):
             with sql.observe(meddle):
                 return list(join._decide(connection, requests))
         outcomes = list(join._decide(connection, requests))
         if attempt == 2:
-            own_ledger.stop()
-            own_ledger.start()
+            own_postgres.stop()
+            own_postgres.start()
             connection.execute("SELECT 1")
         return outcomes
 
@@ -133,8 +134,8 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
     monkeypatch.setattr(join, "joins", joins)
     monkeypatch.setattr(join, "JOIN_TIMEOUT_MS", 10 * TIMEOUT_MS)
 
-    def patience(seconds: float) -> None:
-        """So long a batch waits for a connection from now on."""
+    def set_pool_timeout(seconds: float) -> None:
+        """Set how long a batch waits for a connection."""
         assert joins._pool is not None
         joins._pool.timeout = seconds
 
@@ -146,16 +147,16 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
                 gate.wait_until_reached()
             wait_until(lambda number=number: joins.waiting_count == number, f"{number} wait")
         gate.open()
-        told = [caller.result() for caller in callers[:21]]
-        assert [place.number for place in told] == list(range(6, 27))
+        results = [caller.result() for caller in callers[:21]]
+        assert [entry.number for entry in results] == list(range(6, 27))
         assert {type(caller.error()) for caller in callers[21:31]} == {OutcomeUnknown}
         assert {type(caller.error()) for caller in callers[31:]} == {problems.DatabaseUnavailable}
-        own_ledger.start()
-        patience(SECONDS_MAX)
+        own_postgres.start()
+        set_pool_timeout(SECONDS_MAX)
         again = [_join_until_answered(event, visitor(number)) for number in range(44)]
     finally:
         joins.close()
-    assert again[:21] == told
+    assert again[:21] == results
 
     def check() -> None:
         assert sorted(QueueEntry.objects.values_list("number", flat=True)) == list(range(1, 50))
@@ -168,7 +169,7 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
 
 
 def _join_until_answered(event: Any, caller: facade.Caller) -> facade.EntryView:
-    """What a client does that is told to come back."""
+    """Join as a client that retries when asked to."""
     for _ in range(20):
         try:
             return positions.join(event, caller)

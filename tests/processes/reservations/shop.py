@@ -1,9 +1,9 @@
-"""A web process of its own, with its own group commit, in a race with others.
+"""A web process with its own group commit, that competes with others.
 
 `python -m tests.processes.reservations.shop` runs it.
 
-Reads what its buyers want as one line of JSON, says that it is ready, begins at the next line, and prints what each
-was told.
+It reads the demands of its buyers as one line of JSON, prints `ready`, begins at the next line, and prints what each
+buyer received.
 """
 
 import json
@@ -27,28 +27,28 @@ def main() -> None:
     from apps.reservations.holds import service, transaction
     from tests.support.races import storm, values
 
-    # Longer than the database takes to notice a deadlock: cut short, none would ever be seen.
+    # Longer than the deadlock timeout of the database: a shorter wait would hide every deadlock.
     transaction.LOCK_WAIT_MS = service.LOCK_WAIT_MS = PATIENT_MS  # type: ignore[misc]
-    wants = json.loads(sys.stdin.readline())
-    event = events.get_event(wants[0]["event"])
-    entries = [queue.entry_by_id(UUID(want["entry"])) for want in wants]
+    demands = json.loads(sys.stdin.readline())
+    event = events.get_event(demands[0]["event"])
+    entries = [queue.entry_by_id(UUID(demand["entry"])) for demand in demands]
 
     def ask(number: int) -> Any:
         entry = entries[number]
         assert entry is not None
         for _ in range(ATTEMPTS_MAX):
             try:
-                return json.loads(reservations.hold_one(event, entry, wants[number]["payload"], "one").body)
+                return json.loads(reservations.hold_one(event, entry, demands[number]["payload"], "one").body)
             except problems.Problem as problem:
                 if problem.retry_after_seconds is None:
                     return {"type": problem.type, **problem.extra}
-        raise AssertionError("told to come back for ever")
+        raise AssertionError("asked to retry for ever")
 
     print("ready", flush=True)
     sys.stdin.readline()
-    shares = values(storm(THREADS, lambda first: [ask(number) for number in range(first, len(wants), THREADS)]))
-    told = {first + THREADS * turn: one for first, share in enumerate(shares) for turn, one in enumerate(share)}
-    print(json.dumps([told[number] for number in range(len(wants))]), flush=True)
+    shares = values(storm(THREADS, lambda first: [ask(number) for number in range(first, len(demands), THREADS)]))
+    results = {first + THREADS * turn: one for first, share in enumerate(shares) for turn, one in enumerate(share)}
+    print(json.dumps([results[number] for number in range(len(demands))]), flush=True)
     service.holds.close()
 
 
