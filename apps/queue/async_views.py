@@ -1,4 +1,4 @@
-"""The queue's calls as the lane answers them; the site's twins are in api_views.py."""
+"""The queue's calls on the fast path. `api_views` answers the same calls on the site."""
 
 from apps.events import facade as events
 from apps.kernel.fastpath.dispatcher import Route
@@ -20,34 +20,34 @@ async def join(request: Request, slug: str) -> Reply:
     known = await async_caller.authenticate_for_event(request, event)
     caller = resolve_joining_caller(known, await request.json_object())
     entry = await join_async(event, caller)
-    said = async_status.encode_waiting_status(entry)
-    if said is None:
+    encoded = async_status.encode_waiting_status(entry)
+    if encoded is None:
         reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry), 201)
     else:
-        reply = private_reply_of_json(encode_join_answer(event, said, entry), 201)
+        reply = private_reply_of_json(encode_join_answer(event, encoded, entry), 201)
     set_join_cookies(request, reply, known, caller, entry)
     return reply
 
 
 def status_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`status` of who plainly waits."""
+    """`status` from the token alone, of an entry that is waiting; None if more has to be read."""
     event = events.peek_event(slug)
     return None if event is None else _reply_from_token(request, event)
 
 
 def _reply_from_token(request: Request, event: events.EventView) -> Reply | None:
     token = request.bearer()
-    said = None if token is None else async_status.encode_status_from_token(event, token)
-    return None if said is None else private_reply_of_json(said)
+    encoded = None if token is None else async_status.encode_status_from_token(event, token)
+    return None if encoded is None else private_reply_of_json(encoded)
 
 
 async def status(request: Request, slug: str) -> Reply:
     """As `QueueStatusView.get`."""
     event = await events.get_cached_event(slug)
-    said = _reply_from_token(request, event)
-    if said is not None:
-        return said
-    # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
+    encoded = _reply_from_token(request, event)
+    if encoded is not None:
+        return encoded
+    # The place cookie is enough to show the wait. At its turn the browser is authenticated.
     caller = caller_from_place_cookie(request, event.slug)
     place = None if caller is None else await async_status.status_from_snapshot(event, caller)
     if caller is None or place is None:

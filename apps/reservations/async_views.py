@@ -1,4 +1,4 @@
-"""The reservations' calls as the lane answers them; the site's twins are in api_views.py."""
+"""The reservations' calls on the fast path. `api_views` answers the same calls on the site."""
 
 import asyncio
 import re
@@ -42,9 +42,9 @@ EVENTS_MAX = 1_000
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
-# However many ask, what the relay has counted is fetched no more often than ten times a second. Where no relay counts
-# this process does, in a huge house for no more than a quarter of the time; who asks meanwhile is told what was counted
-# last. With the relay's own time that is half a second from a commit to whoever asks.
+# However many requests arrive, the relay's counts are fetched at most ten times a second. Without a relay this process
+# counts, in a very large venue for at most a quarter of the time; requests meanwhile get the last counts. With the
+# relay's own delay a commit shows in the counts within half a second.
 frames: RefreshingCache[str, CountFrame] = RefreshingCache(
     count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX
 )
@@ -56,7 +56,7 @@ async def sections(request: Request, slug: str) -> Reply:
 
 
 def sections_from_cache(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`sections` of an event that somebody has just asked about."""
+    """`sections` from the cached counts; None if they have to be read."""
     frame = frames.peek(slug)
     return None if frame is None else _counts_response(request, frame)
 
@@ -78,13 +78,13 @@ def _takes_gzip(accepted: bytes) -> bool:
     for part in accepted.decode("latin-1").lower().split(","):
         coding, _, parameters = part.partition(";")
         weights[coding.strip()] = parameters.replace(" ", "")
-    # As "q=0", "q=0." or "q=0.000": not at all.
+    # "q=0", "q=0." and "q=0.000" mean not acceptable.
     return "gzip" in weights and _ZERO_QUALITY.fullmatch(weights["gzip"]) is None
 
 
 async def hold(request: Request, slug: str) -> Reply:
     """As `ReservationsView.post`."""
-    # All of it is read before anything is asked, and what is wrong told in the site's order: event, who, key, body.
+    # The whole request is read before any lookup. Errors are reported in the site's order: event, caller, key, body.
     caller: queue.Caller | problems.Problem
     body: dict[str, Any] | problems.Problem
     try:
@@ -100,7 +100,7 @@ async def hold(request: Request, slug: str) -> Reply:
 
 
 def hold_with_callbacks(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
-    """`hold`, for whoever was let in."""
+    """`hold` for a caller with an admission token; None if `hold` is to be called."""
     event = events.peek_event(slug)
     if event is None:
         return None
@@ -110,30 +110,30 @@ def hold_with_callbacks(request: Request, slug: str, raw: bytes | bytearray) -> 
     caller, body, key = _validate_request(request, known, _or_problem(request.parse_json_object, raw))
     if caller.entry_id is None or caller.in_line:
         return None
-    asked = _async_gate.put(gate.Question(event, caller.entry_id, body, key))
-    return PendingAnswer(asked, partial(_submit_after_gate, event, caller, body, key))
+    pending = _async_gate.put(gate.Question(event, caller.entry_id, body, key))
+    return PendingAnswer(pending, partial(_submit_after_gate, event, caller, body, key))
 
 
 def _submit_after_gate(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, loaded: queue.LoadedEntry | None
 ) -> PendingAnswer | Continuation:
-    """`_hold_after_gate` as far as nothing has to be waited for but the batch."""
-    is_coming = seen is not None and seen.is_claimable
-    house = None if is_coming else event_cache.cached_lookup(event, body)
-    if house is None:
-        return partial(_hold_after_gate, event, caller, body, key, seen)
-    entry = queue.loaded_entry_view(event, seen)
+    """`_hold_after_gate` if it has to wait for the batch only; otherwise a continuation."""
+    is_claimable = loaded is not None and loaded.is_claimable
+    lookup = None if is_claimable else event_cache.cached_lookup(event, body)
+    if lookup is None:
+        return partial(_hold_after_gate, event, caller, body, key, loaded)
+    entry = queue.loaded_entry_view(event, loaded)
     if entry is None:
         raise queue.NotAdmitted
-    begun = time.monotonic()
-    call = holds.put(resolve(event, entry, body, key, house))
+    started_at = time.monotonic()
+    call = holds.put(resolve(event, entry, body, key, lookup))
     assert call.future is not None
 
     def answer(_: None) -> Reply:
         try:
             outcome = call.result()
         finally:
-            queue.hold_seconds.observe(time.monotonic() - begun)
+            queue.hold_seconds.observe(time.monotonic() - started_at)
         return _hold_response(event.id, entry.id, key, outcome)
 
     return PendingAnswer(call.future, answer)
@@ -149,7 +149,7 @@ def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Par
 def _validate_request(
     request: Request, caller: queue.Caller | problems.Problem, body: dict[str, Any] | problems.Problem
 ) -> tuple[queue.Caller, dict[str, Any], str]:
-    """Who wants to hold what, and by which key. Raises the first of what is wrong."""
+    """Return caller, body and idempotency key. Raises the first error."""
     if isinstance(caller, problems.Problem):
         raise caller
     if not caller.is_known:
@@ -162,9 +162,9 @@ def _validate_request(
 
 
 async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> Reply:
-    """As `facade.hold_one`, for whoever the caller is."""
+    """As `facade.hold_one`, for any caller."""
     if caller.entry_id is not None and not caller.in_line:
-        # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
+        # With an admission token, sold-out demand is refused before any query to PostgreSQL.
         return await _hold_after_gate(
             event, caller, body, key, await _async_gate.ask(gate.Question(event, caller.entry_id, body, key))
         )
@@ -175,10 +175,10 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
 
 
 async def _hold_after_gate(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, loaded: queue.LoadedEntry | None
 ) -> Reply:
-    """The same from the gate on, which has let the caller's entry through."""
-    return await _hold_for_entry(event, await queue.claim_or_get_loaded(event, caller, seen), body, key)
+    """Hold for a caller whose request the gate has let through."""
+    return await _hold_for_entry(event, await queue.claim_or_get_loaded(event, caller, loaded), body, key)
 
 
 async def _hold_for_entry(
@@ -187,11 +187,11 @@ async def _hold_for_entry(
     if entry is None:
         raise queue.NotAdmitted
     request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         outcome = await holds.submit(request)
     finally:
-        queue.hold_seconds.observe(time.monotonic() - begun)
+        queue.hold_seconds.observe(time.monotonic() - started_at)
     return _hold_response(event.id, entry.id, key, outcome)
 
 
@@ -209,7 +209,8 @@ _forget_tasks: set[asyncio.Task[None]] = set()
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
-    """Beside the answer: should it be late, asking again is only let through to the ledger."""
+    """Remove the gate's mark of a refused request, without delaying the response. If it is removed late, a retry only
+    passes the gate and is decided by the database."""
     task = asyncio.create_task(thread_pool.run_in_thread(gate.forget_request, event_id, entry_id, key))
     _forget_tasks.add(task)
     task.add_done_callback(_on_forget_done)
@@ -218,7 +219,7 @@ def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
 def _on_forget_done(task: "asyncio.Task[None]") -> None:
     _forget_tasks.discard(task)
     if not task.cancelled():
-        task.exception()  # Too many waited for a thread: the mark goes by itself.
+        task.exception()  # Too many calls waited for a thread. The mark expires by itself.
 
 
 async def reservation(request: Request, reservation_id: str) -> Reply:

@@ -1,11 +1,11 @@
-"""A client's connection: uvicorn's own, with the limits it lacks and a farewell that breaks no request off.
+"""One client connection: uvicorn's protocol, with the limits it lacks and a shutdown that loses no request.
 
-What uvicorn (0.54, httptools) leaves open, and a proxy in front would usually close: headers and bodies may trickle
-for ever, headers may be of any size, requests sent ahead of their answers pile up without end, an answer that nobody
-reads keeps its connection, and a worker that ends closes idle connections under the request that is on its way.
+uvicorn (0.54, httptools) does not limit what a proxy in front of it usually would: headers and bodies may trickle for
+ever, headers may be of any size, pipelined requests pile up without end, a response that its client does not read keeps
+the connection, and a worker that shuts down closes idle connections while the next request may be on its way.
 
-Nothing of this costs a whole request that arrives in one piece more than a comparison: clocks run only while something
-is missing.
+A request that arrives in one piece pays no more than a comparison for these limits: timers run only while something is
+missing.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ HEADERS_MAX = 100
 # A body may take this long, and longer only while it keeps coming at this rate. A hold is a few hundred bytes.
 BODY_SECONDS_MAX = 10.0
 BODY_BYTES_PER_SECOND_MIN = 8 * 1024
-# Answered before it was whole (refused, say), so much of a body is still read and thrown away: a client that is
-# hung up on while it sends never sees the answer.
+# If the response was sent before the body was complete (a refusal, for example), this much of the body is still read
+# and discarded: a client whose connection is closed while it sends never sees the response.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
-# The same for one that does not say how long it is.
+# The same for a body of undeclared length.
 UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
-# Without progress in sending the answer.
+# Without progress in sending the response.
 UNREAD_SECONDS_MAX = 20.0
 REQUESTS_AHEAD_MAX = 16
 CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
-# How long a worker that ends still answers on connections that are open. The idle ones close by themselves before.
+# How long a worker that shuts down still answers on open connections. Idle ones close by themselves before.
 SHUTDOWN_GRACE_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
 SECONDS_UNTIL_RETRY = 5
 KEEP_ALIVE_SLACK_SECONDS = 0.05
@@ -77,8 +77,8 @@ FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection over HTTP/1.1. What is too slow, too large or not HTTP is told so where no other answer is on its
-    way, and cut in any case."""
+    """One HTTP/1.1 connection. If the client is too slow, sends too much, or does not speak HTTP, it gets an error
+    response, unless another response is being sent, and the connection is closed."""
 
     def __init__(
         self,
@@ -88,26 +88,26 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        # Runs while something is missing: the headers of `_awaited`, a scope (None: of the first request), or the body
-        # of `_awaited`, a cycle.
+        # Runs while something is missing: the headers of `_awaited` if that is a scope (None: of the first request), or
+        # the body of `_awaited` if that is a cycle.
         self._clock: asyncio.TimerHandle | None = None
         self._awaited: object = None
         self._since = 0.0
         self._bytes = 0
         self._received_bytes = 0
         self._unread_clock: asyncio.TimerHandle | None = None
-        self._is_a_socket = False
+        self._is_websocket = False
         self._answering: Any = None
         self._respond_sync = getattr(self.app, RESPOND_SYNC, None)
         self._can_fast_parse = not config.root_path and config.limit_concurrency is None
         self._idle_since = 0.0
         self._client = Client()
-        # The request that has come with the bytes that are just being read; it is begun when all of them are.
+        # The request that has come with the bytes that are being parsed. It starts when all of them are.
         self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
         self._listener: StreamListener | None = None
 
-    # --- the transport's calls ---------------------------------------------------------------------------------------
+    # --- called by the transport -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -115,21 +115,21 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.connections) > CONNECTIONS_MAX:
             self._cut(FULL)
         elif _is_shutting_down(self.server_state):
-            self.shutdown()  # Accepted in the moment in which the worker stopped listening.
+            self.shutdown()  # Accepted just as the worker stopped listening.
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self._received_bytes = len(data)
         if self._listener is not None:
-            self.transport.abort()  # It was told that the answer goes on.
+            self.transport.abort()  # A client that listens to a stream sends nothing more.
             return
         if (
             self._can_fast_parse
             and self._is_between_requests()
-            and (piece := fast_parser.parse_request(data)) is not None
+            and (parsed := fast_parser.parse_request(data)) is not None
         ):
-            self._handle_parsed(piece)
+            self._handle_parsed(parsed)
             return
         self._is_reading = True
         try:
@@ -144,9 +144,9 @@ class HttpProtocol(HttpToolsProtocol):
             if self._clock is not None:
                 self._stop_clock()
             if cycle.response_complete and self.timeout_keep_alive_task is None:
-                # The rest of a body that nobody wanted has come. uvicorn starts this clock with an answer only.
+                # The rest of a discarded body has arrived. uvicorn starts this timer with a response only.
                 self._start_keep_alive_timer()
-        elif not self._is_a_socket and not self.transport.is_closing():
+        elif not self._is_websocket and not self.transport.is_closing():
             self._track_incomplete(len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,7 +156,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_clock()
         self._stop_unread_clock()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
-        self._forget_the_answer()
+        self._discard_responses()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -171,7 +171,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._listener is not None:
             self._listener.resume()
 
-    # --- uvicorn's calls ---------------------------------------------------------------------------------------------
+    # --- called by uvicorn -------------------------------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
@@ -182,24 +182,24 @@ class HttpProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.cycle is not None and _is_shutting_down(self.server_state):
-            self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
+            self.cycle.keep_alive = False  # The last response on this connection says so.
 
     def _has_large_headers(self) -> bool:
-        # Counted only where what has arrived, body included, is more than the limit.
+        # The headers are measured only if all that has arrived, body included, exceeds the limit.
         if self._bytes + self._received_bytes <= HEADER_BYTES_MAX:
             return False
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.
+        self._answering = cycle  # Among pipelined requests this is not the latest one, which is all that uvicorn keeps.
         if self._is_reading and self._received_request is None:
             self._received_request = cycle, app
         else:
             self._begin_request(cycle, app)
 
     def _begin_request(self, cycle: Any, app: Any) -> None:
-        """The request is answered at sight, if all of it is here and the application can; else it has a task."""
-        # Who does not read the answers waits in a task, so that no more than one of them is kept for it.
+        """Answer the request synchronously if it is complete and the application can; otherwise start a task for it."""
+        # If the client does not read its responses, the request waits in a task, so that at most one response is kept.
         if (
             self._respond_sync is None
             or cycle.more_body
@@ -216,7 +216,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._respond(cycle, answer)
 
     def _on_deferred_response(self, answer: RawResponse | None) -> None:
-        """What has been told later is the answer to the one request that is being answered here."""
+        """Respond to the request that this connection is answering; there is only one at a time."""
         self._respond(self._answering, answer)
 
     def _respond(self, cycle: Any, answer: RawResponse | None) -> None:
@@ -233,11 +233,11 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         if self.cycle is not None:
-            self.cycle.more_body = False  # uvicorn leaves it set where the answer was given before the end.
+            self.cycle.more_body = False  # uvicorn leaves it set if the response came before the end of the body.
 
     def on_response_complete(self) -> None:
         if self._answering is not None:
-            # It leads back to its own scope: kept, each request would be left to the collector.
+            # They refer back to their own scope: kept, each request would wait for the garbage collector.
             self._answering.scope.pop(SEND_RESPONSE, None)
             self._answering.scope.pop(START_STREAM, None)
         self.server_state.total_requests += 1
@@ -252,7 +252,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_unread_clock()
 
     def handle_websocket_upgrade(self) -> None:
-        self._is_a_socket = True
+        self._is_websocket = True
         self._stop_clock()
         super().handle_websocket_upgrade()
 
@@ -263,7 +263,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = None
         cycle: Any = self.cycle
         if cycle is not None and not cycle.response_complete:
-            return  # Its answer starts it anew.
+            return  # Its response starts the timer again.
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > KEEP_ALIVE_SLACK_SECONDS:
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
@@ -271,8 +271,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._cut(b"")
 
     def _start_keep_alive_timer(self) -> None:
-        """Nothing is asked for here, and if that stays so the connection is closed."""
-        # One clock that looks what has happened meanwhile, instead of one for each request.
+        """Close the connection if no request arrives in time."""
+        # One timer that checks what has happened since, instead of one for each request.
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -280,10 +280,10 @@ class HttpProtocol(HttpToolsProtocol):
             )
 
     def shutdown(self) -> None:
-        """The worker ends: what is asked here from now on is the last on this connection, and told so.
+        """The worker shuts down: the next request is the last on this connection, and its response says so.
 
-        uvicorn closes an idle connection at once. The next request of its client may be on its way by then and would
-        get no answer, so it stays open for as long as an idle one may.
+        uvicorn closes an idle connection at once. The client's next request may be on its way by then and would get no
+        response, so the connection stays open for as long as an idle one may.
         """
         if self._listener is not None:
             self._listener.server_shutting_down()
@@ -292,18 +292,18 @@ class HttpProtocol(HttpToolsProtocol):
             super().shutdown()
             return
         self.server_state.ends = True  # type: ignore[attr-defined]
-        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say.
+        cycle: Any = self.cycle  # None before the first request, contrary to uvicorn's types.
         scope: Any = self.scope
         if cycle is None and scope is None:
             self._start_clock(None, SHUTDOWN_GRACE_SECONDS)
         elif cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
-    # --- an answer that goes on --------------------------------------------------------------------------------------
+    # --- streams -----------------------------------------------------------------------------------------------------
 
     def _start_stream(self, cycle: Any, head: bytes) -> StreamListener | None:
-        """The answer has begun and has no end; the connection is the listener's. None: nobody is there any more, or
-        something was sent ahead, which would wait for ever."""
+        """Start a response without an end and hand the connection over to a listener. None: the client has gone, or has
+        pipelined another request, which would wait for ever."""
         if cycle.disconnected or self.transport.is_closing():
             return None
         if self.pipeline or cycle.more_body or cycle is not self._answering:
@@ -311,35 +311,35 @@ class HttpProtocol(HttpToolsProtocol):
             return None
         self._stop_clock()
         self._unset_keepalive_if_required()
-        cycle.response_started = cycle.response_complete = True  # For uvicorn, which would look for its end.
+        cycle.response_started = cycle.response_complete = True  # So that uvicorn does not wait for its end.
         self.server_state.total_requests += 1
-        said = head + b"transfer-encoding: chunked\r\n"
-        self.transport.write(encode_response(self.server_state.default_headers, 200, said, b"", b""))
+        header_lines = head + b"transfer-encoding: chunked\r\n"
+        self.transport.write(encode_response(self.server_state.default_headers, 200, header_lines, b"", b""))
         self._listener = listener = StreamListener(self.transport)
-        # What was read of the request is of no use any more; there may be ten thousand of them.
+        # Frees what is left of the request: there may be ten thousand of these connections.
         cycle.scope.pop(SEND_RESPONSE, None)
         cycle.scope.pop(START_STREAM, None)
         self.cycle = self.scope = self._answering = self.parser = None  # type: ignore[assignment]
         self.headers = []
         return listener
 
-    # --- a request in one piece --------------------------------------------------------------------------------------
+    # --- requests that arrive in one piece ---------------------------------------------------------------------------
 
     def _is_between_requests(self) -> bool:
-        """Whether what comes now begins a request, all before it are answered, and httptools is in the middle of
-        none."""
+        """Whether the next bytes begin a request, all earlier requests are answered, and httptools is not inside
+        one."""
         cycle: Any = self.cycle
         if cycle is None:
             is_between = self.scope is None
         else:
             is_between = cycle.response_complete and not cycle.more_body and cycle.scope is self.scope
-        return is_between and not self._is_a_socket and not self.pipeline and not _is_shutting_down(self.server_state)
+        return is_between and not self._is_websocket and not self.pipeline and not _is_shutting_down(self.server_state)
 
-    def _handle_parsed(self, piece: fast_parser.ParsedRequest) -> None:
-        """As httptools and uvicorn would have it, without them as far as it can be told at sight."""
+    def _handle_parsed(self, parsed: fast_parser.ParsedRequest) -> None:
+        """Handle the request as httptools and uvicorn would, without them if it is answered synchronously."""
         if self._clock is not None:
             self._stop_clock()
-        path = piece.path
+        path = parsed.path
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
@@ -348,23 +348,23 @@ class HttpProtocol(HttpToolsProtocol):
             "client": self.client,
             "scheme": self.scheme,
             "root_path": "",
-            "headers": piece.headers,
+            "headers": parsed.headers,
             "state": self.app_state.copy(),
-            "method": piece.method,
+            "method": parsed.method,
             "path": path.decode("ascii"),
             "raw_path": path,
-            "query_string": piece.query,
-            HEADERS_BY_NAME: piece.by_name,
+            "query_string": parsed.query,
+            HEADERS_BY_NAME: parsed.by_name,
             CLIENT: self._client,
         }
         answer: RawResponse | None = None
-        # As in `_begin`.
+        # As in `_begin_request`.
         if self._respond_sync is not None and not self.flow.write_paused:
-            answer = self._respond_sync(scope, piece.body, self._on_deferred_response)
+            answer = self._respond_sync(scope, parsed.body, self._on_deferred_response)
         if answer is None or answer is DEFERRED:
-            self.headers, self.expect_100_continue = piece.headers, False
+            self.headers, self.expect_100_continue = parsed.headers, False
             self.scope = scope  # type: ignore[assignment]
-            self.cycle = self._answering = cycle = BufferedRequestCycle(self, scope, piece.body)
+            self.cycle = self._answering = cycle = BufferedRequestCycle(self, scope, parsed.body)
             if answer is None:
                 self._begin_task(cycle, self.app)
             return
@@ -374,10 +374,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self._has_unsent():
             self._start_unread_clock()
 
-    # --- what is missing ---------------------------------------------------------------------------------------------
+    # --- incomplete requests -----------------------------------------------------------------------------------------
 
     def _track_incomplete(self, size: int) -> None:
-        """Something came, and the request is not whole: the clock for it runs."""
+        """Data arrived and the request is not complete: run its timer, and limit its size."""
         cycle: Any = self.cycle
         if cycle is None or cycle.scope is not self.scope:
             if self._clock is None or (self._awaited is not None and self._awaited is not self.scope):
@@ -391,7 +391,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_clock(cycle, BODY_SECONDS_MAX)
         self._bytes += size
         is_declared = any(name == b"content-length" for name, _ in self.headers[:HEADERS_MAX])
-        # Without a length, what is no body (extensions of chunks, trailers) could go on for ever, and is kept.
+        # Without a length, chunk extensions and trailers could go on for ever, and uvicorn keeps them.
         if self._bytes > (DISCARDED_BYTES_MAX if is_declared else UNDECLARED_BYTES_MAX) and (
             cycle.response_complete or not is_declared
         ):
@@ -408,7 +408,7 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle is not None and self._awaited is cycle and not cycle.response_complete:
             now = self.loop.time()
             until = self._since + BODY_SECONDS_MAX + self._bytes / BODY_BYTES_PER_SECOND_MIN
-            if self.flow.read_paused:  # It is we who do not read.
+            if self.flow.read_paused:  # We have paused reading.
                 until = max(until, now + BODY_SECONDS_MAX)
             if now < until:
                 self._clock = self.loop.call_later(until - now, self._check_timeout)
@@ -420,20 +420,20 @@ class HttpProtocol(HttpToolsProtocol):
             self._clock.cancel()
             self._clock = None
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     def _cut(self, answer: bytes) -> None:
-        """Nothing more is read here. The client gets the answer, if it is not in the middle of another one."""
+        """Stop reading and close, with this response unless another one has begun."""
         if self.transport.is_closing():
             return
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
-            answer = b""  # It has the answer to this one.
+            answer = b""  # This request has its response.
         elif cycle is not None and not cycle.response_complete:
             if self.pipeline or cycle.scope is not self.scope or cycle.response_started:
                 self._abort()
                 return
-            self._forget_the_answer()
+            self._discard_responses()
         if answer:
             self.transport.write(answer)
         self.transport.close()
@@ -441,11 +441,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_unread_clock()
 
     def _abort(self) -> None:
-        self._forget_the_answer()
+        self._discard_responses()
         self.transport.abort()
 
-    def _forget_the_answer(self) -> None:
-        """What is still said on this connection goes nowhere, and whoever waits for its client hears of the end."""
+    def _discard_responses(self) -> None:
+        """Discard responses that are still to come, and wake the applications that wait for this client."""
         for cycle in (self._answering, self.cycle):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -469,7 +469,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             return bool(self.transport.get_write_buffer_size())
         except RuntimeError:
-            return False  # uvloop's answer about a connection that is closed.
+            return False  # uvloop raises it for a closed connection.
 
 
 def _is_shutting_down(server_state: ServerState) -> bool:

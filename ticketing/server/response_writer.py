@@ -1,4 +1,4 @@
-"""An answer that is whole, on its way to the client: one write instead of one for the headers and one for the body."""
+"""Writes a whole response at once: one system call instead of one for the headers and one for the body."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 
 async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """As the cycle's own `send`, for an answer that is whole."""
+    """Send a whole response, as the cycle's own `send` does in two messages."""
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if not cycle.disconnected:
@@ -16,13 +16,12 @@ async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> No
 
 
 def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """One write, and so one journey to the kernel, instead of one for the headers and one for the body."""
     cycle.response_started = True
     cycle.waiting_for_100_continue = False
     if cycle.scope["method"] == "HEAD":
         body = b""
-    farewell = b"" if cycle.keep_alive else b"connection: close\r\n"
-    cycle.transport.write(encode_response(cycle.default_headers, status, head, body, farewell))
+    connection_header = b"" if cycle.keep_alive else b"connection: close\r\n"
+    cycle.transport.write(encode_response(cycle.default_headers, status, head, body, connection_header))
     cycle.response_complete = True
     event = cycle.event if type(cycle) is BufferedRequestCycle else cycle.message_event
     if event is not None:
@@ -33,14 +32,14 @@ def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
 
 
 def encode_response(
-    default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, farewell: bytes
+    default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, connection_header: bytes
 ) -> bytes:
-    """The bytes of an answer; `farewell`: what it says of the connection, if anything."""
-    return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, farewell, b"\r\n", body))
+    """Return the bytes of a response. `connection_header`: its line about the connection, or nothing."""
+    return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, connection_header, b"\r\n", body))
 
 
 class _Defaults:
-    """What every answer of the server begins with, joined once for each list of them: uvicorn makes one a second."""
+    """The headers that every response begins with, joined once for each list: uvicorn makes a new list each second."""
 
     def __init__(self) -> None:
         self._of: object = None
@@ -56,7 +55,7 @@ _defaults = _Defaults()
 
 
 class BufferedRequestCycle(RequestResponseCycle):
-    """uvicorn's, of a request that is here whole: made for a third of the price."""
+    """uvicorn's cycle for a completely received request, created at a third of the cost."""
 
     disconnected = waiting_for_100_continue = more_body = response_started = response_complete = False
     keep_alive = True
@@ -64,19 +63,19 @@ class BufferedRequestCycle(RequestResponseCycle):
     expected_content_length = 0
     event: asyncio.Event | None = None
 
-    def __init__(self, wire: HttpToolsProtocol, scope: dict[str, Any], body: bytes) -> None:
+    def __init__(self, protocol: HttpToolsProtocol, scope: dict[str, Any], body: bytes) -> None:
         self.scope = scope  # type: ignore[assignment]
-        self.transport = wire.transport
-        self.flow = wire.flow
-        self.logger = wire.logger
-        self.access_logger, self.access_log = wire.access_logger, wire.access_log
-        self.default_headers = wire.server_state.default_headers
-        self.on_response = wire.on_response_complete
+        self.transport = protocol.transport
+        self.flow = protocol.flow
+        self.logger = protocol.logger
+        self.access_logger, self.access_log = protocol.access_logger, protocol.access_log
+        self.default_headers = protocol.server_state.default_headers
+        self.on_response = protocol.on_response_complete
         self.body = bytearray(body)
 
     @property
     def message_event(self) -> asyncio.Event:  # type: ignore[override]
-        # Nearly nobody waits for it: all of the body is here.
+        # Created on first use, which is rare: the whole body is here.
         if self.event is None:
             self.event = asyncio.Event()
             self.event.set()

@@ -1,7 +1,9 @@
-"""Which request is the lane's, and what becomes of it: the dispatcher between the server and the handlers.
+"""The fast path's dispatcher: an ASGI application that finds a request's route, checks the request, calls the route's
+handler and sends its reply. Requests of no route are forwarded to the site.
 
-What can be told without waiting is told at sight, in the very step in which the request came: no task is made for it,
-and no coroutine. Everything else, and all of it under another server, goes the way of ASGI, from where it stands.
+Our own server calls `respond_sync` first: a request that needs no wait is answered in the step in which it arrived,
+without a task or a coroutine. Every other request, and every request under another server, is handled through ASGI,
+from the point that it has reached.
 """
 
 import asyncio
@@ -29,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request, str], Awaitable[Reply]]
 Continuation = Callable[[], Awaitable[Reply]]
-"""What is left to do of a request, with a wait in it."""
+"""The rest of a request's handling, which has to wait."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROOT = "/api/"
-# As Django's converters read them; what they do not match the site says.
+# As Django's converters match them. The site answers what they do not match.
 _KINDS = {
     "slug": r"[-a-zA-Z0-9_]+",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
@@ -42,57 +44,57 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` below /api/, with one part that varies: `events/<slug>/queue`. HEAD goes with GET."""
+    """`path` below /api/, with one variable part: `events/<slug>/queue`. A GET route answers HEAD too."""
 
     method: str
     path: str
     handler: Handler
     name: str
-    """What metrics and the log call it."""
+    """In metrics and in the access log."""
     kind: str
-    """Of `limits.KINDS`."""
+    """Of rate limit, one of `rate_limits.KINDS`."""
     respond_sync: "Callable[[Request, str, bytes | bytearray], Reply | PendingAnswer | None] | None" = None
-    """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
-    for it, or None where the handler is to be called. Raises as the handler does."""
+    """`handler` as far as it needs no wait, with the whole body. Returns the reply, or a PendingAnswer, or None if the
+    handler is to be called. Raises as the handler does."""
     concurrency_limit: ConcurrencyLimit | None = None
-    """Where it waits while too many of its event are under way."""
+    """Where a request waits while too many of its event are being handled."""
 
 
 class PendingAnswer(NamedTuple):
-    """What came of a question that was asked at sight, once its answer is there."""
+    """The future result of a synchronous handler that needs one, and how to continue with it."""
 
     answer: "asyncio.Future[Any]"
     then: "Callable[[Any], Reply | PendingAnswer | Continuation]"
-    """The reply to whoever asked, by the answer, or what has been asked next, or what else is to be done. A problem for
-    an answer is the reply."""
+    """Called with the future's result. Returns the reply, the next PendingAnswer, or a Continuation. A problem that the
+    future raises is the reply."""
 
 
 class _ActiveRequest:
-    """A request of the lane's that is being answered."""
+    """A request that a route is handling."""
 
-    __slots__ = ("address", "argument", "at", "has_slot", "is_checked", "request", "rest", "route")
+    __slots__ = ("address", "argument", "has_slot", "is_checked", "request", "rest", "route", "started_at")
 
     def __init__(self, route: Route, argument: str, request: Request) -> None:
         self.route = route
         self.argument = argument
         self.request = request
         self.address = client_address.address_from_scope(request.scope)
-        self.at = monotonic()
+        self.started_at = monotonic()
         self.is_checked = False
-        """It was counted and is from where it should be."""
+        """Its rate limit and its origin have been checked."""
         self.rest: Continuation | None = None
         self.has_slot = False
-        """It has passed its route's turnstile, and has to leave by it."""
+        """It counts against its route's concurrency limit."""
 
-    def leave(self) -> None:
-        """It is not under way any more."""
+    def release_slot(self) -> None:
+        """It no longer counts against its route's concurrency limit. Idempotent."""
         if self.has_slot and self.route.concurrency_limit is not None:
             self.has_slot = False
             self.route.concurrency_limit.leave(self.argument)
 
 
 class Dispatcher:
-    """An ASGI application for http: the routes, and for everything else `forward`."""
+    """An ASGI application for HTTP: the routes, and `forward` for everything else."""
 
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
         self._forward = forward
@@ -109,180 +111,180 @@ class Dispatcher:
     def _find(self, scope: Scope) -> tuple[Route, str] | None:
         patterns = self._patterns.get(scope["method"])
         found = None if patterns is None else patterns[0].fullmatch(scope["path"])
-        # Each alternative has one group, so the last one that matched tells which alternative it was.
+        # Each alternative has one group, so the last group that matched identifies the alternative.
         if patterns is None or found is None or found.lastindex is None:
             return None
         return patterns[1][found.lastindex - 1], found[found.lastindex]
 
     def respond_sync(self, scope: Scope, body: bytes | bytearray, later: OnResponse) -> RawResponse | None:
-        """As `server_extensions.RESPOND_SYNC` describes it."""
-        begun = self._accept(scope)
-        if begun is None or begun.route.respond_sync is None:
+        """Answer without a task if possible, as `server_extensions.RESPOND_SYNC` defines."""
+        active = self._accept(scope)
+        if active is None or active.route.respond_sync is None:
             return None
-        turnstile = begun.route.concurrency_limit
+        limit = active.route.concurrency_limit
         try:
-            self._check_request(begun)
-            if turnstile is not None and turnstile.applies_to(begun.argument):
-                if not turnstile.try_acquire(begun.argument):
-                    turnstile.wait(begun.argument, partial(self._resume, begun, body, later))
+            self._check_request(active)
+            if limit is not None and limit.applies_to(active.argument):
+                if not limit.try_acquire(active.argument):
+                    limit.wait(active.argument, partial(self._resume, active, body, later))
                     request_metrics.request_started()
                     return DEFERRED
-                begun.has_slot = True
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            return _finish_request(begun, _error_reply(begun.request, error))
-        answer = self._call_sync_handler(begun, body)
+                active.has_slot = True
+        except Exception as error:  # noqa: BLE001 - every error becomes a response
+            return _finish_request(active, _error_reply(active.request, error))
+        answer = self._call_sync_handler(active, body)
         if answer is None:
-            scope[_ACTIVE_REQUEST] = begun
+            scope[_ACTIVE_REQUEST] = active
             return None
         if isinstance(answer, PendingAnswer):
             request_metrics.request_started()
-            self._respond(begun, later, answer)
+            self._respond(active, later, answer)
             return DEFERRED
-        return _finish_request(begun, answer)
+        return _finish_request(active, answer)
 
-    def _call_sync_handler(self, begun: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
-        """What its route tells at sight."""
-        assert begun.route.respond_sync is not None
+    def _call_sync_handler(self, active: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
+        """Return what the route's `respond_sync` returns; None if the site is to answer, and an error as a reply."""
+        assert active.route.respond_sync is not None
         try:
-            return begun.route.respond_sync(begun.request, begun.argument, body)
+            return active.route.respond_sync(active.request, active.argument, body)
         except ForwardToSite:
             return None
-        except Exception as error:  # noqa: BLE001 - As above.
-            return _error_reply(begun.request, error)
+        except Exception as error:  # noqa: BLE001 - as above
+            return _error_reply(active.request, error)
 
     def _resume(
-        self, begun: _ActiveRequest, body: bytes | bytearray, later: OnResponse, refusal: problems.Problem | None
+        self, active: _ActiveRequest, body: bytes | bytearray, later: OnResponse, refusal: problems.Problem | None
     ) -> None:
-        """The request's turn has come, or it is refused."""
-        begun.has_slot = refusal is None
+        """Handle the request: the concurrency limit has admitted or refused it."""
+        active.has_slot = refusal is None
         if refusal is not None:
-            self._respond(begun, later, _error_reply(begun.request, refusal))
-        elif begun.request.has_disconnected():
-            self._abandon(begun)
+            self._respond(active, later, _error_reply(active.request, refusal))
+        elif active.request.has_disconnected():
+            self._abandon(active)
         else:
-            self._respond(begun, later, self._call_sync_handler(begun, body))
+            self._respond(active, later, self._call_sync_handler(active, body))
 
     def _on_answer(
         self,
-        begun: _ActiveRequest,
+        active: _ActiveRequest,
         then: Callable[[Any], Reply | PendingAnswer | Continuation],
         later: OnResponse,
-        heard: "asyncio.Future[Any]",
+        future: "asyncio.Future[Any]",
     ) -> None:
-        if heard.cancelled():
-            self._abandon(begun)  # The process ends.
+        if future.cancelled():
+            self._abandon(active)  # The process is shutting down.
             return
         answer: Reply | PendingAnswer | Continuation
         try:
-            error = heard.exception()
-            answer = then(heard.result()) if error is None else _error_reply(begun.request, error)
-        except Exception as error:  # noqa: BLE001 - As above.
-            answer = _error_reply(begun.request, error)
-        self._respond(begun, later, answer)
+            error = future.exception()
+            answer = then(future.result()) if error is None else _error_reply(active.request, error)
+        except Exception as error:  # noqa: BLE001 - as above
+            answer = _error_reply(active.request, error)
+        self._respond(active, later, answer)
 
     def _respond(
-        self, begun: _ActiveRequest, later: OnResponse, answer: Reply | PendingAnswer | Continuation | None
+        self, active: _ActiveRequest, later: OnResponse, answer: Reply | PendingAnswer | Continuation | None
     ) -> None:
-        """Of a request that is under way: its answer has gone, or will when more is heard, or the server is to call us
-        for the rest, and without one for all of it."""
+        """Send the reply, or wait for the pending answer, or have the server call `__call__`: for the continuation, or
+        without one (None) for the whole handler."""
         if isinstance(answer, PendingAnswer):
-            answer.answer.add_done_callback(partial(self._on_answer, begun, answer.then, later))
+            answer.answer.add_done_callback(partial(self._on_answer, active, answer.then, later))
             return
         request_metrics.request_finished()
         if isinstance(answer, Reply):
-            later(_finish_request(begun, answer))
+            later(_finish_request(active, answer))
         else:
-            begun.rest = answer
-            begun.request.scope[_ACTIVE_REQUEST] = begun
+            active.rest = answer
+            active.request.scope[_ACTIVE_REQUEST] = active
             later(None)
 
-    def _abandon(self, begun: _ActiveRequest) -> None:
-        """Nobody is left to answer."""
+    def _abandon(self, active: _ActiveRequest) -> None:
+        """End the request without a reply: its client has disconnected, or the process is shutting down."""
         request_metrics.request_finished()
-        begun.leave()
+        active.release_slot()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The client has its answer, or has gone."""
-        begun = scope.pop(_ACTIVE_REQUEST, None) or self._accept(scope)
-        if begun is None:
+        """Answer the request, unless its client disconnects first."""
+        active = scope.pop(_ACTIVE_REQUEST, None) or self._accept(scope)
+        if active is None:
             await self._forward_to_site(scope, receive, send)
             return
-        request: Request = begun.request
+        request: Request = active.request
         request.receive = receive
         log_context.request_id.set(request.id)
         request_metrics.request_started()
         try:
-            answer = await self._answer(begun)
-            # Before it is sent: a client that reads slowly, or not at all, keeps nobody else's place.
-            begun.leave()
+            answer = await self._answer(active)
+            # Before the reply is sent, so that a client that reads slowly, or not at all, keeps no slot.
+            active.release_slot()
             await _send(answer, request, send)
         except ForwardToSite:
-            begun.leave()
+            active.release_slot()
             await self._forward_to_site(scope, request.receive, send)
             return
         except ClientDisconnected:
             return
         finally:
-            begun.leave()
+            active.release_slot()
             request_metrics.request_finished()
-        _record_response(begun, answer)
+        _record_response(active, answer)
 
     async def _forward_to_site(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The site's answer has gone through, and is counted as `forwarded`."""
-        begun, status = monotonic(), 0
+        """Forward the request and count the site's response as `forwarded`."""
+        started_at, status = monotonic(), 0
 
-        async def noting(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
-        await self._forward(scope, receive, noting)
+        await self._forward(scope, receive, note_status)
         if status:
-            request_metrics.record_response("forwarded", scope["method"], status, monotonic() - begun)
+            request_metrics.record_response("forwarded", scope["method"], status, monotonic() - started_at)
 
     def _accept(self, scope: Scope) -> _ActiveRequest | None:
-        """The request, if it is the lane's."""
+        """Return the request if one of the routes handles it."""
         found = self._find(scope)
         if found is None:
             return None
         request = Request(scope)
         if not request.is_plain():
             return None
-        # Counted here and nowhere else, also if it is forwarded after all.
+        # The rate limit is checked here and nowhere else, also if the handler forwards the request after all.
         scope[rate_limits.COUNTED] = True
         request.id = self._id_of(request)
         return _ActiveRequest(*found, request)
 
-    def _check_request(self, begun: _ActiveRequest) -> None:
-        """The very checks that stand before the site's views, once. Raises what is to be said."""
-        if begun.is_checked:
+    def _check_request(self, active: _ActiveRequest) -> None:
+        """Check the rate limit and the origin as the site does before its views, but only once. Raises the refusal."""
+        if active.is_checked:
             return
-        request = begun.request
-        wait_seconds = rate_limits.check_request(begun.route.kind, begun.address, _get_credentials(request))
+        request = active.request
+        wait_seconds = rate_limits.check_request(active.route.kind, active.address, _get_credentials(request))
         if wait_seconds is not None:
             raise problems.RateLimited(wait_seconds)
         problem = same_origin.find_problem(request)
         if problem is not None:
             raise problem
-        begun.is_checked = True
+        active.is_checked = True
 
-    async def _answer(self, begun: _ActiveRequest) -> Reply:
+    async def _answer(self, active: _ActiveRequest) -> Reply:
         try:
-            self._check_request(begun)
-            turnstile = begun.route.concurrency_limit
-            if turnstile is not None and not begun.has_slot and turnstile.applies_to(begun.argument):
-                # Before its turn: a client that sends slowly keeps nobody else's place either.
-                await begun.request.gather()
-                await turnstile.acquire(begun.argument)
-                begun.has_slot = True
-            if begun.rest is not None:
-                return await begun.rest()
-            return await begun.route.handler(begun.request, begun.argument)
+            self._check_request(active)
+            limit = active.route.concurrency_limit
+            if limit is not None and not active.has_slot and limit.applies_to(active.argument):
+                # Before it takes a slot: a client that sends slowly must not keep one.
+                await active.request.gather()
+                await limit.acquire(active.argument)
+                active.has_slot = True
+            if active.rest is not None:
+                return await active.rest()
+            return await active.route.handler(active.request, active.argument)
         except (ForwardToSite, ClientDisconnected, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            return _error_reply(begun.request, error)
+        except Exception as error:  # noqa: BLE001 - every error becomes a response
+            return _error_reply(active.request, error)
 
     def _id_of(self, request: Request) -> str:
         given = request.headers.plain(b"x-request-id")
@@ -302,21 +304,21 @@ def _error_reply(request: Request, error: BaseException) -> Reply:
     return response.problem_reply(known or problems.Fault())
 
 
-def _finish_request(begun: _ActiveRequest, answer: Reply) -> RawResponse:
-    """The answer as it travels, counted and logged."""
-    begun.leave()
-    _record_response(begun, answer)
-    request = begun.request
+def _finish_request(active: _ActiveRequest, answer: Reply) -> RawResponse:
+    """Count and log the reply, and return it as the server sends it."""
+    active.release_slot()
+    _record_response(active, answer)
+    request = active.request
     return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body
 
 
-def _record_response(begun: _ActiveRequest, answer: Reply) -> None:
-    seconds = monotonic() - begun.at
-    route, request = begun.route, begun.request
+def _record_response(active: _ActiveRequest, answer: Reply) -> None:
+    seconds = monotonic() - active.started_at
+    route, request = active.route, active.request
     request_metrics.record_response(route.name, request.method, answer.status, seconds)
-    event = begun.argument if route.path.startswith("events/") else ""
+    event = active.argument if route.path.startswith("events/") else ""
     access_log.log(
-        request.method, route.name, answer.status, seconds, len(answer.body), request.id, begun.address, event
+        request.method, route.name, answer.status, seconds, len(answer.body), request.id, active.address, event
     )
 
 
@@ -334,9 +336,9 @@ def _pattern(path: str) -> str:
 
 
 async def _send(answer: Reply, request: Request, send: Send) -> None:
-    whole = request.scope.get(SEND_RESPONSE)
-    if whole is not None:
-        await whole(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
+    send_response = request.scope.get(SEND_RESPONSE)
+    if send_response is not None:
+        await send_response(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
         return
     headers = answer.head(request.id, secure=request.is_secure())
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

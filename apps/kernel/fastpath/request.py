@@ -1,5 +1,5 @@
-"""One request of the crowd, of which only what is asked for is read. What services and checks use of Django's request
-it has under the same names, so that lane and site judge by the same code."""
+"""A request on the fast path. Headers, cookies and body are parsed only when they are needed. The attributes that
+services and checks use have the names of Django's request, so that fast path and site run the same code."""
 
 import asyncio
 import re
@@ -22,18 +22,18 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_SECONDS_MAX = 10.0
-"""Whoever dribbles a few bytes at a time is cut off: what the crowd sends fits into one packet."""
+"""A client that sends its body a few bytes at a time is refused: the bodies of these calls fit into one packet."""
 _JSON_ACCEPTED = ("*/*", "application/json", "application/*")
 _REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
 
 
 class ForwardToSite(Exception):
-    """This request is for the site to answer. Only before its body is read."""
+    """The site is to answer this request. Raised only before the body is read, or after `gather`."""
 
 
 class ClientDisconnected(Exception):
-    """Nobody is left to answer."""
+    """The client has disconnected, so there is no one to respond to."""
 
 
 @lru_cache(maxsize=256)
@@ -42,18 +42,18 @@ def _plain(name: str) -> bytes:
 
 
 class Headers:
-    """A request's headers by name, whatever its case."""
+    """A request's headers by case-insensitive name."""
 
     __slots__ = ("_values",)
 
     def __init__(self, pairs: list[tuple[bytes, bytes]], by_name: dict[bytes, bytes] | None = None) -> None:
-        """`by_name`: the same, where each name was given once and that is known."""
+        """`by_name`: the same headers, if the server knows that each name occurs once."""
         if by_name is not None:
             self._values = by_name
             return
         values = dict(pairs)
         if len(values) != len(pairs):
-            # Given twice is one list, as WSGI has it; cookies have their own separator.
+            # Repeated headers are joined into one list, as in WSGI; cookies have their own separator.
             values = {}
             for name, value in pairs:
                 between = b"; " if name == b"cookie" else b","
@@ -68,7 +68,7 @@ class Headers:
         return _plain(name) in self._values
 
     def plain(self, name: bytes) -> bytes | None:
-        """The value of this lower-case name as it came."""
+        """Return the raw value of this lower-case name."""
         return self._values.get(name)
 
 
@@ -81,11 +81,11 @@ class Request:
         self.path: str = scope["path"]
         self.headers = Headers(scope["headers"], scope.get(HEADERS_BY_NAME))
         self.id = ""
-        """What logs and the answer call it."""
+        """The request id in logs and in the response."""
         self.receive = receive
-        """Brings the body; None where it is at hand."""
+        """Receives the body, as ASGI defines; None where the whole body is at hand."""
         self._bad_body: problems.Problem | None = None
-        """What was wrong with it when it was gathered."""
+        """What was wrong with the body when it was gathered."""
         self._cookies: Mapping[str, str] | None = None
 
     @property
@@ -107,22 +107,22 @@ class Request:
 
     @property
     def GET(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
-        """The query's parameters, the last of each name."""
+        """The query's parameters; of repeated ones the last."""
         return QueryDict(self.scope["query_string"]).dict()
 
     @property
     def content_type(self) -> str:
-        """Without its parameters."""
+        """The media type without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def bearer(self) -> str | None:
-        """The token, if the request has one in the form that everybody sends."""
+        """Return the bearer token if the header has its usual form."""
         given = self.headers.plain(b"authorization")
         return given[7:].decode("latin-1") if given is not None and given[:7] == b"Bearer " else None
 
     def is_plain(self) -> bool:
-        """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
-        from somebody who reads JSON. What is wrong with it otherwise the site says."""
+        """Whether the fast path may answer: the host is ours, TLS is used if required, the client accepts JSON. Other
+        requests go to the site, which answers or refuses them."""
         query = self.scope["query_string"]
         if (query and b"format=" in query) or not self.has_allowed_host():
             return False
@@ -130,52 +130,52 @@ class Request:
         return accept is None or accept == b"*/*" or _accepts_json(accept)
 
     def has_allowed_host(self) -> bool:
-        """Whether it names a host of ours, over TLS where the house wants it."""
-        if _wants_tls() and not self.is_secure():
+        """Whether the host is ours, and TLS is used if required."""
+        if _requires_tls() and not self.is_secure():
             return False
         return _is_allowed_host(self.headers.plain(b"host"))
 
     def accepts_event_stream(self) -> bool:
-        """Whether it asks for server-sent events."""
+        """Whether the client accepts server-sent events."""
         accept = self.headers.plain(b"accept")
         return accept is not None and _accepts_event_stream(accept)
 
     def has_disconnected(self) -> bool:
-        """Whether its client is known to have gone, so that nobody is left to answer."""
+        """Whether the client is known to have disconnected. Only our own server reports this."""
         client: Client | None = self.scope.get(CLIENT)
         return client is not None and client.has_disconnected
 
     async def gather(self) -> None:
-        """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises
-        ClientDisconnected."""
+        """Receive the whole body, for the handler or the site to read after this. An error in the body is raised by
+        `json_object`. Raises ClientDisconnected."""
         assert self.receive is not None
-        receive, heard = self.receive, deque[Message]()
+        receive, received = self.receive, deque[Message]()
 
-        async def hear() -> Message:
-            heard.append(await receive())
-            return heard[-1]
+        async def record() -> Message:
+            received.append(await receive())
+            return received[-1]
 
-        async def say_again() -> Message:
-            return heard.popleft() if heard else await receive()
+        async def replay() -> Message:
+            return received.popleft() if received else await receive()
 
-        self.receive = hear
+        self.receive = record
         try:
             await self._body(_body_bytes_max())
         except (problems.TooLarge, problems.TimedOut) as problem:
             self._bad_body = problem
         finally:
-            self.receive = say_again
+            self.receive = replay
 
     async def json_object(self) -> dict[str, Any]:
-        """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
-        WrongContentType, TooLarge, TimedOut, ClientDisconnected."""
+        """Return the body, which must be a JSON object; an empty one if there is no body. Raises Invalid,
+        MalformedBody, WrongContentType, TooLarge, TimedOut, ClientDisconnected."""
         if self._bad_body is not None:
             raise self._bad_body
         bytes_max = _body_bytes_max()
         return self._object_in(await self._body(bytes_max))
 
     def parse_json_object(self, body: bytes | bytearray) -> dict[str, Any]:
-        """As `json_object`, of the whole body."""
+        """As `json_object`, for a body that has been received whole."""
         bytes_max = _body_bytes_max()
         if self.headers.plain(b"content-length") != b"%d" % len(body):
             self._check_declared(bytes_max)
@@ -184,7 +184,7 @@ class Request:
     def _object_in(self, raw: bytes) -> dict[str, Any]:
         if not raw:
             return {}
-        # As nearly everybody writes it, or in any other spelling.
+        # In its usual spelling, or in any other.
         if self.headers.plain(b"content-type") != b"application/json" and self.content_type != "application/json":
             raise problems.WrongContentType
         value = json_body.read_json(raw)
@@ -195,7 +195,7 @@ class Request:
     async def _body(self, bytes_max: int) -> bytes:
         if not self._check_declared(bytes_max):
             return b""
-        # Nearly always the whole of it is here. Our own server ends what does not begin to come
+        # Nearly always the whole body is here. Our own server closes the connection if it does not begin to arrive
         # (ticketing.server.http_protocol).
         message = await self._next()
         if not message.get("more_body", False):
@@ -214,7 +214,7 @@ class Request:
         return _check_size(b"".join(parts), bytes_max)
 
     def _check_declared(self, bytes_max: int) -> bool:
-        """Whether there is a body at all. Raises TooLarge."""
+        """Whether there is a body. Raises TooLarge."""
         declared = self.headers.plain(b"content-length")
         if declared is None:
             return self.headers.plain(b"transfer-encoding") is not None
@@ -236,14 +236,14 @@ def _check_size(body: bytes, bytes_max: int) -> bytes:
     return body
 
 
-# Remembered, as what follows: each look into Django's settings is dear beside the rest of a poll.
+# Cached, like the functions below: reading Django's settings is expensive beside the rest of a poll.
 @cache
 def _body_bytes_max() -> int:
     return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
 
 
 @cache
-def _wants_tls() -> bool:
+def _requires_tls() -> bool:
     return bool(settings.SECURE_SSL_REDIRECT)
 
 

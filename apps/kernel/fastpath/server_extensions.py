@@ -1,38 +1,38 @@
-"""What our own server and the lane say to each other beyond ASGI. Imported by the server before Django is set up."""
+"""Extensions of ASGI between our own server and the fast path. Imported by the server before Django is set up."""
 
 from collections.abc import Callable
 
 SEND_RESPONSE = "fairgate.whole"
-"""Where the server puts into the scope what sends a whole answer: `(status, head, body)`, awaited. Other servers put
-nothing there."""
+"""Key in the scope of the coroutine function that sends a whole response: `(status, head, body)`. Other servers do not
+set it, nor the keys below."""
 
 START_STREAM = "fairgate.stream"
-"""Where it puts what begins an answer that goes on: `(head) -> listener`, the headers as they travel; None where nobody
-is left to listen. The request's task may end after it."""
+"""Key in the scope of the function that starts a response without an end: `(head) -> listener`, with the encoded header
+lines; it returns None if the client has disconnected. The request's task may end after it."""
 
 SHUTDOWN_NOTICE = "fairgate.ending"
-"""Where it puts, for a socket, who is to be told before it ends it: an object with the attribute `tell`."""
+"""Key in a WebSocket's scope of an object whose attribute `tell` is called before the server closes the socket."""
 
 HEADERS_BY_NAME = "fairgate.headers"
-"""Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
+"""Key in the scope of the request's headers by lower-case name, if each name occurs once. Read-only."""
 
 CLIENT = "fairgate.client"
-"""Where it puts what it knows of the client, a Client."""
+"""Key in the scope of the connection's `Client`."""
 
 RawResponse = tuple[int, bytes, bytes]
-"""Status, headers as they travel (each with its line's end, the body's length among them, nothing about the
-connection), and body."""
+"""Status, encoded header lines (each with its line end, the content length among them, nothing about the connection),
+and body."""
 
 OnResponse = Callable[[RawResponse | None], None]
 
 RESPOND_SYNC = "respond_sync"
-"""The name under which an application offers to answer without a task: `respond_sync(scope, body, later)`, called with
-a request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or DEFERRED: `later`
-will be called once, on the loop, with one of these two."""
+"""The attribute of an application that can answer without a task: `respond_sync(scope, body, later)`, called with a
+completely received request. It returns the response; or None: the application is to be called through ASGI; or
+DEFERRED: `later` will be called once, on the event loop, with a response or None."""
 
 
 class Client:
-    """Who waits at the other end of a connection."""
+    """The state of a connection's client."""
 
     __slots__ = ("has_disconnected",)
 
