@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def started(folder: Path, *names: str) -> Iterator[None]:
-    """These processes of the Procfile run on the test's servers until the block ends."""
+    """Run these processes of the Procfile on the test's servers until the block ends."""
     commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
     environment = os.environ | {
         "DATABASE_URL": database_url(),
@@ -71,7 +71,7 @@ def started(folder: Path, *names: str) -> Iterator[None]:
 
 
 def make_schedule_due() -> None:
-    """Every task of the schedule is due as soon as beat starts."""
+    """Make every task of the schedule due as soon as beat starts."""
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         ModelEntry.from_entry(name, app=app, **entry)
     PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(hours=1))

@@ -1,5 +1,6 @@
-"""Clients that do not mean well, against the lane as the Procfile starts it: all are answered or cut, a hold that its
-buyer did not wait for is found again or never was, and afterwards the process has what it had before."""
+"""Hostile clients against the web server as the Procfile starts it: each is answered or disconnected, a hold whose
+buyer
+did not wait is found again or was never made, and afterwards the process uses no more resources than before."""
 
 import contextlib
 import json
@@ -26,12 +27,12 @@ BODY = b'{"visitor_id": "visitor-of-a-test"}'
 JOIN = b"POST /api/events/hostile/queue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 NOTHING = (0, 0)
 GROWTH_BYTES_MAX = 48 * 1024 * 1024
-"""What a second wave of the same may add: nothing, but for how memory is cut into pieces."""
+"""How much memory a second wave of the same may add: only fragmentation."""
 
 
 @pytest.fixture(scope="module")
-def lane(django_db_setup: None, django_db_blocker: Any) -> Iterator[Web]:
-    """One worker, whose site is away: what the lane does not answer itself is refused with 503."""
+def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Web]:
+    """One worker whose site is not running: a request that the fast path does not answer is refused with 503."""
     with django_db_blocker.unblock():
         url = database_url()
     with web(free_port(), DATABASE_URL=url, DATABASE_DIRECT_URL=url) as served:
@@ -44,27 +45,27 @@ def vanishing(transactional_db: None) -> events.EventView:
     return factories.make_event("vanishing")
 
 
-def speak(lane: Web, *parts: bytes, then: Callable[[socket.socket], object] | None = None) -> bytes:
-    """Sends the parts and returns all that comes back until the other side hangs up."""
-    with lane.connect() as client:
-        said = b""
+def speak(server: Web, *parts: bytes, then: Callable[[socket.socket], object] | None = None) -> bytes:
+    """Send the parts, and return everything received until the server closes the connection."""
+    with server.connect() as client:
+        received = b""
         try:
             for part in parts:
                 client.sendall(part)
             if then is not None:
                 then(client)
             while chunk := client.recv(65_536):
-                said += chunk
+                received += chunk
         except TimeoutError:
-            return b"neither answered nor cut: " + said
+            return b"neither answered nor cut: " + received
         except OSError:
-            pass  # Cut.
-        return said
+            pass  # Disconnected.
+        return received
 
 
 def with_length(length: int | bytes, rest: bytes = b"") -> bytes:
-    told = length if isinstance(length, bytes) else str(length).encode()
-    return JOIN + b"Content-Length: " + told + b"\r\n\r\n" + rest
+    declared = length if isinstance(length, bytes) else str(length).encode()
+    return JOIN + b"Content-Length: " + declared + b"\r\n\r\n" + rest
 
 
 def half_close(client: socket.socket) -> None:
@@ -74,7 +75,7 @@ def half_close(client: socket.socket) -> None:
 STATUS = b"GET /api/events/hostile/queue/status HTTP/1.1\r\nHost: localhost\r\n"
 CLOSE = b"Connection: close\r\n\r\n"
 CHUNKED = JOIN + b"Transfer-Encoding: chunked\r\n\r\n"
-# What is said, and how the answer may begin: with a status, or not at all where the client is cut.
+# What is sent, and the permitted statuses of the response; 0 if the client is disconnected without one.
 CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "nothing at all": ((), (0,)),
     "headers that never end": ((STATUS, b"X-Slow: 1\r\n"), (408,)),
@@ -82,7 +83,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "a body that never comes": ((with_length(100),), (408,)),
     "a body that stops": ((with_length(100, b'{"visitor'),), (408,)),
     "a chunk that stops": ((CHUNKED, b"20\r\n{"), (408,)),
-    "a body longer than it says": ((with_length(2, b"{}" + b"x" * 50_000),), (201, 400, 0)),
+    "a body longer than declared": ((with_length(2, b"{}" + b"x" * 50_000),), (201, 400, 0)),
     "ten megabytes": ((with_length(10_000_000), b"x" * 10_000_000), (413,)),
     "ten megabytes in chunks": ((CHUNKED, b"989680\r\n", b"x" * 10_000_000), (413, 0)),
     "lengths that disagree": ((JOIN + b"Content-Length: 2\r\nContent-Length: 20\r\n\r\n{}",), (400,)),
@@ -132,7 +133,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
         (b"GET /api/events/hostile/queue/status HTTP/1.1\r\nHost: evil.example\r\n" + CLOSE,),
         (503, 400),
     ),
-    "a socket nobody serves": (
+    "a socket at an unknown address": (
         (
             b"GET /socket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
@@ -143,78 +144,78 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
 }
 
 
-def test_each_is_answered_or_cut(lane: Web, transactional_db: None) -> None:
-    """All of them at once: who is slow keeps nobody else waiting. No answer is a 500, every refusal is a problem
-    document, and none is followed by anything but another whole answer."""
+def test_each_hostile_client_is_answered_or_disconnected(server: Web, transactional_db: None) -> None:
+    """All of them at once: slow clients delay no other client. No response is a 500, every refusal is a problem
+    document, and a response is followed only by another complete response."""
     factories.make_event("hostile")
     with ThreadPoolExecutor(len(CONVERSATIONS)) as threads:
-        asked = {name: threads.submit(speak, lane, *parts) for name, (parts, _) in CONVERSATIONS.items()}
-        assert lane.healthy()
-        said = {name: future.result() for name, future in asked.items()}
-    wrong = {name: answer[:200] for name, answer in said.items() if status_of(answer) not in CONVERSATIONS[name][1]}
+        asked = {name: threads.submit(speak, server, *parts) for name, (parts, _) in CONVERSATIONS.items()}
+        assert server.healthy()
+        received = {name: future.result() for name, future in asked.items()}
+    wrong = {name: answer[:200] for name, answer in received.items() if status_of(answer) not in CONVERSATIONS[name][1]}
     assert wrong == {}
-    assert [name for name, answer in said.items() if b"HTTP/1.1 500" in answer] == []
-    wait_until(lambda: at_rest(lane) == NOTHING, "everything is given back")
+    assert [name for name, answer in received.items() if b"HTTP/1.1 500" in answer] == []
+    wait_until(lambda: at_rest(server) == NOTHING, "all resources are released")
 
 
 def status_of(answer: bytes) -> int:
-    """0: cut without a word; -1: neither answered nor cut."""
+    """Return the status; 0: disconnected without a response; -1: neither answered nor disconnected."""
     return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else -1 if answer else 0
 
 
-def test_who_half_closes_or_resets_is_forgotten(lane: Web) -> None:
+def test_half_closed_and_reset_connections_are_forgotten(server: Web) -> None:
     for request in (STATUS + b"\r\n", with_length(len(BODY), BODY), with_length(100, BODY), STATUS):
-        speak(lane, request, then=half_close)
-        reset(lane, request)
-    assert lane.healthy()
-    wait_until(lambda: at_rest(lane) == NOTHING, "everything is given back")
+        speak(server, request, then=half_close)
+        reset(server, request)
+    assert server.healthy()
+    wait_until(lambda: at_rest(server) == NOTHING, "all resources are released")
 
 
-def test_thousands_who_never_speak_keep_nobody_out(lane: Web) -> None:
-    """Two waves, each of which the lane ends by itself; the second needs no more memory than the first left."""
-    (worker,) = (psutil.Process(pid) for pid in lane.workers())
+def test_thousands_of_silent_clients_block_no_other_client(server: Web) -> None:
+    """Two waves, each disconnected by the server; the second needs no more memory than the first left allocated."""
+    (worker,) = (psutil.Process(pid) for pid in server.workers())
     memory = []
     for _ in range(2):
-        silent = [lane.connect() for _ in range(SILENT)]
-        assert lane.healthy()
+        silent = [server.connect() for _ in range(SILENT)]
+        assert server.healthy()
         for client in silent:
             assert client.recv(1) == b""
             client.close()
-        wait_until(lambda: at_rest(lane) == NOTHING, "all of them are forgotten")
+        wait_until(lambda: at_rest(server) == NOTHING, "all of them are forgotten")
         memory.append(worker.memory_info().rss)
     assert memory[1] - memory[0] < GROWTH_BYTES_MAX
 
 
-def test_who_asks_on_and_on_and_never_reads_is_cut(lane: Web) -> None:
-    with lane.connect() as client:
+def test_a_client_that_keeps_requesting_and_never_reads_is_disconnected(server: Web) -> None:
+    with server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         with contextlib.suppress(OSError):
             while True:
                 client.sendall((STATUS + b"\r\n") * 8)
-        wait_until(lambda: at_rest(lane) == NOTHING, "it is cut")
+        wait_until(lambda: at_rest(server) == NOTHING, "it is disconnected")
 
 
-def test_a_buyer_who_vanishes_in_the_middle_finds_the_hold_or_leaves_none(
-    lane: Web, vanishing: events.EventView
+def test_a_buyer_who_disconnects_during_a_hold_finds_it_again_or_leaves_none(
+    server: Web, vanishing: events.EventView
 ) -> None:
-    """Buyers hang up at the very moment in which their joins and holds are sent. Asking again with the same key tells
-    each what came of it; nobody holds twice, and the books are right."""
+    """Buyers disconnect at the moment their joins and holds are sent. A retry with the same key returns each buyer's
+    result; no buyer holds twice, and the audit is clean."""
     visitors = [f"visitor-{number}-{uuid.uuid4().hex}" for number in range(20)]
     for visitor in visitors:
-        reset(lane, post("queue", {"visitor_id": visitor}))
+        reset(server, post("queue", {"visitor_id": visitor}))
     tokens = [
-        json.loads(body_of(speak(lane, post("queue", {"visitor_id": one}))))["admission_token"] for one in visitors
+        json.loads(body_of(speak(server, post("queue", {"visitor_id": one}))))["admission_token"] for one in visitors
     ]
     holds = [
         post("reservations", {"seats": [f"hall-{'ABCDE'[n // 10]}-{n % 10 + 1}"]}, token=token, key=f"key-{n}")
         for n, token in enumerate(tokens)
     ]
-    threads = [threading.Thread(target=reset, args=(lane, hold)) for hold in holds]
+    threads = [threading.Thread(target=reset, args=(server, hold)) for hold in holds]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT_SECONDS_MAX)
-    found = [json.loads(body_of(speak(lane, hold)))["reservation_id"] for hold in holds]
+    found = [json.loads(body_of(speak(server, hold)))["reservation_id"] for hold in holds]
     assert sorted(found) == sorted(str(held) for held in Reservation.objects.values_list("id", flat=True))
     assert len(set(found)) == len(holds)
     factories.assert_audit_clean()
@@ -235,15 +236,15 @@ def body_of(answer: bytes) -> bytes:
     return body
 
 
-def reset(lane: Web, request: bytes) -> None:
-    """Sends it and breaks the connection off without a good-bye."""
-    with lane.connect() as client:
+def reset(server: Web, request: bytes) -> None:
+    """Send the request, and reset the connection."""
+    with server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.sendall(request)
 
 
-def at_rest(lane: Web) -> tuple[int, int]:
-    """How many connections of clients the worker has, and how many threads more than it may keep for itself."""
-    (worker,) = (psutil.Process(pid) for pid in lane.workers())
-    open_ = [each for each in worker.net_connections("tcp") if each.laddr.port == lane.port]
+def at_rest(server: Web) -> tuple[int, int]:
+    """Return the number of client connections of the worker, and the number of threads above its normal maximum."""
+    (worker,) = (psutil.Process(pid) for pid in server.workers())
+    open_ = [each for each in worker.net_connections("tcp") if each.laddr.port == server.port]
     return len([each for each in open_ if each.status != psutil.CONN_LISTEN]), max(0, worker.num_threads() - 32)

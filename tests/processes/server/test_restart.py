@@ -1,4 +1,4 @@
-"""A restart of the lane that nobody notices: SIGHUP replaces every worker under calls that never stop."""
+"""A restart without failed requests: SIGHUP replaces every worker under continuous calls."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from tests.support.web_processes import WAIT_SECONDS_MAX, wait_until, web
 
 
 class Site:
-    """What stands behind: answers at once, but a POST only when it is let."""
+    """The site behind the web server: answers at once, but a POST only when `go_on` is set."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Semaphore(0), threading.Event()
@@ -22,7 +22,7 @@ class Site:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing."""
+                """Log nothing."""
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
@@ -53,15 +53,16 @@ def site() -> Iterator[Site]:
 
 
 class Client(threading.Thread):
-    """Asks without a pause until it is stopped, on one connection for as long as the server keeps it, or on a new one
-    each time; remembers everything that was not a good answer."""
+    """Sends requests without a pause until it is stopped, on one connection for as long as the server keeps it, or on a
+    new
+    one each time; records every response that is not a success."""
 
     def __init__(self, port: int, path: str, *, keeps: bool) -> None:
         super().__init__(daemon=True)
         self._port, self._path, self._keeps = port, path, keeps
         self.stopping = threading.Event()
         self.answered = 0
-        self.told_to_close = 0
+        self.asked_to_close = 0
         self.broken: list[str] = []
 
     def run(self) -> None:
@@ -83,7 +84,7 @@ class Client(threading.Thread):
                 self.broken.append(f"{answer.status} {body!r}")
             self.answered += 1
             if answer.will_close:
-                self.told_to_close += self._keeps
+                self.asked_to_close += self._keeps
                 return
 
 
@@ -102,41 +103,44 @@ def ask_in_thread(port: int, outcomes: list[str]) -> threading.Thread:
     return thread
 
 
-def test_a_restart_breaks_no_answer_off(site: Site) -> None:
-    """Clients on kept and on new connections, of the lane itself and of the site behind it, and calls that are being
-    answered when their worker is told to end: all of them get what they asked for, and afterwards every worker is
-    another one."""
-    with web(site.server.server_port, workers=2) as lane:
-        old = lane.workers()
+def test_a_restart_interrupts_no_response(site: Site) -> None:
+    """Clients on kept and on new connections, of the fast path and of the site behind it, and requests in progress when
+    their worker is stopped: all of them receive their responses, and afterwards every worker is a new one."""
+    with web(site.server.server_port, workers=2) as fast_path:
+        old = fast_path.workers()
         clients = [
-            Client(lane.port, path, keeps=keeps) for path in ("/healthz", "/a-page") for keeps in (True, True, False)
+            Client(fast_path.port, path, keeps=keeps)
+            for path in ("/healthz", "/a-page")
+            for keeps in (True, True, False)
         ]
         outcomes: list[str] = []
-        slow = [ask_in_thread(lane.port, outcomes) for _ in range(8)]
+        slow = [ask_in_thread(fast_path.port, outcomes) for _ in range(8)]
         for _ in slow:
             assert site.reached.acquire(timeout=WAIT_SECONDS_MAX)
         for client in clients:
             client.start()
-        everybody_goes_on(clients)
-        lane.replace_workers()
-        wait_until(lambda: bool(lane.serving() - old), "a new worker serves beside the old ones")
+        wait_for_answers(clients)
+        fast_path.replace_workers()
+        wait_until(lambda: bool(fast_path.serving() - old), "a new worker serves beside the old ones")
         assert outcomes == []
         site.go_on.set()
-        wait_until(lambda: not (lane.workers() & old) and len(lane.serving()) == 2, "every worker is a new one")
-        everybody_goes_on(clients)
+        wait_until(
+            lambda: not (fast_path.workers() & old) and len(fast_path.serving()) == 2, "every worker is a new one"
+        )
+        wait_for_answers(clients)
         for client in clients:
             client.stopping.set()
         for thread in [*clients, *slow]:
             thread.join(WAIT_SECONDS_MAX)
     assert [client.broken for client in clients] == [[] for _ in clients]
     assert outcomes == ["200"] * len(slow)
-    # The control: those on kept connections were on a worker that ended, and moved because they were told to.
-    assert any(client.told_to_close for client in clients)
+    # The control: clients on kept connections used a worker that ended, and moved because they were asked to close.
+    assert any(client.asked_to_close for client in clients)
 
 
-def everybody_goes_on(clients: list[Client]) -> None:
+def wait_for_answers(clients: list[Client]) -> None:
     before = [client.answered for client in clients]
     wait_until(
         lambda: all(client.answered > count + 5 for client, count in zip(clients, before, strict=True)),
-        f"answers for everybody: {[client.broken for client in clients]}",
+        f"every client receives responses: {[client.broken for client in clients]}",
     )

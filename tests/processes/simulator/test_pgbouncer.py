@@ -1,4 +1,4 @@
-"""The whole house behind pgbouncer in transaction mode, with a single session for all of its processes."""
+"""The whole deployment behind pgbouncer in transaction mode, with a single session for all of its processes."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.pgbouncer, pytest.mark.django_db(transaction=True)]
 NAME = "behind-the-pooler"
 VISITORS, BUYERS = 16, 10
 COMMITTERS = ("joins", "exchange", "holds")
-# What a transaction would leave to whoever has the session next.
+# State that a transaction could leave to the next user of its session.
 LEFT_BEHIND = """
     SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),
            current_setting('idle_in_transaction_session_timeout'), current_setting('search_path'),
@@ -40,13 +40,13 @@ LEFT_BEHIND = """
            (SELECT count(*) FROM pg_listening_channels()),
            (SELECT count(*) FROM pg_class WHERE relpersistence = 't')
 """
-# What is said of whoever speaks to a session that is not its own.
+# Errors of a process that relies on the state of a session that is not its own.
 REFUSED = re.compile("prepared statement|startup parameter|cursor .* does not exist|advisory lock", re.IGNORECASE)
 
 
 @contextlib.contextmanager
-def house_behind(through: Pooler, folder: Path) -> Iterator[str]:
-    """Every process of the Procfile, ready; the address."""
+def deployment_behind(through: Pooler, folder: Path) -> Iterator[str]:
+    """Run every process of the Procfile until the block ends; yield the address once they are ready."""
     port = free_port()
     environment = {
         **os.environ,
@@ -64,8 +64,8 @@ def house_behind(through: Pooler, folder: Path) -> Iterator[str]:
         "LOG_LEVEL": "ERROR",
         "PYTHONWARNINGS": "ignore",
     }
-    said = folder / "house.log"
-    with open(said, "w") as log:
+    output = folder / "processes.log"
+    with open(output, "w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ticketing.devserver.supervisor", str(CHECKOUT / "Procfile")],
             cwd=CHECKOUT,
@@ -76,13 +76,13 @@ def house_behind(through: Pooler, folder: Path) -> Iterator[str]:
         )
     address = f"http://{LOOPBACK}:{port}"
     try:
-        wait_until(lambda: _status(f"{address}/readyz") == 200, "the house is ready", while_runs=process)
+        wait_until(lambda: _status(f"{address}/readyz") == 200, "the site is ready", while_runs=process)
         yield address
-        assert process.poll() is None, f"the house ended by itself:\n{said.read_text()}"
+        assert process.poll() is None, f"the processes ended by themselves:\n{output.read_text()}"
     finally:
         process.terminate()
         process.wait(timeout=WAIT_SECONDS_MAX)
-    assert not REFUSED.search(said.read_text()), said.read_text()
+    assert not REFUSED.search(output.read_text()), output.read_text()
 
 
 def _status(url: str) -> int:
@@ -98,7 +98,7 @@ def _status(url: str) -> int:
 
 @pytest.fixture
 def limited(transactional_db: None, settings: Any) -> Iterator[None]:
-    """As after `migrate` in earnest, with limits that no transaction sets."""
+    """Apply role limits as `migrate` does in production, with values that no transaction sets."""
     settings.DATABASE_LOCK_TIMEOUT_MS = 41_000
     settings.DATABASE_STATEMENT_TIMEOUT_MS = 42_000
     settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = 43_000
@@ -107,11 +107,11 @@ def limited(transactional_db: None, settings: Any) -> Iterator[None]:
     forget()
 
 
-def test_the_house_sells_with_one_session_for_all_of_its_processes(limited: None, tmp_path: Path) -> None:
-    """Nobody needs a second session while they have one, or this would stand still; nobody leaves anything in theirs
-    to whoever has it next; nobody but who leads, draws or commits goes past the pooler."""
+def test_a_sale_works_with_one_session_for_all_processes(limited: None, tmp_path: Path) -> None:
+    """No process needs a second session while it holds one, or the sale would hang. No transaction leaves state in the
+    session. Only leader election, draws and group commits bypass the pooler."""
     event = make_room("flash-sale", rate=50, active=10, general_admission=200)
-    with pooler(sessions=1, query_wait_timeout="100") as through, house_behind(through, tmp_path) as address:
+    with pooler(sessions=1, query_wait_timeout="100") as through, deployment_behind(through, tmp_path) as address:
         before = left_in(through)
         assert before[:3] == ("41s", "42s", "43s"), "the role's limits"
         plan = Plan(
@@ -142,7 +142,7 @@ def left_in(through: Pooler) -> Any:
 
 
 def sessions_past(through: Pooler) -> set[str]:
-    """The names of the house's sessions that are not the pooler's."""
+    """Return the names of the deployment's sessions that bypass the pooler."""
     with psycopg.connect(through.direct_url) as session:
         known = session.execute(
             "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE %s AND NOT pid = ANY (%s)",

@@ -1,7 +1,8 @@
-"""The on-sale in small: a crowd through a room while Redis loses everything half-way, and everything still adds up.
+"""A small on-sale: simulated visitors pass the waiting room while Redis loses all its data half-way, and the audit is
+clean afterwards.
 
-Real servers, the gatekeeper a process of its own, the crowd over HTTP. `make demo` and
-benchmarks/rehearsals/flash_sale.py do the same with thousands.
+Real servers, the gatekeeper as its own process, the visitors over HTTP. `make demo` and
+benchmarks/rehearsals/flash_sale.py do the same with thousands of visitors.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def gatekeeper() -> Iterator[None]:
-    """`manage.py gatekeeper` on the test's database, as a process."""
+    """Run `manage.py gatekeeper` as a process on the test's database."""
     url = database_url()
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"],
@@ -57,7 +58,7 @@ def gatekeeper() -> Iterator[None]:
 
 @contextmanager
 def messages_delivered() -> Iterator[None]:
-    """Charges go to the sandbox meanwhile, as a worker would see to it."""
+    """Deliver outbox messages meanwhile, as a worker does: charges reach the sandbox."""
     stopping = threading.Event()
 
     def deliver() -> None:
@@ -77,7 +78,7 @@ def messages_delivered() -> Iterator[None]:
         thread.join(timeout=60)
 
 
-def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
+def test_visitors_pass_the_waiting_room_while_redis_loses_its_data(
     live_site: str, redis_client: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(population, "CHECK_SECONDS", 0.05)
@@ -89,7 +90,7 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
         over_seconds=1,
         buyers=BUYERS,
         listeners=1,
-        listen_by="poll",  # The site alone has no streams.
+        listen_by="poll",  # The site by itself has no streams.
         double=0.5,
         change=0.5,
         back=0.5,
@@ -102,10 +103,10 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
     left_to_come: list[int] = []
 
     def flush_half_way(run: population.Run) -> None:
-        let_in = run.figures.counts["admitted"]
-        if not left_to_come and let_in >= FLUSH_AFTER:
+        admitted = run.figures.counts["admitted"]
+        if not left_to_come and admitted >= FLUSH_AFTER:
             redis_client.flushall()
-            left_to_come.append(VISITORS - let_in)
+            left_to_come.append(VISITORS - admitted)
 
     with gatekeeper(), messages_delivered():
         result = asyncio.run(population.run(plan, flush_half_way))
@@ -113,8 +114,8 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
     counts = result.figures.counts
     assert result.is_clean, result.figures.breaches
     assert not result.ended
-    assert left_to_come, "Redis was flushed while the crowd was there"
-    # Who came back joined once more.
+    assert left_to_come, "Redis was flushed while visitors were waiting"
+    # A visitor who returned joined once more.
     assert counts["joined"] == VISITORS + counts["came back"]
     assert counts["double clicks"] > 0
     assert counts["second tabs refused"] > 0
@@ -126,12 +127,13 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
 
 
 def assert_caps_were_kept() -> None:
-    """By the house's own record: never more at once than the cap, and in no stretch of time more than the rate allows
-    with half a second's worth saved up."""
+    """Check the recorded batches: never more admitted at once than the cap, and in no interval more than the rate
+    allows,
+    with half a second's worth accumulated."""
     batches = list(AdmissionBatch.objects.order_by("at", "id"))
     assert batches
     assert all(batch.active_count <= batch.active_max == ACTIVE for batch in batches)
     for (first, begin), (last, end) in itertools.combinations(enumerate(batches), 2):
-        let_in = sum(batch.count for batch in batches[first : last + 1])
+        admitted = sum(batch.count for batch in batches[first : last + 1])
         allowed = RATE / 2 + RATE * (end.at - begin.at).total_seconds()
-        assert let_in <= allowed + 0.001, f"{let_in} let in where {allowed:.1f} may be"
+        assert admitted <= allowed + 0.001, f"{admitted} admitted where {allowed:.1f} are allowed"

@@ -1,4 +1,4 @@
-"""A request that is read in one go is the very request that httptools would have read."""
+"""A request parsed in one piece equals the request that httptools parses."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ PLAIN = request("POST", "/api/events/concert/reservations?n=1", b'{"a":1}', Idem
 
 
 class Reading:
-    """What httptools calls."""
+    """Collects the callbacks of httptools."""
 
     def __init__(self, data: bytes) -> None:
         self.url, self.body, self.messages = b"", b"", 0
@@ -38,7 +38,7 @@ class Reading:
 
 
 def same_as_httptools(data: bytes) -> bool:
-    """Whether it was read; then as httptools reads it, or this fails."""
+    """Return whether the request was parsed; if it was, require that httptools parses it the same."""
     piece = parse_request(data)
     if piece is None:
         return False
@@ -54,7 +54,7 @@ def same_as_httptools(data: bytes) -> bool:
     return True
 
 
-def test_what_everybody_sends_is_read() -> None:
+def test_usual_requests_are_parsed() -> None:
     assert same_as_httptools(PLAIN)
     assert same_as_httptools(request("GET", "/api/events/concert/sections", Connection="keep-alive"))
     assert same_as_httptools(b"GET / HTTP/1.1\r\n\r\n")
@@ -80,7 +80,7 @@ def test_what_everybody_sends_is_read() -> None:
         (b"Cookie: a=b", b"Cookie: " + b"a" * 20_000), (b"Cookie: a=b", b"\r\n".join(b"a%d: b" % n for n in range(80))),
     ],
 )  # fmt: skip
-def test_what_is_not_plain_is_left_to_httptools(what: bytes, by: bytes) -> None:
+def test_unusual_requests_are_left_to_httptools(what: bytes, by: bytes) -> None:
     assert PLAIN.count(what) >= 1
     assert parse_request(PLAIN.replace(what, by, 1)) is None
 
@@ -129,13 +129,13 @@ def _requests(draw: st.DrawFn) -> bytes:
 @given(_requests())
 @settings(max_examples=examples(600), deadline=None)
 @example(PLAIN)
-def test_whatever_is_read_httptools_reads_the_same(data: bytes) -> None:
+def test_every_parsed_request_equals_that_of_httptools(data: bytes) -> None:
     same_as_httptools(data)
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.binary(min_size=0, max_size=3))
 @settings(max_examples=examples(600), deadline=None)
-def test_a_plain_request_that_is_damaged_anywhere_is_read_as_httptools_reads_it(at: int, by: bytes) -> None:
+def test_a_plain_request_with_any_damage_is_parsed_as_by_httptools(at: int, by: bytes) -> None:
     same_as_httptools(PLAIN[:at] + by + PLAIN[at + 1 :])
 
 
@@ -159,12 +159,12 @@ async def test_whole_and_broken_requests_follow_each_other_on_one_connection() -
         assert await line.answers(len(wanted)) == [(200, {"path": path, "size": size}) for path, size in wanted]
 
 
-async def test_what_comes_while_one_is_answered_waits_for_it() -> None:
-    let = asyncio.Event()
+async def test_requests_received_during_a_response_wait_for_it() -> None:
+    released = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/first":
-            await let.wait()
+            await released.wait()
         await echo(scope, receive, send)
 
     wire, line = connection(slow)
@@ -172,11 +172,11 @@ async def test_what_comes_while_one_is_answered_waits_for_it() -> None:
     wire.data_received(request("GET", "/second"))
     wire.data_received(request("GET", "/third"))
     assert line.written == b""
-    let.set()
+    released.set()
     assert [found["path"] for _, found in await line.answers(3)] == ["/first", "/second", "/third"]
 
 
-async def test_an_idle_connection_is_closed_and_one_that_is_used_is_not() -> None:
+async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
     wire, line = connection(echo)
     wire.timeout_keep_alive = 3_600
     wire.data_received(request("GET", "/"))
@@ -184,10 +184,10 @@ async def test_an_idle_connection_is_closed_and_one_that_is_used_is_not() -> Non
     clock = wire.timeout_keep_alive_task
     assert clock is not None
     wire.data_received(request("GET", "/"))
-    wire.timeout_keep_alive_handler()  # While it is being answered.
+    wire.timeout_keep_alive_handler()  # During the response.
     assert not line.is_closed
     await line.answers(1)
-    wire.timeout_keep_alive_handler()  # A moment after its answer.
+    wire.timeout_keep_alive_handler()  # Just after the response.
     assert not line.is_closed
     wire.timeout_keep_alive = 0
     wire.timeout_keep_alive_handler()
