@@ -279,7 +279,7 @@ def test_the_thread_ends_when_stopped() -> None:
         ("GET /", "page"),
         ("HEAD /api/events/a/sections", "read"),
         ("POST /nowhere", "write"),
-        ("GET /static/css/deployment.css", None),
+        ("GET /static/css/fairgate.css", None),
         ("POST /api/webhooks/payments/sandbox", None),
         ("GET /healthz", None),
         ("GET /metrics", None),
@@ -302,12 +302,12 @@ def strict_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_site_refuses_in_the_format_of_the_client(client: Client) -> None:
     here = {"REMOTE_ADDR": OFFICE}
     assert [client.get("/api/docs", **here).status_code for _ in range(3)] == [200, 200, 429]
-    answer = client.get("/api/docs", **here)
-    assert answer.json()["type"] == "rate-limited"
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert 1 <= int(answer.headers["Retry-After"]) <= 32
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert answer.headers["X-Request-Id"]
+    response = client.get("/api/docs", **here)
+    assert response.json()["type"] == "rate-limited"
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert 1 <= int(response.headers["Retry-After"]) <= 32
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["X-Request-Id"]
     page = client.get("/accounts/log-in", headers={"accept": "text/html"}, **here)
     assert page.status_code == 429
     assert b"You keep your place in line" in page.content

@@ -217,8 +217,8 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
                 os.write(writing, outcome)
                 os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        assert answer.read() == b"reported"
+    with os.fdopen(reading, "rb") as response:
+        assert response.read() == b"reported"
     os.waitpid(child, 0)
     assert {process.rpartition(":")[2] for process in Signal.objects.values_list("process", flat=True)} == {
         str(os.getpid()),

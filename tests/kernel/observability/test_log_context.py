@@ -126,8 +126,8 @@ def test_an_unhandled_error_is_logged_with_its_traceback_and_the_request_id(
 
     monkeypatch.setattr("django.views.generic.TemplateView.get_context_data", fault)
     given = "request-of-this-test"
-    answer = Client(raise_request_exception=False).get("/api/docs", headers={"x-request-id": given})
-    assert answer.status_code == 500
+    response = Client(raise_request_exception=False).get("/api/docs", headers={"x-request-id": given})
+    assert response.status_code == 500
     (line,) = [line for line in kept.lines if "django.request" in line]
     assert given in line
     assert "ValueError: ours" in line

@@ -58,9 +58,9 @@ def ask_everywhere(client: Client, **headers: str) -> None:
         ("GET", "/events/concert/queue/receipt", None),
     ]
     for method, path, body in calls:
-        answer = api.call(method, path, body, key="k", sec_fetch_site="same-origin", **headers)
-        assert 400 <= answer.status_code < 500, (method, path, answer.status_code, answer.content)
-        assert answer.headers["Content-Type"] == PROBLEM
+        response = api.call(method, path, body, key="k", sec_fetch_site="same-origin", **headers)
+        assert 400 <= response.status_code < 500, (method, path, response.status_code, response.content)
+        assert response.headers["Content-Type"] == PROBLEM
     orders = api.get("/orders", **headers)
     assert 400 <= orders.status_code < 500 or orders.json() == {"orders": []}, "an anonymous caller has no orders"
     assert list(QueueEntry.objects.order_by("pk").values()) == entries
@@ -123,9 +123,9 @@ def test_any_cookies_are_refused(stranger: events.EventView, cookies: dict[str, 
 def test_any_visitor_id_is_accepted_or_refused_as_invalid(stranger: events.EventView, value: Any) -> None:
     before = QueueEntry.objects.count()
     body = json.dumps({"visitor_id": value}).encode()
-    answer = Api().post("/events/concert/queue", body)
-    assert answer.status_code in (201, 400, 422), answer.content
-    assert QueueEntry.objects.count() == before + (answer.status_code == 201)
+    response = Api().post("/events/concert/queue", body)
+    assert response.status_code in (201, 400, 422), response.content
+    assert QueueEntry.objects.count() == before + (response.status_code == 201)
 
 
 def test_control_a_valid_token_is_accepted(stranger: events.EventView) -> None:

@@ -129,8 +129,8 @@ def refused(checkout: Path, **environment_of: str) -> str:
 
 
 def get(url: str) -> tuple[int, bytes]:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
-        return answer.status, answer.read()
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+        return response.status, response.read()
 
 
 def manage(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

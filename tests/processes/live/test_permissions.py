@@ -52,11 +52,11 @@ def poll(server: Web, path: str, token: str, wanted: str, *, accept: str = "appl
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS_MAX)
     try:
         connection.request("GET", path, headers={"Accept": accept, **bearer(token)})
-        answer = connection.getresponse()
-        document = json.loads(answer.read())
-        if answer.status != OK:
-            return answer.status, document["type"]
-        return answer.status, {each["event"] for each in document["frames"]}
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        if response.status != OK:
+            return response.status, document["type"]
+        return response.status, {each["event"] for each in document["frames"]}
     finally:
         connection.close()
 

@@ -1,4 +1,4 @@
-"""The WebSocket: who may open one, how hostile clients are handled, and how it is closed when its worker ends."""
+"""The WebSocket: which clients may open one, how hostile clients are handled, and how it is closed when its worker ends."""
 
 import contextlib
 import json
@@ -96,17 +96,17 @@ def test_a_client_that_cannot_stream_receives_the_current_frames(server: Web, ve
     lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/{version}", "Host: localhost", f"Accept: {accept}"]
     with server.connect() as connection:
         connection.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
-        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
-    assert b"text/event-stream" not in answer
-    assert {each["event"] for each in json.loads(answer.rpartition(b"\r\n\r\n")[2])["frames"]} >= {"sections"}
+        response = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert b"text/event-stream" not in response
+    assert {each["event"] for each in json.loads(response.rpartition(b"\r\n\r\n")[2])["frames"]} >= {"sections"}
 
 
 def test_a_stream_request_for_a_foreign_host_is_forwarded_to_the_site(server: Web) -> None:
     lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/1.1", "Host: elsewhere.example"]
     with server.connect() as connection:
         connection.sendall("\r\n".join([*lines, "Accept: text/event-stream", "Connection: close", "", ""]).encode())
-        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
-    assert answer.startswith(b"HTTP/1.1 503"), "the site has to answer, and it is not running"
+        response = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert response.startswith(b"HTTP/1.1 503"), "the site has to answer, and it is not running"
 
 
 def test_a_client_that_pings_and_never_reads_is_disconnected(server: Web) -> None:

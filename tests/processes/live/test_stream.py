@@ -35,9 +35,13 @@ def ask(server: Web, path: str, method: str = "GET", **headers: str) -> tuple[in
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS_MAX)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        body = answer.read()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, json.loads(body or b"null")
+        response = connection.getresponse()
+        body = response.read()
+        return (
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            json.loads(body or b"null"),
+        )
     finally:
         connection.close()
 
@@ -105,8 +109,8 @@ def test_restricted_updates_are_refused_by_each_transport(
     server: Web, relay: Any, query: str, status: int, type_: str, accept: str
 ) -> None:
     event = an_event()
-    answer = ask(server, f"/api/events/{event.slug}/sections/updates{query}", Accept=accept)
-    assert (answer[0], answer[2]["type"]) == (status, type_)
+    response = ask(server, f"/api/events/{event.slug}/sections/updates{query}", Accept=accept)
+    assert (response[0], response[2]["type"]) == (status, type_)
 
     address = f"ws://127.0.0.1:{server.port}/api/events/{event.slug}/sections/updates{query}"
     with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
@@ -117,9 +121,9 @@ def test_restricted_updates_are_refused_by_each_transport(
 def test_a_waiting_visitor_receives_counts_but_no_seats(server: Web, relay: Any) -> None:
     event = an_event(room=events.WaitingRoomSettings(rate_per_second=1, active_max=1))
     ask(server, f"/api/events/{event.slug}/queue", "POST")  # The first visitor takes the only slot.
-    status, _, answer = ask(server, f"/api/events/{event.slug}/queue", "POST")
-    assert (status, answer["status"]) == (201, "waiting")
-    bearer = f"Bearer {answer['queue_token']}"
+    status, _, response = ask(server, f"/api/events/{event.slug}/queue", "POST")
+    assert (status, response["status"]) == (201, "waiting")
+    bearer = f"Bearer {response['queue_token']}"
     path = f"/api/events/{event.slug}/sections/updates"
     status, _, refused = ask(server, f"{path}?section=hall", Accept="text/event-stream", Authorization=bearer)
     assert (status, refused["type"]) == (429, "not-admitted")
@@ -147,10 +151,10 @@ def test_a_poll_returns_the_same_frames_and_none_twice(server: Web, relay: Any) 
     path = f"/api/events/{event.slug}/sections/updates"
     with Events(server.port, event.slug) as one:
         one.until_counts({"hall": 50})
-        status, headers, answer = ask(server, path, Accept="application/json")
+        status, headers, response = ask(server, path, Accept="application/json")
         assert status == 200
-        assert 3_000 <= answer["next_poll"] < 4_000
-        frames = {each["event"]: each for each in answer["frames"]}
+        assert 3_000 <= response["next_poll"] < 4_000
+        frames = {each["event"]: each for each in response["frames"]}
         assert counts_in(frames["sections"]["data"]) == {"hall": 50}
         assert ask(server, path, If_None_Match=headers["etag"])[0] == 304
         since = ask(server, f"{path}?since={frames['sections']['id']}")[2]

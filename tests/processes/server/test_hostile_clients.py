@@ -57,7 +57,7 @@ def speak(server: Web, *parts: bytes, then: Callable[[socket.socket], object] | 
             while chunk := client.recv(65_536):
                 received += chunk
         except TimeoutError:
-            return b"neither answered nor cut: " + received
+            return b"neither answered nor disconnected: " + received
         except OSError:
             pass  # Disconnected.
         return received
@@ -80,7 +80,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "nothing at all": ((), (0,)),
     "headers that never end": ((STATUS, b"X-Slow: 1\r\n"), (408,)),
     "a request line that never ends": ((b"GET /api/even",), (408,)),
-    "a body that never comes": ((with_length(100),), (408,)),
+    "a body that never arrives": ((with_length(100),), (408,)),
     "a body that stops": ((with_length(100, b'{"visitor'),), (408,)),
     "a chunk that stops": ((CHUNKED, b"20\r\n{"), (408,)),
     "a body longer than declared": ((with_length(2, b"{}" + b"x" * 50_000),), (201, 400, 0)),
@@ -152,15 +152,17 @@ def test_each_hostile_client_is_answered_or_disconnected(server: Web, transactio
         asked = {name: threads.submit(speak, server, *parts) for name, (parts, _) in CONVERSATIONS.items()}
         assert server.healthy()
         received = {name: future.result() for name, future in asked.items()}
-    wrong = {name: answer[:200] for name, answer in received.items() if status_of(answer) not in CONVERSATIONS[name][1]}
+    wrong = {
+        name: response[:200] for name, response in received.items() if status_of(response) not in CONVERSATIONS[name][1]
+    }
     assert wrong == {}
-    assert [name for name, answer in received.items() if b"HTTP/1.1 500" in answer] == []
+    assert [name for name, response in received.items() if b"HTTP/1.1 500" in response] == []
     wait_until(lambda: at_rest(server) == NOTHING, "all resources are released")
 
 
-def status_of(answer: bytes) -> int:
+def status_of(response: bytes) -> int:
     """Return the status; 0: disconnected without a response; -1: neither answered nor disconnected."""
-    return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else -1 if answer else 0
+    return int(response[9:12]) if response.startswith(b"HTTP/1.1 ") else -1 if response else 0
 
 
 def test_half_closed_and_reset_connections_are_forgotten(server: Web) -> None:
@@ -230,9 +232,9 @@ def post(call: str, body: dict[str, Any], *, token: str = "", key: str = "") -> 
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
 
 
-def body_of(answer: bytes) -> bytes:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 201"), answer
+def body_of(response: bytes) -> bytes:
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 201"), response
     return body
 
 

@@ -75,15 +75,15 @@ class Client(threading.Thread):
         while not self.stopping.is_set():
             try:
                 connection.request("GET", self._path, headers={} if self._keeps else {"Connection": "close"})
-                answer = connection.getresponse()
-                body = answer.read()
+                response = connection.getresponse()
+                body = response.read()
             except (OSError, HTTPException) as error:
                 self.broken.append(repr(error))
                 return
-            if answer.status != 200:
-                self.broken.append(f"{answer.status} {body!r}")
+            if response.status != 200:
+                self.broken.append(f"{response.status} {body!r}")
             self.answered += 1
-            if answer.will_close:
+            if response.will_close:
                 self.asked_to_close += self._keeps
                 return
 

@@ -87,8 +87,8 @@ def deployment_behind(through: Pooler, folder: Path) -> Iterator[str]:
 
 def _status(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=WAIT_SECONDS_MAX) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(url, timeout=WAIT_SECONDS_MAX) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         error.close()
         return error.code

@@ -80,11 +80,12 @@ async def test_exempt_and_already_counted_requests_are_forwarded() -> None:
 
 def test_only_the_fast_path_passes_the_clients_address_to_the_site(settings: Any) -> None:
     settings.TRUSTED_PROXIES = [ipaddress.ip_network("10.0.0.1")]
-    claims = {"x_forwarded_for": "1.1.1.1, 203.0.113.9", "x_forwarded_proto": "https", "x_fairgate_lane": "mine"}
+    forwarded_by = client_address.FORWARDED_BY_HEADER.replace("-", "_")
+    claims = {"x_forwarded_for": "1.1.1.1, 203.0.113.9", "x_forwarded_proto": "https", forwarded_by: "mine"}
     for peer, address, scheme in (("10.0.0.1", "203.0.113.9", "https"), ("203.0.113.5", "203.0.113.5", "http")):
         passed = [pair for pair in _request_headers(request(peer, **claims), None) if pair[0].startswith("x-f")]
         assert sorted(passed) == [
-            ("x-fairgate-lane", client_address.forward_token()),
+            (client_address.FORWARDED_BY_HEADER, client_address.forward_token()),
             ("x-forwarded-for", address),
             ("x-forwarded-proto", scheme),
         ]
