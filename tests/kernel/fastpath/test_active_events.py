@@ -1,4 +1,4 @@
-"""Which events are active, as the processes of one machine tell each other."""
+"""Active events, as the processes of one machine share them through a file."""
 
 import errno
 import logging
@@ -12,11 +12,11 @@ from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, NOTE_SECONDS, Act
 A, B = slot_of("a"), slot_of("b")
 
 
-def test_another_process_sees_it_for_as_long_as_it_is_active(tmp_path: Path) -> None:
+def test_another_process_sees_an_event_while_it_is_active(tmp_path: Path) -> None:
     ours, theirs = ActiveEvents(tmp_path / "new" / "active"), ActiveEvents(tmp_path / "new" / "active")
     assert not ours.is_any_other_active(A, 1_000.0)
     theirs.note(B, 1_000.0)
-    assert not ours.is_any_other_active(A, 1_000.0), "it looks now and then"
+    assert not ours.is_any_other_active(A, 1_000.0), "the file is read only now and then"
     assert ours.is_any_other_active(A, 1_000.0 + NOTE_SECONDS)
     assert not ours.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
     ours.note(A, 1_000.0 + NOTE_SECONDS)
@@ -24,19 +24,19 @@ def test_another_process_sees_it_for_as_long_as_it_is_active(tmp_path: Path) -> 
     assert not ours.is_any_other_active(A, 1_000.0 + 2 * NOTE_SECONDS + ACTIVE_SECONDS)
 
 
-def test_its_own_events_a_process_sees_at_once(tmp_path: Path) -> None:
+def test_a_process_sees_its_own_events_at_once(tmp_path: Path) -> None:
     ours = ActiveEvents(tmp_path / "active")
     assert not ours.is_any_other_active(A, 1_000.0)
     ours.note(B, 1_000.0)
     assert ours.is_any_other_active(A, 1_000.0)
 
 
-def test_what_another_start_of_the_machine_left_behind_is_not_active(tmp_path: Path) -> None:
+def test_a_file_from_before_a_reboot_shows_no_active_event(tmp_path: Path) -> None:
     ActiveEvents(tmp_path / "active").note(B, 9_000.0)
     assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
-def test_without_the_file_a_process_sees_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_file_a_process_sees_only_its_own_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     ours = ActiveEvents(tmp_path / "file" / "active")
     with caplog.at_level(logging.WARNING):
@@ -45,7 +45,7 @@ def test_without_the_file_a_process_sees_itself(tmp_path: Path, caplog: pytest.L
     assert len(caplog.records) == 1
 
 
-def test_where_the_disk_is_full_a_process_sees_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_full_disk_a_process_sees_only_its_own_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, offset: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -56,13 +56,13 @@ def test_where_the_disk_is_full_a_process_sees_itself(tmp_path: Path, monkeypatc
     assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
-def test_without_fallocate_processes_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fallocate_processes_see_each_others_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
     ActiveEvents(tmp_path / "active").note(B, 1_000.0)
     assert ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
-def test_a_file_of_another_size_is_made_fit(tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_resized(tmp_path: Path) -> None:
     (tmp_path / "active").write_bytes(b"something else")
     ours = ActiveEvents(tmp_path / "active")
     ours.note(B, 1_000.0)

@@ -1,4 +1,4 @@
-"""Questions asked in groups, and values remembered: what happens between one group and the next."""
+"""Batched loads and cached values: the order of batches, errors, limits and refreshes."""
 
 import asyncio
 import threading
@@ -20,14 +20,14 @@ SECONDS_MAX = 20
 
 
 @pytest.fixture(autouse=True)
-def told(monkeypatch: pytest.MonkeyPatch) -> "Threads":
-    threads_told = Threads()
-    monkeypatch.setattr(thread_pool, "run_in_thread", threads_told.ask)
-    return threads_told
+def fake_threads(monkeypatch: pytest.MonkeyPatch) -> "Threads":
+    threads = Threads()
+    monkeypatch.setattr(thread_pool, "run_in_thread", threads.ask)
+    return threads
 
 
 class Threads:
-    """What is asked in threads is answered at once, or when the test says so."""
+    """Calls in threads return at once, or when the test opens the gate."""
 
     def __init__(self) -> None:
         self.gate: asyncio.Event | None = None
@@ -43,25 +43,25 @@ async def within(awaitable: Any) -> Any:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Returns once it holds, while the loop turns."""
+    """Return once the condition holds, while the event loop runs."""
     async with asyncio.timeout(SECONDS_MAX):
         while not holds():
             await run_loop_once()
 
 
-async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Threads) -> None:
+async def test_questions_that_arrive_during_a_batch_form_the_next_batch(fake_threads: Threads) -> None:
     groups: list[list[int]] = []
 
     def act(questions: list[int]) -> list[int]:
         groups.append(questions)
         return [question * 10 for question in questions]
 
-    gate = told.gate = asyncio.Event()
-    gatherer: BatchLoader[int, int] = BatchLoader(act)
-    first = asyncio.create_task(gatherer.ask(1))
+    gate = fake_threads.gate = asyncio.Event()
+    loader: BatchLoader[int, int] = BatchLoader(act)
+    first = asyncio.create_task(loader.ask(1))
     await run_loop_once()
     await run_loop_once()
-    rest = [asyncio.create_task(gatherer.ask(number)) for number in range(2, 6)]
+    rest = [asyncio.create_task(loader.ask(number)) for number in range(2, 6)]
     await run_loop_once()
     rest[1].cancel()
     gate.set()
@@ -70,16 +70,16 @@ async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Thre
     assert groups == [[1], [2, 4, 5]]
 
 
-async def test_who_asks_again_in_the_moment_of_the_answer_is_answered() -> None:
-    gatherer: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
+async def test_a_question_asked_as_the_last_one_is_answered_is_answered_too() -> None:
+    loader: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
 
     async def ask_on_and_on() -> int:
-        return sum([await gatherer.ask(number) for number in range(100)])
+        return sum([await loader.ask(number) for number in range(100)])
 
     assert await within(ask_on_and_on()) == sum(range(100))
 
 
-async def test_a_group_that_fails_fails_for_all_and_the_next_one_is_asked() -> None:
+async def test_a_failed_batch_fails_for_all_its_questions_and_the_next_batch_runs() -> None:
     fails = [True]
 
     def act(questions: list[int]) -> list[int]:
@@ -87,38 +87,40 @@ async def test_a_group_that_fails_fails_for_all_and_the_next_one_is_asked() -> N
             raise problems.DatabaseUnavailable
         return questions
 
-    gatherer: BatchLoader[int, int] = BatchLoader(act)
-    both = await within(asyncio.gather(gatherer.ask(1), gatherer.ask(2), return_exceptions=True))
+    loader: BatchLoader[int, int] = BatchLoader(act)
+    both = await within(asyncio.gather(loader.ask(1), loader.ask(2), return_exceptions=True))
     assert [type(one) for one in both] == [problems.DatabaseUnavailable] * 2
     assert both[0] is not both[1]
-    assert await within(gatherer.ask(3)) == 3
+    assert await within(loader.ask(3)) == 3
 
 
-async def test_one_question_may_be_refused_beside_others_that_are_answered() -> None:
-    gatherer: BatchLoader[int, int] = BatchLoader(
+async def test_one_question_of_a_batch_may_be_refused_while_others_are_answered() -> None:
+    loader: BatchLoader[int, int] = BatchLoader(
         lambda asked: [problems.NotOwner() if one == 2 else one for one in asked]
     )
-    answers = await within(asyncio.gather(*(gatherer.ask(number) for number in (1, 2, 3)), return_exceptions=True))
+    answers = await within(asyncio.gather(*(loader.ask(number) for number in (1, 2, 3)), return_exceptions=True))
     assert [answers[0], type(answers[1]), answers[2]] == [1, problems.NotOwner, 3]
 
 
-async def test_too_many_waiting_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, told: Threads) -> None:
+async def test_too_many_waiting_questions_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, fake_threads: Threads
+) -> None:
     monkeypatch.setattr(batch_loader, "WAITING_MAX", 2)
-    gate = told.gate = asyncio.Event()
-    gatherer: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
-    waiting = [asyncio.create_task(gatherer.ask(number)) for number in range(2)]
+    gate = fake_threads.gate = asyncio.Event()
+    loader: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
+    waiting = [asyncio.create_task(loader.ask(number)) for number in range(2)]
     await run_loop_once()
-    await until(lambda: not gatherer._waiting)
-    waiting += [asyncio.create_task(gatherer.ask(number)) for number in range(2, 4)]
+    await until(lambda: not loader._waiting)
+    waiting += [asyncio.create_task(loader.ask(number)) for number in range(2, 4)]
     await run_loop_once()
     with pytest.raises(problems.Busy):
-        await gatherer.ask(4)
+        await loader.ask(4)
     gate.set()
     assert await within(asyncio.gather(*waiting)) == [0, 1, 2, 3]
 
 
-async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
-    monkeypatch: pytest.MonkeyPatch, told: Threads
+async def test_a_value_is_read_once_for_all_callers_and_refreshed_in_the_background(
+    monkeypatch: pytest.MonkeyPatch, fake_threads: Threads
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(cache.time, "monotonic", lambda: now[0])
@@ -128,21 +130,21 @@ async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
         read.append(key)
         return f"{key}{len(read)}"
 
-    remembered: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=1, stale_seconds=1, most=2)
-    assert await within(asyncio.gather(*(remembered.get("a") for _ in range(5)))) == ["a1"] * 5
+    values: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=1, stale_seconds=1, most=2)
+    assert await within(asyncio.gather(*(values.get("a") for _ in range(5)))) == ["a1"] * 5
     now[0] += 0.9
-    assert await within(remembered.get("a")) == "a1"
+    assert await within(values.get("a")) == "a1"
     now[0] += 0.2
-    # A little old: given at once, and read anew.
-    assert await within(remembered.get("a")) == "a1"
+    # A little stale: returned at once, and refreshed.
+    assert await within(values.get("a")) == "a1"
     await until(lambda: len(read) == 2)
-    assert await within(remembered.get("a")) == "a2"
+    assert await within(values.get("a")) == "a2"
     now[0] += 5
-    # Too old: waited for.
-    assert await within(remembered.get("a")) == "a3"
+    # Too stale: the caller waits.
+    assert await within(values.get("a")) == "a3"
 
 
-async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_value_is_read_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(cache.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 3.0)
@@ -153,20 +155,20 @@ async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPat
         now[0] += 2.0
         return len(read)
 
-    remembered: RefreshingCache[str, int] = RefreshingCache(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
-    assert await within(remembered.get("a")) == 1
+    values: RefreshingCache[str, int] = RefreshingCache(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
+    assert await within(values.get("a")) == 1
     now[0] = 105.9
-    assert await within(remembered.get("a")) == 1
+    assert await within(values.get("a")) == 1
     assert read == [100.0]
     now[0] = 106.1
-    # Read anew, for the next who asks.
-    assert await within(remembered.get("a")) == 1
+    # Refreshed for the next caller.
+    assert await within(values.get("a")) == 1
     await until(lambda: len(read) == 2)
-    assert await within(remembered.get("a")) == 2
+    assert await within(values.get("a")) == 2
 
 
-async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_for_others(
-    told: Threads,
+async def test_a_refusal_is_not_cached_and_a_canceled_caller_does_not_affect_others(
+    fake_threads: Threads,
 ) -> None:
     there: list[str] = []
 
@@ -175,19 +177,19 @@ async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_fo
             raise problems.NotFound
         return there[0]
 
-    remembered: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=9, stale_seconds=9, most=2)
+    values: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=9, stale_seconds=9, most=2)
     with pytest.raises(problems.NotFound):
-        await within(remembered.get("a"))
+        await within(values.get("a"))
     there.append("found")
-    gate = told.gate = asyncio.Event()
-    first, second = (asyncio.create_task(remembered.get("a")) for _ in range(2))
+    gate = fake_threads.gate = asyncio.Event()
+    first, second = (asyncio.create_task(values.get("a")) for _ in range(2))
     await run_loop_once()
     first.cancel()
     gate.set()
     assert await within(second) == "found"
 
 
-async def test_what_is_asked_for_of_many_is_read_anew_for_all_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recently_used_keys_are_refreshed_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     moment, readings = [100.0], []
 
     def read(keys: Sequence[str]) -> dict[str, float]:
@@ -203,9 +205,9 @@ async def test_what_is_asked_for_of_many_is_read_anew_for_all_of_them_at_once(mo
     await within(values.get("second"))
     readings.clear()
     moment[0] = 101.1
-    assert await within(values.get("first")) == 100, "a little old"
+    assert await within(values.get("first")) == 100, "a little stale"
     await until(lambda: bool(readings))
-    assert readings == [["first", "second"]], "of the third nobody has asked since"
+    assert readings == [["first", "second"]], "the third key has not been used since"
     assert await within(values.get("second")) == 101.1
 
 

@@ -1,4 +1,4 @@
-"""How many of one event's requests are under way at once, and who goes on when one has left."""
+"""The concurrency limit of one event's requests, and which request starts when another one ends."""
 
 import asyncio
 import tempfile
@@ -21,16 +21,16 @@ from tests.support.connections import connection, request
 from tests.support.event_loops import run_loop_once
 
 
-def turnstile(**given: Any) -> ConcurrencyLimit:
+def make_limit(**given: Any) -> ConcurrencyLimit:
     if "activity" not in given:
-        given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-turnstile-")) / "active")
+        given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-limit-")) / "active")
     return ConcurrencyLimit(
         "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **given}
     )
 
 
 class Clocks:
-    """The turnstile's time, which stands still unless it is told to pass."""
+    """The limit's clock, which stands still until `run`."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -65,243 +65,244 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def a_crowd_beside_another_event() -> tuple[ConcurrencyLimit, list[int]]:
-    """Two of it are under way and five wait; who of those has gone on."""
-    gate = turnstile(beside_max=2, waiting_max=9)
-    went: list[int] = []
-    assert gate.try_acquire("quiet")
-    assert [gate.try_acquire("hot") for _ in range(3)] == [True, True, False]
+def busy_event_beside_another() -> tuple[ConcurrencyLimit, list[int]]:
+    """Two requests of the event are running and five wait. Return the limit and the numbers of those that have
+    started."""
+    limit = make_limit(beside_max=2, waiting_max=9)
+    started: list[int] = []
+    assert limit.try_acquire("quiet")
+    assert [limit.try_acquire("hot") for _ in range(3)] == [True, True, False]
     for number in range(5):
-        gate.wait("hot", lambda refusal, number=number: went.append(number))
-    return gate, went
+        limit.wait("hot", lambda refusal, number=number: started.append(number))
+    return limit, started
 
 
-async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave() -> None:
-    gate = turnstile()
-    went: list[object] = []
-    assert [gate.try_acquire("a") for _ in range(3)] == [True, True, False]
-    gate.wait("a", lambda refusal: went.append((1, refusal)))
-    assert not gate.try_acquire("a")
-    gate.wait("a", lambda refusal: went.append((2, refusal)))
+async def test_requests_above_the_limit_start_in_order_as_others_leave() -> None:
+    limit = make_limit()
+    started: list[object] = []
+    assert [limit.try_acquire("a") for _ in range(3)] == [True, True, False]
+    limit.wait("a", lambda refusal: started.append((1, refusal)))
+    assert not limit.try_acquire("a")
+    limit.wait("a", lambda refusal: started.append((2, refusal)))
     with pytest.raises(problems.Busy):
-        gate.wait("a", went.append)
-    gate.leave("a")
-    assert not gate.try_acquire("a"), "nobody overtakes those who wait"
+        limit.wait("a", started.append)
+    limit.leave("a")
+    assert not limit.try_acquire("a"), "no request overtakes those that wait"
     await run_loop_once()
-    assert went == [(1, None)]
-    gate.leave("a")
-    gate.leave("a")
+    assert started == [(1, None)]
+    limit.leave("a")
+    limit.leave("a")
     await run_loop_once()
-    assert went == [(1, None), (2, None)]
-    gate.leave("a")
-    assert [gate.try_acquire("a") for _ in range(3)] == [True, True, False]
+    assert started == [(1, None), (2, None)]
+    limit.leave("a")
+    assert [limit.try_acquire("a") for _ in range(3)] == [True, True, False]
 
 
-async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quiet(
+async def test_beside_another_event_fewer_run_until_that_event_has_been_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    gate = turnstile()
-    assert gate.try_acquire("a")
-    assert gate.try_acquire("b")
-    assert not gate.try_acquire("a")
-    gate.leave("b")
-    assert not gate.try_acquire("a"), "b was active a moment ago"
+    limit = make_limit()
+    assert limit.try_acquire("a")
+    assert limit.try_acquire("b")
+    assert not limit.try_acquire("a")
+    limit.leave("b")
+    assert not limit.try_acquire("a"), "b was active a moment ago"
     now += 2 * ACTIVE_SECONDS
-    assert gate.try_acquire("a")
-    assert not gate.try_acquire("a")
+    assert limit.try_acquire("a")
+    assert not limit.try_acquire("a")
 
 
-async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(clocks: Clocks) -> None:
-    gate, went = a_crowd_beside_another_event()
-    gate.leave("hot")
+async def test_beside_another_event_a_busy_event_runs_in_groups_with_a_pause_after_each(clocks: Clocks) -> None:
+    limit, started = busy_event_beside_another()
+    limit.leave("hot")
     await clocks.run(0.05)
-    assert went == [], "the next group comes when all of this one have left"
-    gate.leave("hot")
+    assert started == [], "the next group starts when all of this one have left"
+    limit.leave("hot")
     await clocks.run(0.05 * module.PAUSE_FACTOR - 0.01)
-    assert went == []
-    assert not gate.try_acquire("hot")
+    assert started == []
+    assert not limit.try_acquire("hot")
     await clocks.run(0.02)
-    assert went == [0, 1]
-    assert gate.try_acquire("quiet")
-    gate.leave("hot")
+    assert started == [0, 1]
+    assert limit.try_acquire("quiet")
+    limit.leave("hot")
     await clocks.run(0.2)
-    gate.leave("hot")
+    limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert went == [0, 1, 2, 3], "no rest is longer"
-    # One is left: no crowd any more, which goes on at once.
-    gate.leave("hot")
+    assert started == [0, 1, 2, 3], "no pause is longer"
+    # One is waiting: no busy event any more, so it starts at once.
+    limit.leave("hot")
     await run_loop_once()
-    assert went == [0, 1, 2, 3, 4]
-    gate.leave("hot")
-    gate.leave("hot")
-    assert gate.try_acquire("hot")
+    assert started == [0, 1, 2, 3, 4]
+    limit.leave("hot")
+    limit.leave("hot")
+    assert limit.try_acquire("hot")
 
 
-async def test_one_who_is_slow_keeps_no_place_but_its_own(clocks: Clocks) -> None:
-    gate, went = a_crowd_beside_another_event()
-    gate.leave("hot")
+async def test_a_slow_request_keeps_only_its_own_slot(clocks: Clocks) -> None:
+    limit, started = busy_event_beside_another()
+    limit.leave("hot")
     await clocks.run(module.CHECK_SECONDS)
-    assert went == [0], "the other one is slow"
-    gate.leave("hot")
+    assert started == [0], "the other request is slow"
+    limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert went == [0, 1]
-    gate.leave("hot")
-    gate.leave("hot")
+    assert started == [0, 1]
+    limit.leave("hot")
+    limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert went == [0, 1, 2, 3]
+    assert started == [0, 1, 2, 3]
 
 
-async def test_who_has_waited_too_long_hears_so_though_nobody_leaves(clocks: Clocks) -> None:
-    gate = turnstile(alone_max=1)
-    went: list[Any] = []
-    assert gate.try_acquire("a")
-    gate.wait("a", went.append)
+async def test_a_request_that_has_waited_too_long_is_refused_though_none_leaves(clocks: Clocks) -> None:
+    limit = make_limit(alone_max=1)
+    started: list[Any] = []
+    assert limit.try_acquire("a")
+    limit.wait("a", started.append)
     await clocks.run(module.WAIT_SECONDS_MAX)
-    assert went == []
+    assert started == []
     await clocks.run(2 * module.CHECK_SECONDS)
-    assert [type(what) for what in went] == [problems.Busy]
-    gate.leave("a")
-    assert gate.try_acquire("a")
+    assert [type(what) for what in started] == [problems.Busy]
+    limit.leave("a")
+    assert limit.try_acquire("a")
 
 
-async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_goes(
+async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    gate = turnstile(alone_max=1)
-    went: list[Any] = []
-    assert gate.try_acquire("a")
-    gate.wait("a", went.append)
+    limit = make_limit(alone_max=1)
+    started: list[Any] = []
+    assert limit.try_acquire("a")
+    limit.wait("a", started.append)
     now += module.WAIT_SECONDS_MAX + 1
-    assert not gate.try_acquire("a")
-    gate.wait("a", went.append)
-    gate.leave("a")
+    assert not limit.try_acquire("a")
+    limit.wait("a", started.append)
+    limit.leave("a")
     await run_loop_once()
-    assert [type(what) for what in went] == [problems.Busy, type(None)]
+    assert [type(what) for what in started] == [problems.Busy, type(None)]
 
 
-async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
-    gate = turnstile(alone_max=1)
-    assert gate.try_acquire("a")
-    gone, stays = asyncio.create_task(gate.acquire("a")), asyncio.create_task(gate.acquire("a"))
+async def test_a_canceled_request_takes_no_slot() -> None:
+    limit = make_limit(alone_max=1)
+    assert limit.try_acquire("a")
+    gone, stays = asyncio.create_task(limit.acquire("a")), asyncio.create_task(limit.acquire("a"))
     await run_loop_once()
     gone.cancel()
     await run_loop_once()
-    gate.leave("a")
+    limit.leave("a")
     await asyncio.wait_for(stays, 20)
-    gate.leave("a")
-    await asyncio.wait_for(gate.acquire("a"), 20)
-    late = asyncio.create_task(gate.acquire("a"))
+    limit.leave("a")
+    await asyncio.wait_for(limit.acquire("a"), 20)
+    late = asyncio.create_task(limit.acquire("a"))
     await run_loop_once()
-    gate.leave("a")
-    asyncio.get_running_loop().call_soon(late.cancel)  # In the very step in which its turn has come.
+    limit.leave("a")
+    asyncio.get_running_loop().call_soon(late.cancel)  # In the same step in which its turn came.
     await asyncio.wait([late])
     assert late.cancelled()
-    await asyncio.wait_for(gate.acquire("a"), 20)
+    await asyncio.wait_for(limit.acquire("a"), 20)
 
 
-async def test_events_that_nobody_knows_do_not_pass_here() -> None:
-    gate = turnstile(knows=lambda event: event == "a")
-    assert gate.applies_to("a")
-    assert not gate.applies_to("made up")
+async def test_unknown_events_are_not_limited() -> None:
+    limit = make_limit(knows=lambda event: event == "a")
+    assert limit.applies_to("a")
+    assert not limit.applies_to("made up")
 
 
 @pytest.mark.parametrize("limits", [{"alone_max": 0}, {"beside_max": 0}, {"waiting_max": -1}])
-def test_limits_by_which_nobody_could_pass_are_refused(limits: dict[str, int]) -> None:
+def test_limits_that_would_let_no_request_through_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ImproperlyConfigured):
-        turnstile(**limits)
+        make_limit(**limits)
 
 
-class House:
-    """One route behind a turnstile, whose answers come when the test says so."""
+class Application:
+    """One route with a concurrency limit, whose replies come when the test resolves their futures."""
 
-    def __init__(self, gate: ConcurrencyLimit) -> None:
-        self.heard: list[asyncio.Future[None]] = []
-        self._lane = Dispatcher(
-            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, gate)], echo
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self.pending: list[asyncio.Future[None]] = []
+        self._dispatcher = Dispatcher(
+            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, limit)], echo
         )
-        self.respond_sync = self._lane.respond_sync
+        self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._lane(scope, receive, send)
+        await self._dispatcher(scope, receive, send)
 
     def _look(self, request: Request, slug: str, body: bytes | bytearray) -> PendingAnswer:
         if body == b"{}":
             raise problems.NotOwner
-        self.heard.append(asyncio.get_running_loop().create_future())
-        return PendingAnswer(self.heard[-1], lambda said: private_reply({"by": slug}))
+        self.pending.append(asyncio.get_running_loop().create_future())
+        return PendingAnswer(self.pending[-1], lambda result: private_reply({"by": slug}))
 
     async def _handle(self, request: Request, slug: str) -> Reply:
         return private_reply({"handled": await request.json_object()})
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    pytest.fail("nothing here is the site's")
+    pytest.fail("no request here is for the site")
 
 
 def thing(event: str, body: bytes = b'{"a":1}') -> bytes:
     return request("POST", f"/api/events/{event}/thing", body)
 
 
-async def test_a_crowd_waits_before_the_door_and_another_event_does_not() -> None:
-    house = House(turnstile())
-    crowd = [connection(house) for _ in range(5)]
-    for wire, _ in crowd:
+async def test_requests_of_a_busy_event_wait_and_those_of_another_event_do_not() -> None:
+    application = Application(make_limit())
+    connections = [connection(application) for _ in range(5)]
+    for wire, _ in connections:
         wire.data_received(thing("hot"))
-    assert len(house.heard) == 2
-    assert (await crowd[4][1].answers(1))[0][0] == 503
-    wire, line = connection(house)
+    assert len(application.pending) == 2
+    assert (await connections[4][1].answers(1))[0][0] == 503
+    wire, line = connection(application)
     wire.data_received(thing("quiet"))
-    assert len(house.heard) == 3
-    house.heard[2].set_result(None)
+    assert len(application.pending) == 3
+    application.pending[2].set_result(None)
     assert await line.answers(1) == [(200, {"by": "quiet"})]
-    crowd[2][0].connection_lost(None)
-    house.heard[0].set_result(None)
-    house.heard[1].set_result(None)
+    connections[2][0].connection_lost(None)
+    application.pending[0].set_result(None)
+    application.pending[1].set_result(None)
     async with asyncio.timeout(20):
-        while len(house.heard) < 4:
+        while len(application.pending) < 4:
             await run_loop_once()
-    # Who has gone was passed over.
-    assert len(house.heard) == 4
-    house.heard[3].set_result(None)
+    # A disconnected client was skipped.
+    assert len(application.pending) == 4
+    application.pending[3].set_result(None)
     for number in (0, 1, 3):
-        assert await crowd[number][1].answers(1) == [(200, {"by": "hot"})]
+        assert await connections[number][1].answers(1) == [(200, {"by": "hot"})]
 
 
-async def test_who_has_not_sent_all_of_it_keeps_nobodys_place() -> None:
-    house = House(turnstile(alone_max=1))
-    slow, slow_line = connection(house)
+async def test_an_incomplete_request_keeps_no_slot() -> None:
+    application = Application(make_limit(alone_max=1))
+    slow, slow_line = connection(application)
     slow.data_received(thing("hot")[:-1])
     for _ in range(5):
         await run_loop_once()
-    wire, line = connection(house)
+    wire, line = connection(application)
     wire.data_received(thing("hot"))
-    house.heard[0].set_result(None)
+    application.pending[0].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]
     slow.data_received(thing("hot")[-1:])
     assert await slow_line.answers(1) == [(200, {"handled": {"a": 1}})]
 
 
-async def test_who_does_not_read_the_answer_keeps_nobodys_place() -> None:
-    house = House(turnstile(alone_max=1))
-    deaf, deaf_line = connection(house)
-    deaf.pause_writing()
-    deaf.data_received(thing("hot"))
+async def test_a_client_that_does_not_read_keeps_no_slot() -> None:
+    application = Application(make_limit(alone_max=1))
+    paused, paused_line = connection(application)
+    paused.pause_writing()
+    paused.data_received(thing("hot"))
     for _ in range(5):
         await run_loop_once()
-    assert deaf_line.written == b""
-    wire, line = connection(house)
+    assert paused_line.written == b""
+    wire, line = connection(application)
     wire.data_received(thing("hot"))
-    house.heard[0].set_result(None)
+    application.pending[0].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]
-    deaf.resume_writing()
-    assert await deaf_line.answers(1) == [(200, {"handled": {"a": 1}})]
+    paused.resume_writing()
+    assert await paused_line.answers(1) == [(200, {"handled": {"a": 1}})]
 
 
-async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
+async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
     async def handler(request: Request, slug: str) -> Reply:
         raise ForwardToSite
 
@@ -313,39 +314,39 @@ async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
 
-    gate = turnstile(alone_max=1)
+    limit = make_limit(alone_max=1)
     wire, line = connection(
-        Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, gate)], site)
+        Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, limit)], site)
     )
     for _ in range(2):
-        asked = thing("hot")
-        for piece in (asked[:-3], asked[-3:-1], asked[-1:]):
+        raw = thing("hot")
+        for piece in (raw[:-3], raw[-3:-1], raw[-1:]):
             wire.data_received(piece)
             await run_loop_once()
         assert await line.answers(1) == [(200, {"a": 1})]
-        assert gate.try_acquire("hot")
-        gate.leave("hot")
+        assert limit.try_acquire("hot")
+        limit.leave("hot")
 
 
-async def test_every_way_out_leaves_the_turnstile() -> None:
-    house = House(turnstile(alone_max=1))
-    wire, line = connection(house)
+async def test_every_outcome_releases_the_slot() -> None:
+    application = Application(make_limit(alone_max=1))
+    wire, line = connection(application)
     for _ in range(2):
-        wire.data_received(thing("hot", b"{}"))  # Refused at sight.
+        wire.data_received(thing("hot", b"{}"))  # Refused synchronously.
         assert (await line.answers(1))[0][0] == 403
         wire.data_received(thing("hot")[:-1])
-        wire.data_received(thing("hot")[-1:])  # By the handler, since it came in two pieces.
+        wire.data_received(thing("hot")[-1:])  # By the handler, since it arrived in two parts.
         assert await line.answers(1) == [(200, {"handled": {"a": 1}})]
         wire.data_received(thing("hot"))
-        house.heard[-1].set_exception(problems.NotOwner())
+        application.pending[-1].set_exception(problems.NotOwner())
         assert (await line.answers(1))[0][0] == 403
-    gone, _ = connection(house)
+    gone, _ = connection(application)
     gone.data_received(thing("hot"))
     gone.connection_lost(None)
     wire.data_received(thing("hot"))
     assert line.written == b""
-    house.heard[-1].set_result(None)
+    application.pending[-1].set_result(None)
     await run_loop_once()
     await run_loop_once()
-    house.heard[-1].set_result(None)
+    application.pending[-1].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]

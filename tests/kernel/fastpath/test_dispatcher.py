@@ -1,4 +1,4 @@
-"""What the lane does with a request before and after its handler: by itself, without a house."""
+"""The dispatcher by itself: what it does with a request before and after its handler."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ SECONDS_MAX = 20
 
 
 @dataclass
-class Door:
-    """A lane with one GET and one POST, and what it forwarded."""
+class Server:
+    """A dispatcher with GET and POST routes, and the requests that it forwarded."""
 
     handler: Callable[[Request, str], Any]
     forwarded: list[str] = field(default_factory=list)
     site_answers: int = 0
 
     def __post_init__(self) -> None:
-        self.lane = Dispatcher(
+        self.dispatcher = Dispatcher(
             [
                 Route("GET", "events/<slug>/thing", self._handle, "thing", "read"),
                 Route("POST", "events/<slug>/thing", self._handle, "do", "write"),
@@ -58,8 +58,8 @@ class Door:
         address: str = "203.0.113.1",
         **headers: str,
     ) -> tuple[int, dict[str, str], Any] | None:
-        """Status, headers and document; None where nothing was answered."""
-        said: list[Any] = []
+        """Return status, headers and document; None if there was no response."""
+        messages: list[Any] = []
         parts = list(body or [b""])
         names = {"host": "testserver"} | {name.replace("_", "-"): value for name, value in headers.items()}
 
@@ -70,7 +70,7 @@ class Door:
             return {"type": "http.request", "body": part, "more_body": bool(parts) or part == b"more"}
 
         async def send(message: Any) -> None:
-            said.append(message)
+            messages.append(message)
 
         scope = {
             "type": "http",
@@ -81,15 +81,15 @@ class Door:
             "client": (address, 1),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in names.items()],
         }
-        await self.lane(scope, receive, send)
-        if not said:
+        await self.dispatcher(scope, receive, send)
+        if not messages:
             return None
-        content = said[1]["body"]
-        given = {name.decode(): value.decode() for name, value in said[0]["headers"]}
-        return said[0]["status"], given, json.loads(content) if content else None
+        content = messages[1]["body"]
+        given = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+        return messages[0]["status"], given, json.loads(content) if content else None
 
 
-async def test_what_is_answered_and_what_is_handed_on_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_own_and_forwarded_responses_are_counted_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[tuple[str, str, int]] = []
     monkeypatch.setattr(
         request_metrics,
@@ -100,25 +100,25 @@ async def test_what_is_answered_and_what_is_handed_on_are_counted_apart(monkeypa
     def forwards(request: Request, argument: str) -> Reply:
         raise ForwardToSite
 
-    await door().ask()
-    for handed_on in (door(forwards), door()):
-        handed_on.site_answers = 404
-        await handed_on.ask(path="/api/events/concert/thing" if handed_on.handler is forwards else "/elsewhere")
-    await door(forwards).ask()  # The site has not answered: who asked has gone.
+    await server().ask()
+    for forwarding in (server(forwards), server()):
+        forwarding.site_answers = 404
+        await forwarding.ask(path="/api/events/concert/thing" if forwarding.handler is forwards else "/elsewhere")
+    await server(forwards).ask()  # The site sends no response: the client has disconnected.
     assert counted == [("thing", "GET", 200), ("forwarded", "GET", 404), ("forwarded", "GET", 404)]
 
 
-def door(
+def server(
     handler: Callable[[Request, str], Any] = lambda request, argument: private_reply({"argument": argument}),
-) -> Door:
-    return Door(handler)
+) -> Server:
+    return Server(handler)
 
 
-async def test_a_route_is_answered_with_what_the_site_says_on_every_answer() -> None:
-    answered = await door().ask(x_request_id="given-by-the-proxy")
-    assert answered is not None
-    status, headers, said = answered
-    assert (status, said) == (200, {"argument": "concert"})
+async def test_a_routes_reply_has_the_headers_that_the_site_sets_on_every_response() -> None:
+    result = await server().ask(x_request_id="given-by-the-proxy")
+    assert result is not None
+    status, headers, document = result
+    assert (status, document) == (200, {"argument": "concert"})
     assert headers["x-request-id"] == "given-by-the-proxy"
     assert headers["cache-control"] == "no-store"
     assert headers["x-content-type-options"] == "nosniff"
@@ -146,29 +146,33 @@ async def test_a_route_is_answered_with_what_the_site_says_on_every_answer() -> 
         ("GET", "/api/events/concert/thing", {"query": b"format=xml"}),
     ],
 )
-async def test_what_is_not_plainly_its_own_is_forwarded(method: str, path: str, headers: dict[str, Any]) -> None:
-    behind = door()
-    assert await behind.ask(method, path, **headers) is None
-    assert behind.forwarded == [f"{method} {path}"]
+async def test_requests_that_the_fast_path_may_not_answer_are_forwarded(
+    method: str, path: str, headers: dict[str, Any]
+) -> None:
+    target = server()
+    assert await target.ask(method, path, **headers) is None
+    assert target.forwarded == [f"{method} {path}"]
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/html, */*;q=0.1", "application/*; q=0.5"])
-async def test_who_reads_json_is_answered(accept: str) -> None:
-    answered = await door().ask(accept=accept)
-    assert answered is not None
-    assert answered[0] == 200
+async def test_clients_that_accept_json_are_answered(accept: str) -> None:
+    result = await server().ask(accept=accept)
+    assert result is not None
+    assert result[0] == 200
 
 
-async def test_a_handler_may_forward_refuse_fail_or_find_nobody_left(caplog: pytest.LogCaptureFixture) -> None:
-    def raising(error: BaseException) -> Door:
+async def test_a_handler_may_forward_refuse_fail_or_find_its_client_disconnected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def raising(error: BaseException) -> Server:
         def handler(request: Request, argument: str) -> Reply:
             raise error
 
-        return door(handler)
+        return server(handler)
 
-    behind = raising(ForwardToSite())
-    assert await behind.ask() is None
-    assert behind.forwarded == ["GET /api/events/concert/thing"]
+    target = raising(ForwardToSite())
+    assert await target.ask() is None
+    assert target.forwarded == ["GET /api/events/concert/thing"]
     refused = await raising(problems.TokenMissing()).ask()
     assert refused is not None
     assert (refused[0], refused[2]["type"], refused[1]["www-authenticate"]) == (401, "token-missing", "Bearer")
@@ -181,24 +185,24 @@ async def test_a_handler_may_forward_refuse_fail_or_find_nobody_left(caplog: pyt
 
 
 async def test_head_is_answered_without_a_body() -> None:
-    answered = await door().ask("HEAD")
-    assert answered is not None
-    assert (answered[0], answered[2]) == (200, None)
-    assert int(answered[1]["content-length"]) > 0
+    result = await server().ask("HEAD")
+    assert result is not None
+    assert (result[0], result[2]) == (200, None)
+    assert int(result[1]["content-length"]) > 0
 
 
-async def test_a_body_is_read_whole_and_no_further_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_is_read_completely_but_only_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def echo(request: Request, argument: str) -> Reply:
         return private_reply(await request.json_object())
 
     json_type = {"content_type": "application/json"}
-    whole = await door(echo).ask("POST", body=[b'{"a":', b"1}"], content_length="7", **json_type)
+    whole = await server(echo).ask("POST", body=[b'{"a":', b"1}"], content_length="7", **json_type)
     assert whole is not None
     assert whole[2] == {"a": 1}
-    chunked = await door(echo).ask("POST", body=[b'{"a":', b"1}"], transfer_encoding="chunked", **json_type)
+    chunked = await server(echo).ask("POST", body=[b'{"a":', b"1}"], transfer_encoding="chunked", **json_type)
     assert chunked is not None
     assert chunked[2] == {"a": 1}
-    nothing = await door(echo).ask("POST")
+    nothing = await server(echo).ask("POST")
     assert nothing is not None
     assert nothing[2] == {}
     for headers, kind in (
@@ -206,17 +210,17 @@ async def test_a_body_is_read_whole_and_no_further_than_it_may_be(monkeypatch: p
         ({"content_length": "-1"}, "too-large"),
         ({"transfer_encoding": "chunked"}, "too-large"),
     ):
-        refused = await door(echo).ask("POST", body=[b"x" * 200_000, b"x" * 200_000], **headers, **json_type)
+        refused = await server(echo).ask("POST", body=[b"x" * 200_000, b"x" * 200_000], **headers, **json_type)
         assert refused is not None
         assert (refused[0], refused[2]["type"]) == (413, kind)
-    wrong = await door(echo).ask("POST", body=[b"{}"], content_length="2", content_type="text/plain")
+    wrong = await server(echo).ask("POST", body=[b"{}"], content_length="2", content_type="text/plain")
     assert wrong is not None
     assert wrong[2]["type"] == "unsupported-media-type"
-    # Half a body, and its sender is gone.
-    assert await door(echo).ask("POST", body=[b"more"], content_length="9", **json_type) is None
+    # Half a body, then the client disconnects.
+    assert await server(echo).ask("POST", body=[b"more"], content_length="9", **json_type) is None
 
 
-async def test_who_dribbles_a_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_sends_its_body_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 0.01)
 
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
@@ -242,18 +246,18 @@ def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_strict")
-async def test_who_asks_too_often_is_told_when_to_come_back_and_counted_once() -> None:
-    behind = door()
-    first, second = await behind.ask(), await behind.ask()
+async def test_too_many_requests_get_retry_after_and_each_is_counted_once() -> None:
+    target = server()
+    first, second = await target.ask(), await target.ask()
     assert first is not None
     assert second is not None
     assert (first[0], second[0], second[2]["type"]) == (200, 429, "rate-limited")
     assert int(second[1]["retry-after"]) >= 1
-    other = await behind.ask(address="203.0.113.2")
+    other = await target.ask(address="203.0.113.2")
     assert other is not None
     assert other[0] == 200
 
 
-async def test_those_who_were_told_to_come_back_do_not_come_back_together() -> None:
-    told = {problems.Busy().headers()["Retry-After"] for _ in range(200)}
-    assert told == {"1", "2", "3"}
+async def test_retry_after_is_spread_over_several_seconds() -> None:
+    seconds = {problems.Busy().headers()["Retry-After"] for _ in range(200)}
+    assert seconds == {"1", "2", "3"}

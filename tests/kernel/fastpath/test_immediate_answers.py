@@ -1,4 +1,4 @@
-"""What is answered in the very step in which its request came, beside what takes a task."""
+"""Requests that are answered in the step in which they arrived, and those that need a task."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from tests.support.event_loops import run_loop_once
 THING = "/api/events/concert/thing"
 
 
-class House:
-    """A lane whose one route answers as the test says, and a site behind it."""
+class Application:
+    """A dispatcher with one route, whose synchronous handler the test gives, and a site behind it."""
 
-    def __init__(self, sight: Callable[[Request, str, bytearray], Any]) -> None:
-        self.asked = 0
-        """Times that the handler was."""
-        self._lane = Dispatcher([Route(method, "events/<slug>/thing", self._handle, "thing", "read", sight)
+    def __init__(self, respond_sync: Callable[[Request, str, bytearray], Any]) -> None:
+        self.calls = 0
+        """Calls of the asynchronous handler."""
+        self._dispatcher = Dispatcher([Route(method, "events/<slug>/thing", self._handle, "thing", "read", respond_sync)
                            for method in ("GET", "POST")], self._site)  # fmt: skip
-        self.respond_sync = self._lane.respond_sync
+        self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._lane(scope, receive, send)
+        await self._dispatcher(scope, receive, send)
 
     async def _handle(self, request: Request, slug: str) -> Reply:
-        self.asked += 1
+        self.calls += 1
         body = await request.json_object() if request.method == "POST" else {}
         return private_reply({"by": "handler", **body})
 
@@ -39,103 +39,107 @@ class House:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def test_what_is_told_at_sight_makes_no_task() -> None:
-    house = House(lambda request, slug, body: private_reply({"by": "sight", "of": slug, "body": body.decode()}))
-    wire, line = connection(house)
+async def test_a_synchronous_answer_creates_no_task() -> None:
+    application = Application(
+        lambda request, slug, body: private_reply({"by": "sync", "of": slug, "body": body.decode()})
+    )
+    wire, line = connection(application)
     wire.data_received(request("POST", THING, b'{"a":1}'))
     assert not wire.tasks
-    assert await line.answers(1) == [(200, {"by": "sight", "of": "concert", "body": '{"a":1}'})]
-    assert house.asked == 0
+    assert await line.answers(1) == [(200, {"by": "sync", "of": "concert", "body": '{"a":1}'})]
+    assert application.calls == 0
 
 
-async def test_what_cannot_be_told_at_sight_the_handler_tells_body_and_all() -> None:
-    house = House(lambda request, slug, body: None)
-    wire, line = connection(house)
+async def test_without_a_synchronous_answer_the_handler_gets_the_whole_request() -> None:
+    application = Application(lambda request, slug, body: None)
+    wire, line = connection(application)
     whole = request("POST", THING, b'{"a":1}')
     wire.data_received(whole)
     assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
-    # Nor is a request that comes in two pieces.
-    house = House(lambda request, slug, body: pytest.fail("only half of it is here"))
-    wire, line = connection(house)
+    # Nor is a request that arrives in two parts answered synchronously.
+    application = Application(lambda request, slug, body: pytest.fail("only half of the request is here"))
+    wire, line = connection(application)
     wire.data_received(whole[:-3])
     wire.data_received(whole[-3:])
     assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
 
 
-async def test_answers_keep_the_order_of_their_requests() -> None:
-    """The first waits for somebody else's answer; those sent behind it, which could be told at once, wait for it."""
-    heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+async def test_responses_keep_the_order_of_their_requests() -> None:
+    """The first request waits for a future. Those pipelined behind it could be answered at once, but wait for it."""
+    pending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def sight(request: Request, slug: str, body: bytearray) -> Any:
+    def respond_sync(request: Request, slug: str, body: bytearray) -> Any:
         return (
-            PendingAnswer(heard, lambda said: private_reply({"said": said}))
+            PendingAnswer(pending, lambda result: private_reply({"result": result}))
             if request.method == "POST"
             else private_reply({})
         )
 
-    wire, line = connection(House(sight))
+    wire, line = connection(Application(respond_sync))
     wire.data_received(request("POST", THING, b"{}") + request("GET", THING) * 3)
     assert line.written == b""
-    heard.set_result("at last")
-    assert await line.answers(4) == [(200, {"said": "at last"})] + [(200, {})] * 3
+    pending.set_result("at last")
+    assert await line.answers(4) == [(200, {"result": "at last"})] + [(200, {})] * 3
     wire.data_received(request("GET", THING))
     assert await line.answers(1) == [(200, {})]
 
 
-async def test_what_was_heard_may_be_a_refusal_a_fault_or_the_beginning_of_more() -> None:
+async def test_a_pending_answer_may_become_a_refusal_a_fault_or_a_continuation() -> None:
     loop = asyncio.get_running_loop()
 
     async def rest() -> Reply:
         return private_reply({"by": "rest"}, 201)
 
-    said: list[tuple[Exception | str, Callable[[Any], Any]]] = [
+    cases: list[tuple[Exception | str, Callable[[Any], Any]]] = [
         (problems.NotOwner(), lambda answer: pytest.fail("it is a refusal")),
         (KeyError("broken"), lambda answer: pytest.fail("it is a fault")),
         ("good", lambda answer: 1 / 0),
         ("good", lambda answer: rest),
     ]
     found = []
-    for what, then in said:
-        heard: asyncio.Future[Any] = loop.create_future()
-        wire, line = connection(House(lambda request, slug, body: PendingAnswer(heard, then)))  # noqa: B023 - asked at once
+    for what, then in cases:
+        pending: asyncio.Future[Any] = loop.create_future()
+        wire, line = connection(Application(lambda request, slug, body: PendingAnswer(pending, then)))  # noqa: B023 - called at once
         wire.data_received(request("GET", THING))
-        heard.set_exception(what) if isinstance(what, Exception) else heard.set_result(what)
+        pending.set_exception(what) if isinstance(what, Exception) else pending.set_result(what)
         found += await line.answers(1)
     assert [(status, document.get("type", document.get("by"))) for status, document in found] == [
         (403, "not-owner"), (500, "fault"), (500, "fault"), (201, "rest"),
     ]  # fmt: skip
 
 
-async def test_a_refusal_at_sight_is_the_handlers_and_what_is_the_sites_goes_there() -> None:
+async def test_a_synchronous_refusal_is_the_response_and_a_forwarded_request_reaches_the_site() -> None:
     def refuse(error: Exception) -> Any:
         raise error
 
     for error, status in ((problems.NotOwner(), 403), (ZeroDivisionError(), 500)):
-        wire, line = connection(House(lambda request, slug, body: refuse(error)))  # noqa: B023 - asked at once
+        wire, line = connection(Application(lambda request, slug, body: refuse(error)))  # noqa: B023 - called at once
         wire.data_received(request("GET", THING))
         assert [found for found, _ in await line.answers(1)] == [status]
 
-    class Forwarding(House):
+    class Forwarding(Application):
         async def _handle(self, request: Request, slug: str) -> Reply:
             raise ForwardToSite
 
-    for house in (Forwarding(lambda request, slug, body: refuse(ForwardToSite())), Forwarding(lambda *_: None)):
-        wire, line = connection(house)
+    for application in (Forwarding(lambda request, slug, body: refuse(ForwardToSite())), Forwarding(lambda *_: None)):
+        wire, line = connection(application)
         wire.data_received(request("GET", THING) + request("GET", "/elsewhere"))
         assert [found for found, _ in await line.answers(2)] == [404, 404]
 
 
-async def test_a_client_that_has_gone_is_written_nothing_and_one_that_does_not_read_has_a_task() -> None:
-    heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    wire, line = connection(House(lambda request, slug, body: PendingAnswer(heard, lambda said: private_reply({}))))
+async def test_a_disconnected_client_gets_no_bytes_and_a_client_that_does_not_read_gets_a_task() -> None:
+    pending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    wire, line = connection(
+        Application(lambda request, slug, body: PendingAnswer(pending, lambda result: private_reply({})))
+    )
     wire.data_received(request("GET", THING))
     wire.connection_lost(None)
-    heard.set_result("too late")
+    pending.set_result("too late")
     await run_loop_once()
     await run_loop_once()
     assert line.written == b""
 
-    wire, line = connection(House(lambda request, slug, body: pytest.fail("nobody reads")))
+    wire, line = connection(Application(lambda request, slug, body: pytest.fail("the client does not read")))
     wire.pause_writing()
     wire.data_received(request("GET", THING))
     assert len(wire.tasks) == 1
