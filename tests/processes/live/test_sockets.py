@@ -1,4 +1,4 @@
-"""The WebSocket: which clients may open one, how hostile clients are handled, and how it closes when its worker ends."""
+"""The WebSocket: which clients may open one, how hostile clients are handled, how it closes when its worker ends."""
 
 import contextlib
 import json
