@@ -101,7 +101,7 @@ def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
     assert_tickets(page, 2)
     assert_nothing_sticks_out(page)
     assert set(Ticket.objects.values_list("seat__seat__guid", flat=True)) == {"hall-A-4", "hall-A-5"}
-    page.get_by_role("link", name=re.compile("show this ticket", re.IGNORECASE)).first.click()
+    page.get_by_role("link", name=re.compile("view ticket", re.IGNORECASE)).first.click()
     page.locator("img.qr").wait_for()
     assert_nothing_sticks_out(page)
 
@@ -186,7 +186,7 @@ def test_whom_the_bank_asks_confirms_there_and_comes_back_to_tickets(live_site: 
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
     pay(page, "sandbox_challenge")
     deliver_everything()
-    page.get_by_role("link", name="Confirm at your bank").click()
+    page.get_by_role("link", name="Confirm with your bank").click()
     assert_nothing_sticks_out(page)
     page.get_by_role("button", name="Approve").click()
     page.wait_for_url(re.compile("/orders/"))
@@ -203,7 +203,7 @@ def test_who_was_charged_without_an_answer_sees_it_being_asked_for_and_then_tick
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
     pay(page, "sandbox_timeout_charged")
     deliver_everything()
-    page.get_by_text("try 2 of 3").wait_for()
+    page.get_by_text("attempt 2 of 3").wait_for()
     in_another_connection(lambda: OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now()))
     deliver_everything()
     assert_tickets(page, 2)

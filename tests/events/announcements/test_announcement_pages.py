@@ -113,7 +113,7 @@ def test_staff_correct_and_retract_announcements(staff: Client, concert: EventVi
     assert "was changed meanwhile by staff@example.org" in stale.content.decode()
     assert staff.post(admin_url(concert), form(staff, concert, action="take_back", announcement=1)).status_code == 302
     assert "Doors open" not in text_of(staff, "/events/concert/")
-    assert "Taken back" in text_of(staff, admin_url(concert))
+    assert "Withdrawn" in text_of(staff, admin_url(concert))
 
 
 def test_a_refused_text_stays_in_the_form(staff: Client, concert: EventView) -> None:
@@ -138,9 +138,9 @@ def test_the_admin_page_shows_when_an_announcement_has_not_reached_readers(
     with monkeypatch.context() as patched:
         patched.setattr(redis_cache, "store", lambda *_: None)
         post(concert, "Second.")
-    assert "has not reached readers yet" in text_of(staff, admin_url(concert))
+    assert "is not published yet" in text_of(staff, admin_url(concert))
     redis_cache.refresh()
-    assert "has not reached readers yet" not in text_of(staff, admin_url(concert))
+    assert "is not published yet" not in text_of(staff, admin_url(concert))
 
 
 def test_staff_with_view_permission_only_cannot_post(browser: Client, concert: EventView) -> None:
@@ -150,7 +150,7 @@ def test_staff_with_view_permission_only_cannot_post(browser: Client, concert: E
     assert browser.get(admin_url(concert)).status_code == 403
     guest.user_permissions.add(Permission.objects.get(codename="view_announcementversion"))
     page = text_of(browser, admin_url(concert))
-    assert "Announce it" not in page
+    assert "Post announcement" not in page
     for action in ("post", "correct", "take_back"):
         response = browser.post(admin_url(concert), {"action": action, "text": "Hello.", "key": "k", "announcement": 1})
         assert response.status_code == 403

@@ -326,7 +326,7 @@ def test_a_provider_message_about_a_paid_out_refund_is_listed_and_changes_nothin
 def test_staff_records_a_payout_on_the_refund_page(order, admin_client) -> None:
     refund = failed_refund(order)
     desk = f"/admin/orders/order/{order.pk}/money/"
-    assert "Paid out by other means" in admin_client.get(desk).content.decode()
+    assert "Mark as paid out" in admin_client.get(desk).content.decode()
     sent = {"action": "paid_out", "refund": str(refund.pk)}
     assert admin_client.post(desk, sent, headers=SAME_ORIGIN).status_code == 422
     assert admin_client.post(desk, {**sent, "note": "Cash, receipt 17"}, headers=SAME_ORIGIN).status_code == 302

@@ -229,11 +229,11 @@ def test_a_malformed_dispute_is_refused(order, wrong) -> None:
 
 
 def test_staff_sees_it_on_the_admin_index_and_the_orders_refund_page(order, admin_client: Client) -> None:
-    assert "wait for a person" not in admin_client.get("/admin/").content.decode()
+    assert "need to be settled" not in admin_client.get("/admin/").content.decode()
     receive(webhook(order, CREATED))
     receive(webhook(order, WITHDRAWN, 1))
     first = admin_client.get("/admin/").content.decode()
-    assert "2 differences with payment providers wait for a person, 1 of them a dispute" in first
+    assert "2 differences with payment providers need to be settled by staff, including 1 dispute" in first
     desk = admin_client.get(f"/admin/orders/order/{order.pk}/money/").content.decode()
     assert "Disputed by the buyer: respond at the provider" in desk
     found = admin_client.get(f"/admin/orders/paymentdifference/?q={DISPUTE}")

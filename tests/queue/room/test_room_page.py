@@ -49,7 +49,7 @@ def test_the_page_shows_how_the_room_stands(boss: Client, event: events.EventVie
     WaitingRoom.objects.update(rate_now=1.5, supply_available=12, supply_held=3, message="<b>hi</b>")
     shown = boss.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
     for words in (
-        "1 of 2", "1 of 4", "1.5/s", "Held below the 10/s that were set", "12 free, 3 held", "/events/concert/fairness",
+        "1 of 2", "1 of 4", "1.5/s", "Below the configured 10/s", "12 free, 3 held", "/events/concert/fairness",
         "&lt;b&gt;hi&lt;/b&gt;", "admitted manually: 1 of 1", "&lt;i&gt;early&lt;/i&gt;",
     ):  # fmt: skip
         assert words in shown
@@ -192,7 +192,7 @@ def test_who_may_only_look_does_nothing(event: events.EventView) -> None:
     looker = somebody("view_waitingroom", "view_viplink")
     link = vip_links.make_link(event.id, who="boss")
     shown = looker.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
-    assert "Do something now" not in shown
+    assert "<h2>Actions</h2>" not in shown
     assert act(looker, event, "pause").status_code == 403
     assert looker.get("/admin/queue/viplink/add/").status_code == 403
     assert "/vip/" not in looker.get(f"/admin/queue/viplink/{link.pk}/change/").content.decode()
