@@ -1,4 +1,4 @@
-"""The whole house in front of a browser: a process of `web`, behind it the test's own site, beside it a relay."""
+"""Fixtures for browser tests of live pages: a `web` process in front of the test's site, and a relay."""
 
 import threading
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from tests.support.web_processes import WAIT_SECONDS_MAX, Web, web
 
 
 @pytest.fixture(scope="module")
-def lane(django_db_setup: None, live_server: Any, django_db_blocker: Any) -> Iterator[Web]:
-    """One worker for all tests of a module."""
+def web_process(django_db_setup: None, live_server: Any, django_db_blocker: Any) -> Iterator[Web]:
+    """One web process for all tests of a module."""
     with django_db_blocker.unblock():
         url = database_url()
     with web(live_server.thread.port, DATABASE_URL=url, DATABASE_DIRECT_URL=url) as served:
@@ -21,8 +21,8 @@ def lane(django_db_setup: None, live_server: Any, django_db_blocker: Any) -> Ite
 
 
 @pytest.fixture
-def house(lane: Web, live_site: str, settings: Any) -> Iterator[str]:
-    """The address of the site with everything that changes by itself; a relay counts meanwhile."""
+def full_site(web_process: Web, live_site: str, settings: Any) -> Iterator[str]:
+    """The URL of the site with live updates, while a relay publishes the counts."""
     from apps.reservations.counts import relay
 
     stopping = threading.Event()
@@ -35,7 +35,7 @@ def house(lane: Web, live_site: str, settings: Any) -> Iterator[str]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    settings.SITE_URL = f"http://127.0.0.1:{lane.port}"
+    settings.SITE_URL = f"http://127.0.0.1:{web_process.port}"
     yield settings.SITE_URL
     stopping.set()
     thread.join(WAIT_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""What the organizer says comes into a page that is open, without a reload."""
+"""New announcements appear on an open page without a reload."""
 
 import json
 import re
@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 OpenPage = Callable[..., "Page"]
 ITEMS = "[data-announcements] [data-announcement]"
-HEARD = """said => document.dispatchEvent(new CustomEvent("live:announcement", {detail: said}))"""
+DISPATCH = """announcement => document.dispatchEvent(new CustomEvent("live:announcement", {detail: announcement}))"""
 
 
-def say(event: "EventView", text: str) -> None:
+def post(event: "EventView", text: str) -> None:
     in_another_connection(lambda: service.post(event.id, text, who="ann"))
 
 
@@ -40,18 +40,18 @@ def until_shown(page: "Page", wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("size", "dark"), [((1440, 900), False), ((360, 740), True)], ids=["desk", "phone"])
-def test_the_events_page_asks_for_what_is_new_where_nothing_is_heard(
+def test_the_event_page_polls_for_announcements_without_a_stream(
     live_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
 ) -> None:
     event = make_event(general_admission=20)
     page = browser_page(*size, dark=dark)
     page.goto(f"{live_site}/events/concert/")
     assert page.locator("[data-announcements-box]").is_hidden()
-    say(event, "Doors open at sven.")
+    post(event, "Doors open at sven.")
     until_shown(page, ["Doors open at sven."])
     assert page.locator("[data-announcements-box]").is_visible()
     in_another_connection(lambda: service.correct(event.id, 1, "Doors open at seven.", who="bob"))
-    say(event, "The bar is open.")
+    post(event, "The bar is open.")
     until_shown(page, ["The bar is open.", "Doors open at seven."])
     written = page.locator(f"{ITEMS} time").first.text_content()
     in_another_connection(lambda: service.retract(event.id, 1, who="bob"))
@@ -64,71 +64,71 @@ def test_the_events_page_asks_for_what_is_new_where_nothing_is_heard(
     assert_audit_clean()
 
 
-def test_what_the_stream_tells_is_shown_in_its_place_once_and_in_order(live_site: str, browser_page: OpenPage) -> None:
+def test_streamed_announcements_are_shown_once_and_in_order(live_site: str, browser_page: OpenPage) -> None:
     event = make_event(general_admission=20)
     for number in range(1, 5):
-        say(event, f"Number {number}.")
+        post(event, f"Number {number}.")
     page = browser_page()
     page.goto(f"{live_site}/events/concert/")
 
-    def hear(announcement: int, version: int, text: str | None) -> None:
+    def receive(announcement: int, version: int, text: str | None) -> None:
         at = "2026-11-22T19:30:00.000Z"
-        page.evaluate(HEARD, {"announcement_id": announcement, "version": version, "text": text, "posted_at": at,
+        page.evaluate(DISPATCH, {"announcement_id": announcement, "version": version, "text": text, "posted_at": at,
                               "changed_at": None if version == announcement else at})  # fmt: skip
 
-    hear(6, 6, "Number 6.")
-    hear(5, 5, "<b>Number 5</b>")
-    hear(6, 6, "Number 6.")
+    receive(6, 6, "Number 6.")
+    receive(5, 5, "<b>Number 5</b>")
+    receive(6, 6, "Number 6.")
     assert texts(page) == ["Number 6.", "<b>Number 5</b>", "Number 4.", "Number 3."], (
         "four, and older ones are a click away"
     )
     assert page.get_by_role("link", name="All announcements").is_visible()
-    hear(6, 8, None)
-    hear(6, 7, "An older version that comes late.")
-    hear(4, 9, "Number 4, corrected.")
+    receive(6, 8, None)
+    receive(6, 7, "An older version that comes late.")
+    receive(4, 9, "Number 4, corrected.")
     assert texts(page) == ["<b>Number 5</b>", "Number 4, corrected.", "Number 3."]
     assert "corrected" in (page.locator('[data-announcement="4"]').text_content() or "")
     for nonsense in (None, {}, {"announcement_id": "1"}, {"announcement_id": 1, "version": 99, "text": 7}):
-        page.evaluate(HEARD, nonsense)
+        page.evaluate(DISPATCH, nonsense)
     assert len(texts(page)) == 3
 
 
-def test_while_the_stream_tells_nothing_is_asked_for(live_site: str, browser_page: OpenPage) -> None:
+def test_the_page_does_not_poll_while_the_stream_is_connected(live_site: str, browser_page: OpenPage) -> None:
     make_event(general_admission=20)
     page = browser_page()
     page.clock.install()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/announcements?" in request.url else None)
 
-    def go_on(way: str) -> None:
+    def set_connection(way: str) -> None:
         page.evaluate("way => document.dispatchEvent(new CustomEvent('live:connection', {detail: {way}}))", way)
         with page.expect_response(re.compile(r"/announcements\?")):
             page.clock.run_for(9_000)
 
     with page.expect_response(re.compile(r"/announcements\?")):
         page.goto(f"{live_site}/events/concert/")
-    go_on("stream")
+    set_connection("stream")
     before = len(asked)
     page.clock.run_for(120_000)
     assert len(asked) == before, "asked once for what was missed, and then no more"
-    go_on("")
+    set_connection("")
     assert len(asked) > before
 
 
-def test_who_waits_in_line_sees_it_come_in(live_site: str, browser_page: OpenPage) -> None:
+def test_a_waiting_visitor_sees_a_new_announcement(live_site: str, browser_page: OpenPage) -> None:
     event = make_room(active=1, general_admission=20)
     join(event)
     page = browser_page(360, 740)
     page.goto(f"{live_site}/events/concert/")
     page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
     page.wait_for_url(re.compile("/events/concert/wait"))
-    say(event, "Doors open at seven.")
+    post(event, "Doors open at seven.")
     until_shown(page, ["Doors open at seven."])
 
 
-def test_without_scripts_the_page_says_it_when_it_is_loaded(live_site: str, browser_page: OpenPage) -> None:
+def test_without_scripts_the_page_shows_announcements_on_load(live_site: str, browser_page: OpenPage) -> None:
     event = make_event(general_admission=20)
-    say(event, "Doors open at seven.")
+    post(event, "Doors open at seven.")
     page = browser_page(360, 740, javascript=False)
     page.goto(f"{live_site}/events/concert/")
     assert texts(page) == ["Doors open at seven."]

@@ -1,4 +1,4 @@
-"""The page at the door in a real browser: a camera sees a ticket, the network goes away, each ticket is in once."""
+"""The check-in page in a real browser: camera scans, offline use, and each ticket checked in once."""
 
 import io
 import re
@@ -51,7 +51,7 @@ def door_address() -> str:
     return door_links.link_url(made, event.slug)
 
 
-def stand_at_door(page: "Page") -> None:
+def open_check_in(page: "Page") -> None:
     page.goto(door_address())
     page.locator("[data-check-in][data-ready=yes]").wait_for()
     assert "link=" not in page.url
@@ -63,25 +63,25 @@ def type_in(page: "Page", code: str) -> None:
 
 
 def answer(page: "Page", say: str) -> str:
-    """What the big panel says, once it says this."""
+    """Return the text of the result panel once it shows `say`."""
     panel = page.locator("[data-answer]")
     panel.get_by_text(say, exact=True).wait_for()
     assert panel.locator("svg use").count() == 1, "an icon beside the color"
     return panel.text_content() or ""
 
 
-def cut_off(page: "Page") -> None:
-    """No network. What is sent is refused too: a page that has just been loaded anew is online for a moment."""
-    page.context.route("**/*", _lose_what_is_sent)
+def go_offline(page: "Page") -> None:
+    """Go offline. Requests are also aborted, because a page that has just been reloaded is online for a moment."""
+    page.context.route("**/*", _abort_request)
     page.context.set_offline(True)
 
 
 def connect(page: "Page") -> None:
-    page.context.unroute("**/*", _lose_what_is_sent)
+    page.context.unroute("**/*", _abort_request)
     page.context.set_offline(False)
 
 
-def _lose_what_is_sent(route: "Route") -> None:
+def _abort_request(route: "Route") -> None:
     if route.request.method == "POST":
         route.abort("internetdisconnected")
     else:
@@ -92,9 +92,9 @@ def wait_for_all_answers(page: "Page") -> None:
     page.locator("[data-check-in][data-waiting='0']").wait_for()
 
 
-def test_typed_codes_are_answered_each_in_its_own_way(live_site: str, browser_page: OpenPage, order) -> None:
+def test_each_typed_code_gets_its_own_result(live_site: str, browser_page: OpenPage, order) -> None:
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     one, _, _ = codes(order)
     field = page.get_by_label("Code on the ticket")
     field.press_sequentially(one.lower())
@@ -112,18 +112,18 @@ def test_typed_codes_are_answered_each_in_its_own_way(live_site: str, browser_pa
     ]  # fmt: skip
 
 
-def test_without_a_network_nothing_is_called_a_welcome_and_each_ticket_counts_once_in_the_end(
+def test_offline_scans_are_not_welcomed_and_each_ticket_counts_once(
     live_site: str, browser_page: OpenPage, order
 ) -> None:
-    """The network goes; two are scanned, one of them twice; the page is loaded anew; the network comes back."""
+    """The network fails; two tickets are scanned, one of them twice; the page is reloaded; the network recovers."""
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     first, second, third = codes(order)
     type_in(page, first)
     answer(page, "Let in")
     page.locator("[data-check-in][data-kept=asked]").wait_for()
-    _wait_until_kept(page)
-    cut_off(page)
+    _wait_until_cached(page)
+    go_offline(page)
     type_in(page, second)
     answer(page, "Not confirmed yet")
     type_in(page, second)
@@ -146,8 +146,8 @@ def test_without_a_network_nothing_is_called_a_welcome_and_each_ticket_counts_on
     assert_audit_clean()
 
 
-def _wait_until_kept(page: "Page") -> None:
-    """The worker has put the page and its decoder on the shelf."""
+def _wait_until_cached(page: "Page") -> None:
+    """Wait until the service worker has cached the page and its decoder."""
     page.locator("body").evaluate(
         """async () => {
             const wanted = [location.pathname, "/static/js/check-in.js", "/static/vendor/qr/decode.js"];
@@ -160,10 +160,10 @@ def _wait_until_kept(page: "Page") -> None:
     )
 
 
-def test_an_answer_that_was_lost_on_its_way_is_asked_for_again(live_site: str, browser_page: OpenPage, order) -> None:
-    """The house has let the ticket in, and the phone never heard of it: the same scan, sent again, is welcome."""
+def test_a_lost_response_is_requested_again(live_site: str, browser_page: OpenPage, order) -> None:
+    """The server has checked the ticket in but its response was lost: the same scan, sent again, is welcome."""
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     lost = []
 
     def lose(route) -> None:
@@ -180,18 +180,18 @@ def test_an_answer_that_was_lost_on_its_way_is_asked_for_again(live_site: str, b
     assert TicketScan.objects.count() == 1
 
 
-def test_a_scan_that_another_door_was_ahead_of_is_reported_when_the_network_is_back(
+def test_a_scan_that_lost_to_another_door_is_reported_when_back_online(
     live_site: str, browser_page: OpenPage, order
 ) -> None:
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     first, second, _ = codes(order)
     page.context.set_offline(True)
     type_in(page, first)
     answer(page, "Not confirmed yet")
     type_in(page, second)
     answer(page, "Not confirmed yet")
-    in_another_connection(lambda: _elsewhere(first))
+    in_another_connection(lambda: _scan_at_another_door(first))
     page.context.set_offline(False)
     wait_for_all_answers(page)
     warned = page.locator("[data-line]")
@@ -199,15 +199,15 @@ def test_a_scan_that_another_door_was_ahead_of_is_reported_when_the_network_is_b
     assert re.search(r"seat 1, scanned at \d\d:\d\d: Already in\. .* South", warned.text_content() or "")
 
 
-def _elsewhere(code: str) -> None:
+def _scan_at_another_door(code: str) -> None:
     from apps.orders.checkin.check_in import Scan, scan
 
     scan(events.get_event("concert"), Scan("scan-elsewhere", code, door="South"), "staff:1")
 
 
-def test_a_mistaken_check_in_is_taken_back_on_the_page(live_site: str, browser_page: OpenPage, order) -> None:
+def test_a_mistaken_check_in_is_undone_on_the_page(live_site: str, browser_page: OpenPage, order) -> None:
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     page.on("dialog", lambda dialog: dialog.accept())
     type_in(page, codes(order)[0])
     answer(page, "Let in")
@@ -219,11 +219,11 @@ def test_a_mistaken_check_in_is_taken_back_on_the_page(live_site: str, browser_p
     assert list(outcomes) == ["welcome", "undone", "welcome"]
 
 
-def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, browser_page: OpenPage, order) -> None:
+def test_a_revoked_link_keeps_the_scans_and_says_so(live_site: str, browser_page: OpenPage, order) -> None:
     from apps.orders.models import DoorLink
 
     page = browser_page(*PHONE)
-    stand_at_door(page)
+    open_check_in(page)
     door_links.revoke_link(DoorLink.objects.get().pk, "staff:1")
     type_in(page, codes(order)[0])
     answer(page, "Check-in closed")
@@ -233,7 +233,7 @@ def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, 
     page.get_by_text("This door link was revoked").wait_for()
 
 
-def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, browser_page: OpenPage, order) -> None:
+def test_without_scripts_the_form_checks_in_and_undoes(live_site: str, browser_page: OpenPage, order) -> None:
     page = browser_page(*PHONE, javascript=False)
     page.goto(door_address())
     type_in(page, codes(order)[0])
@@ -247,7 +247,7 @@ def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, brows
 
 @pytest.fixture
 def filming(chromium: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Page"]]:
-    """Opens a page whose camera sees this code: what a camera sees is said when Chromium starts, so it is one more."""
+    """Opens a page whose camera sees this code, in a Chromium of its own: the camera's input is set at launch."""
     opened = []
 
     def film(code: str) -> "Page":
@@ -270,7 +270,7 @@ def filming(chromium: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Pa
 
 
 def _film_of(code: str) -> bytes:
-    """A few pictures of the code, askew as a hand holds it, in the one form that Chromium plays as a camera."""
+    """A few slightly rotated images of the code, in the only format that Chromium plays as a camera."""
     out = io.BytesIO()
     segno.make_qr(code, error="m").save(out, kind="png", scale=8, border=4)
     drawn = Image.open(out).convert("L").resize((340, 340)).rotate(7, fillcolor=255)
@@ -282,7 +282,7 @@ def _film_of(code: str) -> bytes:
 
 def test_the_camera_reads_the_code_of_a_ticket_once(live_site: str, filming, order) -> None:
     page = filming(codes(order)[1])
-    stand_at_door(page)
+    open_check_in(page)
     page.locator("[data-camera][data-running=yes]").wait_for()
     assert "Hall, row A, seat 2" in answer(page, "Let in")
     # It stays before the camera and is not scanned anew.

@@ -1,4 +1,4 @@
-"""The fairness page checks a line in the browser: what agrees, what does not, and what it is without scripts."""
+"""The fairness page verifies a line in the browser, reports mismatches, and works without scripts."""
 
 import json
 import re
@@ -43,8 +43,8 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(published, name, 16)
 
 
-def look(page: "Page", site: str) -> str:
-    """What the check says in words."""
+def verify(page: "Page", site: str) -> str:
+    """Verify the line and return the result text."""
     page.goto(f"{site}/events/concert/fairness")
     page.get_by_role("button", name=re.compile("verify every position", re.IGNORECASE)).click()
     return result_of(page)
@@ -61,32 +61,32 @@ def assert_nothing_sticks_out(page: "Page") -> None:
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desk", "phone"])
-def test_the_browser_recomputes_every_place(
+def test_the_browser_recomputes_every_position(
     live_site: str, browser_page: OpenPage, drawn: "EventView", size: tuple[int, int], dark: bool
 ) -> None:
     page = browser_page(*size, dark=dark)
-    said = look(page, live_site)
-    assert "everything matches" in said.lower()
-    assert "Numbers 1 to 40" in said
-    assert "Numbers 41 to 65" in said
-    assert "One number was admitted" in said
-    assert "consistent, not operator-proof" in said
+    result = verify(page, live_site)
+    assert "everything matches" in result.lower()
+    assert "Numbers 1 to 40" in result
+    assert "Numbers 41 to 65" in result
+    assert "One number was admitted" in result
+    assert "consistent, not operator-proof" in result
     assert_nothing_sticks_out(page)
 
 
 def test_the_browser_follows_a_lobby_before_its_draw(live_site: str, browser_page: OpenPage) -> None:
     event = make_room("concert")
     page = browser_page(*DESKTOP)
-    assert "no one has a number yet" in look(page, live_site).lower()
+    assert "no one has a number yet" in verify(page, live_site).lower()
     in_another_connection(lambda: open_lobby(event, 40))
-    assert "The lobby is open with 40 in it" in look(page, live_site)
+    assert "The lobby is open with 40 in it" in verify(page, live_site)
     in_another_connection(lambda: close_lobby(event))
-    assert "All 40 entrants" in look(page, live_site)
+    assert "All 40 entrants" in verify(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(pk=QueueEntry.objects.all()[:1]).update(nonce=b"x" * 16))
-    assert "an entrant was changed, added or removed" in look(page, live_site)
+    assert "an entrant was changed, added or removed" in verify(page, live_site)
 
 
-def test_the_browser_names_the_first_number_that_does_not_agree(
+def test_the_browser_reports_the_first_number_that_does_not_match(
     live_site: str, browser_page: OpenPage, drawn: "EventView"
 ) -> None:
     def swap() -> None:
@@ -97,43 +97,43 @@ def test_the_browser_names_the_first_number_that_does_not_agree(
 
     in_another_connection(swap)
     page = browser_page(*DESKTOP)
-    said = look(page, live_site)
-    assert "does not match" in said.lower()
-    assert "Number 21: the seed assigns it to another entrant." in said
+    result = verify(page, live_site)
+    assert "does not match" in result.lower()
+    assert "Number 21: the seed assigns it to another entrant." in result
 
 
-def test_a_changed_first_come_number_does_not_agree(live_site: str, browser_page: OpenPage) -> None:
+def test_a_changed_first_come_number_does_not_match(live_site: str, browser_page: OpenPage) -> None:
     event = make_room("concert")
     join_entries(event, 20)
     record_admissions(event)
     page = browser_page(*DESKTOP)
-    assert "Numbers 1 to 20: none is missing" in look(page, live_site)
+    assert "Numbers 1 to 20: none is missing" in verify(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(number=19).update(nonce=b"x" * 16))
-    assert "The chain of numbers 1 to 20" in look(page, live_site)
+    assert "The chain of numbers 1 to 20" in verify(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(number=18).delete())
-    assert "Number 18: there is no entry." in look(page, live_site)
+    assert "Number 18: there is no entry." in verify(page, live_site)
 
 
-def test_a_receipt_is_checked_in_the_browser(
+def test_a_receipt_is_verified_in_the_browser(
     live_site: str, browser_page: OpenPage, drawn: "EventView", tmp_path: Path
 ) -> None:
     receipt = receipts.issue(drawn, entries_of(drawn)[49])
     page = browser_page(*DESKTOP)
 
-    def hand_in(content: object) -> str:
+    def check_receipt(content: object) -> str:
         file = tmp_path / "receipt.json"
         file.write_text(json.dumps(content))
         page.goto(f"{live_site}/events/concert/fairness")
         page.locator("[data-fair-receipt]").set_input_files(file)
         return result_of(page)
 
-    assert "Your receipt: your number is 50" in hand_in(receipt)
-    assert "does not match your receipt" in hand_in({**receipt, "number": 51}).lower()
-    assert "another event" in hand_in({**receipt, "event": "another"})
-    assert "not a receipt" in hand_in([1])
+    assert "Your receipt: your number is 50" in check_receipt(receipt)
+    assert "does not match your receipt" in check_receipt({**receipt, "number": 51}).lower()
+    assert "another event" in check_receipt({**receipt, "event": "another"})
+    assert "not a receipt" in check_receipt([1])
 
 
-def test_without_scripts_the_page_says_how_to_check(live_site: str, browser_page: OpenPage, drawn: "EventView") -> None:
+def test_without_scripts_the_page_shows_the_command(live_site: str, browser_page: OpenPage, drawn: "EventView") -> None:
     page = browser_page(*PHONE, javascript=False)
     page.goto(f"{live_site}/events/concert/fairness")
     assert f"verify_queue concert --url {live_site}" in (page.text_content("main") or "")

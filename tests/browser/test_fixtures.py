@@ -6,7 +6,7 @@ from django.contrib.auth import get_user_model
 pytestmark = pytest.mark.browser
 
 
-def test_a_page_is_opened_in_the_size_and_colors_that_were_asked_for(live_site: str, browser_page) -> None:
+def test_a_page_is_opened_in_the_requested_size_and_colors(live_site: str, browser_page) -> None:
     phone = browser_page(360, 740, dark=True)
     phone.goto(live_site)
     assert phone.evaluate("window.innerWidth") == 360

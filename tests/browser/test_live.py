@@ -1,4 +1,4 @@
-"""Pages that change by themselves: two windows, one does something, the other sees it and nobody reloads."""
+"""Live pages: what one buyer does appears in another buyer's window without a reload."""
 
 import re
 import uuid
@@ -30,7 +30,7 @@ OpenPage = Callable[..., "Page"]
 
 
 def an_event(**spec: Any) -> events.EventView:
-    """One with a name of its own: `web` remembers events for seconds, and they end with the test."""
+    """An event with a unique slug: `web` caches events for seconds, and they are deleted after the test."""
     return make_event(f"event-{uuid.uuid4().hex[:12]}", **spec)
 
 
@@ -50,7 +50,7 @@ def assert_nothing_sticks_out(page: "Page") -> None:
 
 
 def take(event: events.EventView, *seats: str) -> reservations.ReservationView:
-    """Another buyer is quicker."""
+    """Hold the seats as another buyer."""
     return in_another_connection(lambda: hold(event, seats=list(seats)))
 
 
@@ -61,13 +61,13 @@ def asked(page: "Page", part: str) -> "list[Request]":
 
 
 @SIZES
-def test_the_counts_of_an_event_change_by_themselves_and_nobody_asks(
-    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+def test_an_events_counts_update_from_the_stream_without_polling(
+    full_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
 ) -> None:
     event = an_event(general_admission=20)
     page = browser_page(*size, dark=dark)
     polls = asked(page, "/sections")
-    page.goto(f"{house}/events/{event.slug}/")
+    page.goto(f"{full_site}/events/{event.slug}/")
     says_live(page)
     held = take(event, "hall-A-1", "hall-A-2")
     page.locator("[data-left-section=hall] [data-left-words]", has_text="48 left").wait_for()
@@ -80,13 +80,13 @@ def test_the_counts_of_an_event_change_by_themselves_and_nobody_asks(
 
 
 @SIZES
-def test_a_seat_that_one_takes_the_other_sees_taken_on_the_map(
-    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
+def test_a_seat_held_by_one_buyer_is_unavailable_on_anothers_map(
+    full_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
 ) -> None:
     event = an_event()
     one, other = browser_page(*size, dark=dark), browser_page(*DESKTOP)
-    get_in(one, house, event)
-    get_in(other, house, event, "list")
+    get_in(one, full_site, event)
+    get_in(other, full_site, event, "list")
     says_live(one)
     other.locator("input[name=seats][value=hall-C-5]").check(force=True)
     other.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
@@ -99,13 +99,13 @@ def test_a_seat_that_one_takes_the_other_sees_taken_on_the_map(
 
 
 @SIZES
-def test_a_seat_lost_under_the_finger_on_the_map_says_so_and_one_tap_takes_the_nearest(
-    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+def test_the_map_reports_a_lost_seat_and_one_tap_selects_the_nearest(
+    full_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
 ) -> None:
     event = an_event()
     page = browser_page(*size, dark=dark)
-    page.goto(f"{house}/events/{event.slug}/")
-    get_in(page, house, event, "map&seats=hall-C-5&seats=hall-C-6")
+    page.goto(f"{full_site}/events/{event.slug}/")
+    get_in(page, full_site, event, "map&seats=hall-C-5&seats=hall-C-6")
     says_live(page)
     page.locator("[data-tray-seats] li").nth(1).wait_for()
     take(event, "hall-C-5")
@@ -130,16 +130,16 @@ def test_a_seat_lost_under_the_finger_on_the_map_says_so_and_one_tap_takes_the_n
 
 
 @SIZES
-def test_a_seat_lost_under_the_finger_in_the_list_says_so_and_one_tap_takes_the_nearest(
-    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+def test_the_list_reports_a_lost_seat_and_one_tap_selects_the_nearest(
+    full_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
 ) -> None:
     event = an_event(accessible=frozenset({"hall-B-4"}))
     page = browser_page(*size, dark=dark)
-    get_in(page, house, event, "list")
+    get_in(page, full_site, event, "list")
     says_live(page)
     page.locator("input[name=seats][value=hall-B-5]").check(force=True)
     take(event, "hall-B-5", "hall-B-6")
-    # The seat beside it is a wheelchair place, which is nobody's second choice.
+    # The seat beside it is a wheelchair space, which is never offered as a replacement.
     button = page.get_by_role("button", name=re.compile("Select row . seat . instead"))
     button.wait_for()
     assert button.text_content() != "Select row B seat 4 instead"
@@ -154,15 +154,15 @@ def test_a_seat_lost_under_the_finger_in_the_list_says_so_and_one_tap_takes_the_
     assert_audit_clean()
 
 
-def test_what_one_holds_oneself_is_not_lost_while_one_chooses_anew(house: str, browser_page: OpenPage) -> None:
+def test_own_held_seats_stay_selectable_while_changing_seats(full_site: str, browser_page: OpenPage) -> None:
     event = an_event()
     page = browser_page(*DESKTOP)
-    get_in(page, house, event, "list")
+    get_in(page, full_site, event, "list")
     page.locator("input[name=seats][value=hall-A-1]").check(force=True)
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
     page.get_by_role("link", name="Change seats").click()
     for view in ("map", "list"):
-        page.goto(f"{house}/events/{event.slug}/choose?change=1&view={view}&seats=hall-A-1")
+        page.goto(f"{full_site}/events/{event.slug}/choose?change=1&view={view}&seats=hall-A-1")
         says_live(page)
         taken = take(event, "hall-A-2")
         gone = page.locator("[data-seat=hall-A-2].seat-mark--taken, input[value=hall-A-2]:disabled")
@@ -174,7 +174,7 @@ def test_what_one_holds_oneself_is_not_lost_while_one_chooses_anew(house: str, b
 
 @pytest.fixture
 def waiting() -> "tuple[events.EventView, list[facade.EntryView]]":
-    """One is in, and one waits."""
+    """One visitor is admitted and one waits."""
     event = an_event(room=WaitingRoomSettings(rate_per_second=10, active_max=1), general_admission=20)
     return event, [join(event), join(event)]
 
@@ -195,8 +195,8 @@ def free_the_slot(event: events.EventView, entry: facade.EntryView) -> None:
 
 
 @SIZES
-def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
-    house: str,
+def test_the_position_moves_without_polling_and_the_turn_is_polled(
+    full_site: str,
     browser_page: OpenPage,
     waiting: "tuple[events.EventView, list[facade.EntryView]]",
     size: tuple[int, int],
@@ -205,7 +205,7 @@ def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
 ) -> None:
     event, (first, second) = waiting
     page = browser_page(*size, dark=dark)
-    line_up(page, house, event)
+    line_up(page, full_site, event)
     says_live(page)
     polls = asked(page, "/queue/status")
     page.locator("[data-line-position]", has_text=re.compile("^2$")).wait_for()
@@ -225,12 +225,12 @@ def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
     page.wait_for_url(re.compile("/choose"))
 
 
-def test_who_is_let_in_ahead_of_the_turn_hears_it_long_before_the_next_question(
-    house: str, browser_page: OpenPage, waiting: "tuple[events.EventView, list[facade.EntryView]]"
+def test_a_visitor_admitted_ahead_of_turn_is_notified_before_the_next_poll(
+    full_site: str, browser_page: OpenPage, waiting: "tuple[events.EventView, list[facade.EntryView]]"
 ) -> None:
     event, (first, _) = waiting
     page = browser_page(*PHONE)
-    line_up(page, house, event)
+    line_up(page, full_site, event)
     says_live(page)
     page.locator("[data-line-position]", has_text=re.compile("^2$")).wait_for()
     mine = QueueEntry.objects.filter(event_id=event.id).latest("number")
@@ -239,7 +239,7 @@ def test_who_is_let_in_ahead_of_the_turn_hears_it_long_before_the_next_question(
     page.wait_for_url(re.compile("/choose"))
 
 
-def test_where_no_stream_is_to_be_had_the_page_asks_and_says_so(house: str, browser_page: OpenPage) -> None:
+def test_without_a_stream_the_page_polls_and_says_so(full_site: str, browser_page: OpenPage) -> None:
     event = an_event()
     page = browser_page(*PHONE)
 
@@ -250,22 +250,22 @@ def test_where_no_stream_is_to_be_had_the_page_asks_and_says_so(house: str, brow
             route.continue_()
 
     page.route("**/sections/updates*", refuse)
-    get_in(page, house, event, "list&section=hall")
+    get_in(page, full_site, event, "list&section=hall")
     page.locator("[data-live-state=poll]", has_text="Updating every few seconds").wait_for()
     page.locator("input[name=seats][value=hall-B-5]").check(force=True)
     take(event, "hall-B-5")
     page.get_by_role("button", name=re.compile("Select row . seat . instead")).wait_for()
-    page.goto(f"{house}/events/{event.slug}/")
+    page.goto(f"{full_site}/events/{event.slug}/")
     page.get_by_text("Updates every 30 seconds").wait_for()
 
 
 @SIZES
-def test_a_network_that_goes_and_comes_back_is_said_calmly_and_nothing_is_missed(
-    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+def test_a_lost_connection_is_reported_and_nothing_is_missed(
+    full_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
 ) -> None:
     event = an_event()
     page = browser_page(*size, dark=dark)
-    get_in(page, house, event, "map&seats=hall-C-5")
+    get_in(page, full_site, event, "map&seats=hall-C-5")
     says_live(page)
     page.locator("[data-tray-seats] li").wait_for()
     page.context.set_offline(True)
@@ -286,11 +286,11 @@ HIDE = """(isHidden) => {
 }"""
 
 
-def test_who_looks_elsewhere_takes_no_line_and_has_one_again_on_coming_back(house: str, browser_page: OpenPage) -> None:
+def test_a_hidden_page_closes_its_stream_and_reopens_it_when_visible(full_site: str, browser_page: OpenPage) -> None:
     event = an_event()
     page = browser_page(*DESKTOP)
     page.clock.install()
-    page.goto(f"{house}/events/{event.slug}/")
+    page.goto(f"{full_site}/events/{event.slug}/")
     says_live(page)
     page.evaluate("document.addEventListener('live:connection', (event) => { window.way = event.detail.way; })")
     page.evaluate(HIDE, True)

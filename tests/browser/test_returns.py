@@ -1,4 +1,4 @@
-"""A buyer returns a ticket in a real browser: by mouse on a desk, without scripts on a phone in the dark."""
+"""A buyer returns a ticket in a real browser: with a mouse on a desktop, without scripts on a phone in dark mode."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the chosen seats come to, with the order's fee in it, as one chooses: on the list and on the map."""
+"""The running total of the selected seats, including the order fee, in the list and on the map."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def test_the_running_total_has_the_order_s_fee_in_it_once(
     assert_nothing_sticks_out(page)
 
 
-def test_what_is_free_bears_no_fee_in_the_running_total_either(live_site: str, browser_page: OpenPage) -> None:
+def test_free_seats_have_no_fee_in_the_running_total(live_site: str, browser_page: OpenPage) -> None:
     make_event(price_policy=FEES, price_minor=0)
     page = browser_page(*DESKTOP)
     get_in(page, live_site, "concert")

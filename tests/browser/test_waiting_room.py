@@ -1,4 +1,4 @@
-"""Two visitors, one let in after the other, in real browsers: by script and without."""
+"""The waiting room in real browsers, with and without scripts."""
 
 import json
 import re
@@ -30,7 +30,7 @@ OpenPage = Callable[..., "Page"]
 
 @pytest.fixture
 def full() -> "tuple[EventView, facade.EntryView]":
-    """One slot, taken."""
+    """A room whose only slot is taken."""
     event = make_room(active=1, general_admission=20)
     return event, join(event)
 
@@ -56,7 +56,7 @@ def assert_nothing_sticks_out(page: "Page") -> None:
 
 
 @pytest.mark.parametrize(("size", "dark"), [((1440, 900), False), ((360, 740), True)], ids=["desk", "phone"])
-def test_who_waits_goes_straight_on_when_the_one_before_has_left(
+def test_a_waiting_visitor_is_admitted_when_the_slot_is_free(
     live_site: str,
     browser_page: OpenPage,
     full: "tuple[EventView, facade.EntryView]",
@@ -75,7 +75,7 @@ def test_who_waits_goes_straight_on_when_the_one_before_has_left(
     assert_audit_clean()
 
 
-def test_without_scripts_the_page_looks_again_by_itself(
+def test_without_scripts_the_page_reloads_itself(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740, javascript=False)
@@ -84,7 +84,7 @@ def test_without_scripts_the_page_looks_again_by_itself(
     page.wait_for_url(re.compile("/events/concert/choose"))
 
 
-def test_a_lost_network_is_said_and_the_place_is_still_there(
+def test_a_lost_connection_is_reported_and_the_position_is_kept(
     live_site: str,
     browser_page: OpenPage,
     full: "tuple[EventView, facade.EntryView]",
@@ -99,7 +99,7 @@ def test_a_lost_network_is_said_and_the_place_is_still_there(
     page.wait_for_url(re.compile("/events/concert/choose"))
 
 
-def test_of_two_one_is_let_in_after_the_other(
+def test_two_visitors_are_admitted_in_order(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     first, second = browser_page(1440, 900), browser_page(360, 740, dark=True)
@@ -120,7 +120,7 @@ def test_of_two_one_is_let_in_after_the_other(
     assert_audit_clean()
 
 
-def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
+def test_a_long_line_shows_a_wait_interval_until_the_visitor_leaves(
     live_site: str, browser_page: OpenPage, tmp_path: Path
 ) -> None:
     event = make_room(rate=1, active=50, general_admission=20)
@@ -145,13 +145,13 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
 
 
 def ask_until(page: "Page", condition: str) -> None:
-    """The page asks at once, as after a sleep, until it shows what it should."""
+    """Make the page poll at once, as after sleep, until the condition holds."""
     page.wait_for_function(f"() => {{ dispatchEvent(new Event('online')); return {condition}; }}", polling=300)
 
 
 class Answers:
-    """What the status route answers to this page from now on: set `now` to (status code, headers, body), the body as
-    JSON or, a string, as it is; None breaks the connection."""
+    """Replaces the responses of the status API: set `now` to (status code, headers, body), where the body is JSON or a
+    string; None breaks the connection."""
 
     def __init__(self, page: "Page", first: dict[str, Any]) -> None:
         self.asked = 0
@@ -179,7 +179,7 @@ PLACE = {
 }  # fmt: skip
 
 
-def test_every_answer_has_its_picture(
+def test_each_status_has_its_view(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -207,7 +207,7 @@ def test_every_answer_has_its_picture(
     assert_nothing_sticks_out(page)
 
 
-def test_the_organisers_message_reaches_who_waits(
+def test_the_organizers_message_reaches_waiting_visitors(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -219,7 +219,7 @@ def test_the_organisers_message_reaches_who_waits(
     page.locator(".line__message-text").wait_for(state="detached")
 
 
-def test_a_reload_keeps_the_way_one_has_come(
+def test_a_reload_keeps_the_progress(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -231,7 +231,7 @@ def test_a_reload_keeps_the_way_one_has_come(
     ask_until(page, "document.querySelector('[data-line-track]').getAttribute('aria-valuenow') === '50'")
 
 
-def test_it_asks_when_it_was_told_to_and_never_sooner(
+def test_the_page_never_polls_sooner_than_the_server_requested(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(1440, 900)
@@ -253,7 +253,7 @@ def test_it_asks_when_it_was_told_to_and_never_sooner(
     page.clock.run_for(100_000)
     page.evaluate("dispatchEvent(new Event('online'))")
     assert page.get_by_text("We’re very busy right now").is_visible()
-    assert answers.asked == asked, "the house had asked for two minutes"
+    assert answers.asked == asked, "the server had requested two minutes"
     answers.now = (200, {}, PLACE)
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
@@ -276,7 +276,7 @@ BAD_ANSWERS: list[tuple[str, tuple[int, dict[str, str], Any] | None]] = [
 ]
 
 
-def test_whatever_comes_back_the_page_stays_calm_and_finds_its_way(
+def test_the_page_survives_invalid_responses(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -285,9 +285,9 @@ def test_whatever_comes_back_the_page_stays_calm_and_finds_its_way(
     line_up(page, live_site)
     at_place = page.locator("[data-line-position]", has_text=re.compile("^40$"))
     run_until(page, at_place)
-    for said, bad in BAD_ANSWERS:
+    for text, bad in BAD_ANSWERS:
         answers.now = bad
-        run_until(page, page.get_by_text(said))
+        run_until(page, page.get_by_text(text))
         assert page.locator("[data-line-position]").text_content() == "40", "what was known still stands"
         assert page.get_by_text("Less than a minute").or_(page.get_by_text("Between 1 and 3")).first.is_visible()
         assert_nothing_sticks_out(page)
@@ -300,7 +300,7 @@ def test_whatever_comes_back_the_page_stays_calm_and_finds_its_way(
 
 
 def run_until(page: "Page", locator: "Locator") -> None:
-    """The page's clock goes on, a few seconds at a time, until this is there."""
+    """Advance the page's clock a few seconds at a time until the element is present."""
     for _ in range(60):
         page.clock.run_for(2_000)
         with suppress(PlaywrightTimeout):
@@ -309,10 +309,10 @@ def run_until(page: "Page", locator: "Locator") -> None:
     raise AssertionError(f"{locator} did not come")
 
 
-def test_an_absurd_wish_to_wait_is_no_storm_of_questions_and_ends(
+def test_an_absurd_retry_after_causes_no_polling_storm(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
-    """A timer of more than 2³¹ ms goes off at once: the page would ask as fast as it can."""
+    """A timer of more than 2³¹ ms fires at once: the page would poll as fast as it can."""
     page = browser_page(1440, 900)
     page.clock.install()
     answers = Answers(page, {**PLACE, "next_poll": 1e13})
@@ -331,7 +331,7 @@ def test_an_absurd_wish_to_wait_is_no_storm_of_questions_and_ends(
     page.locator("[data-line-position]", has_text=re.compile("^7$")).wait_for()
 
 
-def test_a_slow_answer_is_waited_for_and_not_asked_for_twice(
+def test_a_slow_response_is_not_requested_twice(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -349,7 +349,7 @@ def test_a_slow_answer_is_waited_for_and_not_asked_for_twice(
     page.locator("[data-line-position]", has_text="Next").wait_for()
 
 
-def test_who_listens_is_told_now_and_then_and_not_at_every_step(
+def test_screen_readers_hear_occasional_announcements(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -381,12 +381,12 @@ window.Notification = class {
     this.permission = "granted";
     return Promise.resolve("granted");
   }
-  constructor(title) { sessionStorage.setItem("told", title); }
+  constructor(title) { sessionStorage.setItem("notified", title); }
 };
 """
 
 
-def test_who_asks_for_it_is_told_and_is_asked_for_nothing_before(
+def test_notifications_are_requested_only_on_demand(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(360, 740)
@@ -396,21 +396,21 @@ def test_who_asks_for_it_is_told_and_is_asked_for_nothing_before(
     button.wait_for()
     assert page.evaluate("sessionStorage.getItem('asked')") is None
     button.click()
-    told = page.get_by_role("button", name="You’ll be notified", pressed=True)
-    told.wait_for()
+    notified = page.get_by_role("button", name="You’ll be notified", pressed=True)
+    notified.wait_for()
     page.get_by_text("a browser notification. Keep this page open").wait_for()
     assert page.evaluate("sessionStorage.getItem('asked')") == "1"
     page.reload()
-    told.wait_for()
-    told.click()
+    notified.wait_for()
+    notified.click()
     button.wait_for()
     button.click()
     free_the_slot(*full)
     page.wait_for_url(re.compile("/events/concert/choose"))
-    assert page.evaluate("sessionStorage.getItem('told')") == "It’s your turn"
+    assert page.evaluate("sessionStorage.getItem('notified')") == "It’s your turn"
 
 
-def test_by_keyboard_alone_one_asks_to_be_told_and_leaves(
+def test_the_keyboard_alone_enables_notifications_and_leaves(
     live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
     page = browser_page(1440, 900)

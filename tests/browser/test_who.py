@@ -1,4 +1,4 @@
-"""The head of a page that a cache gives to everybody: who is logged in, in real browsers."""
+"""The site navigation of a cached, shared page shows who is logged in."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ PAGES = ("/", "/events/concert/")
 
 @pytest.fixture
 def cached_page(live_site: str, browser_page: Callable[..., "Page"]) -> "Page":
-    """A browser behind a cache that has kept both pages as somebody got them who was nobody."""
+    """A browser behind a cache that stored both pages as rendered for an anonymous visitor."""
     make_event("concert")
     User.objects.create_user(NAME, password=PASSWORD)
     page = browser_page()
@@ -43,7 +43,7 @@ def log_out_button(page: "Page") -> "Locator":
     return page.get_by_role("banner").get_by_role("button", name="Log out")
 
 
-def test_a_cached_page_s_head_is_of_whoever_looks_at_it(live_site: str, cached_page: "Page") -> None:
+def test_a_cached_page_shows_the_navigation_of_its_visitor(live_site: str, cached_page: "Page") -> None:
     page = cached_page
     for path in PAGES:
         page.goto(live_site + path)
@@ -66,7 +66,7 @@ def test_a_cached_page_s_head_is_of_whoever_looks_at_it(live_site: str, cached_p
         assert log_out_button(page).count() == 0
 
 
-def test_nobody_asks_who_is_there_where_nobody_has_logged_in(live_site: str, cached_page: "Page") -> None:
+def test_an_anonymous_browser_sends_no_request_for_the_user(live_site: str, cached_page: "Page") -> None:
     asked: list[str] = []
     cached_page.on("request", lambda request: asked.append(request.url))
     for path in PAGES:

@@ -1,4 +1,4 @@
-"""One whole sale in a real browser, as a person does it: at a desk, on a phone, by keyboard, and without scripts."""
+"""A whole sale in a real browser: on a desktop, on a phone, with the keyboard, and without scripts."""
 
 import itertools
 import re
@@ -26,13 +26,13 @@ OpenPage = Callable[..., "Page"]
 
 
 def deliver_everything() -> None:
-    """What the worker does: the charge, then the tickets' e-mail."""
+    """Run the worker's deliveries: the charge, then the ticket email."""
     while in_another_connection(outbox.deliver):
         pass
 
 
 def get_in(page: "Page", site: str, slug: str) -> None:
-    """From the catalogue to the places, as a shopper finds the way."""
+    """Go from the catalogue to ticket selection."""
     page.goto(site)
     page.get_by_role("link", name=re.compile(slug, re.IGNORECASE)).first.click()
     page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
@@ -40,7 +40,7 @@ def get_in(page: "Page", site: str, slug: str) -> None:
 
 
 def pay(page: "Page", method: str = "sandbox") -> None:
-    """From the held places to the order's page."""
+    """Go from the held tickets to the order page."""
     page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
     page.get_by_label("E-mail").fill("ada@example.org")
     page.get_by_label("Name", exact=True).fill("Ada Lovelace")
@@ -53,7 +53,7 @@ def pay(page: "Page", method: str = "sandbox") -> None:
 
 
 def assert_nothing_sticks_out(page: "Page") -> None:
-    """The page never scrolls sideways."""
+    """Assert that the page does not scroll horizontally."""
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
@@ -67,10 +67,10 @@ def assert_tickets(page: "Page", count: int) -> None:
 
 
 def choose_seat_by_keyboard(page: "Page") -> None:
-    """The map's own keys: into the house, then one seat."""
-    house = page.get_by_role("listbox", name="Seat map")
+    """Select one seat with the map's keys."""
+    seat_map = page.get_by_role("listbox", name="Seat map")
     page.locator("[data-seat-map][data-ready=yes]").wait_for()
-    house.focus()
+    seat_map.focus()
     for _ in range(8):
         page.keyboard.press("Enter")
         if page.locator("[data-tray-seats] li").count():
@@ -97,7 +97,7 @@ def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
     pay(page)
     assert_nothing_sticks_out(page)
     deliver_everything()
-    # The page finds out by itself: nobody presses anything.
+    # The page updates without interaction.
     assert_tickets(page, 2)
     assert_nothing_sticks_out(page)
     assert set(Ticket.objects.values_list("seat__seat__guid", flat=True)) == {"hall-A-4", "hall-A-5"}
@@ -133,7 +133,7 @@ def test_a_phone_without_scripts_buys_general_admission(live_site: str, browser_
     assert_tickets(page, 3)
 
 
-def test_best_available_holds_neighbours_without_scripts(live_site: str, browser_page: OpenPage) -> None:
+def test_best_available_holds_adjacent_seats_without_scripts(live_site: str, browser_page: OpenPage) -> None:
     make_event()
     page = browser_page(*DESKTOP, javascript=False)
     get_in(page, live_site, "concert")
@@ -144,9 +144,7 @@ def test_best_available_holds_neighbours_without_scripts(live_site: str, browser
     assert Reservation.objects.get().seat_count == 4
 
 
-def test_a_seat_lost_under_the_finger_is_named_and_the_rest_stays_chosen(
-    live_site: str, browser_page: OpenPage
-) -> None:
+def test_a_lost_seat_is_named_and_the_rest_stays_selected(live_site: str, browser_page: OpenPage) -> None:
     event = make_event()
     page = browser_page(*DESKTOP)
     get_in(page, live_site, "concert")
@@ -179,7 +177,7 @@ def test_a_declined_card_can_be_tried_again_and_then_pays(live_site: str, browse
     assert Order.objects.get().payments.count() == 2
 
 
-def test_whom_the_bank_asks_confirms_there_and_comes_back_to_tickets(live_site: str, browser_page: OpenPage) -> None:
+def test_a_buyer_confirms_with_the_bank_and_returns_to_the_tickets(live_site: str, browser_page: OpenPage) -> None:
     make_event(rows=0, general_admission=10)
     page = browser_page(*PHONE, dark=True)
     get_in(page, live_site, "concert")
@@ -194,9 +192,7 @@ def test_whom_the_bank_asks_confirms_there_and_comes_back_to_tickets(live_site: 
     assert_tickets(page, 2)
 
 
-def test_who_was_charged_without_an_answer_sees_it_being_asked_for_and_then_tickets(
-    live_site: str, browser_page: OpenPage
-) -> None:
+def test_a_charge_without_a_response_is_retried_and_ends_in_tickets(live_site: str, browser_page: OpenPage) -> None:
     make_event(rows=0, general_admission=10)
     page = browser_page(*DESKTOP)
     get_in(page, live_site, "concert")
@@ -210,9 +206,7 @@ def test_who_was_charged_without_an_answer_sees_it_being_asked_for_and_then_tick
     assert Order.objects.get().payments.count() == 1
 
 
-def test_a_page_that_loses_the_network_says_so_calmly_and_goes_on_by_itself(
-    live_site: str, browser_page: OpenPage
-) -> None:
+def test_a_lost_connection_is_reported_and_the_page_continues(live_site: str, browser_page: OpenPage) -> None:
     make_event(rows=0, general_admission=10)
     page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
@@ -227,7 +221,7 @@ def test_a_page_that_loses_the_network_says_so_calmly_and_goes_on_by_itself(
     assert not page.locator("[data-follow-trouble]").is_visible()
 
 
-def test_places_given_back_are_free_again_at_once(live_site: str, browser_page: OpenPage) -> None:
+def test_released_seats_are_available_again_at_once(live_site: str, browser_page: OpenPage) -> None:
     make_event(rows=0, general_admission=2)
     page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
@@ -240,9 +234,7 @@ def test_places_given_back_are_free_again_at_once(live_site: str, browser_page: 
     assert_audit_clean()
 
 
-def test_without_scripts_the_map_tab_shows_the_other_ways_and_no_dead_buttons(
-    live_site: str, browser_page: OpenPage
-) -> None:
+def test_without_scripts_the_map_tab_links_to_the_other_tabs(live_site: str, browser_page: OpenPage) -> None:
     make_event()
     page = browser_page(*PHONE, javascript=False)
     get_in(page, live_site, "concert")
@@ -253,7 +245,7 @@ def test_without_scripts_the_map_tab_shows_the_other_ways_and_no_dead_buttons(
     assert page.get_by_text(re.compile(r"until \d\d:\d\d UTC")).is_visible()
 
 
-def test_names_on_the_map_of_an_arena_never_meet_on_a_phone(live_site: str, browser_page: OpenPage) -> None:
+def test_section_names_on_an_arena_map_never_overlap_on_a_phone(live_site: str, browser_page: OpenPage) -> None:
     load_demo()
     page = browser_page(*PHONE)
     page.goto(f"{live_site}/events/voltaic-afterglow/")

@@ -59,7 +59,7 @@ def test_the_page_shows_how_the_room_stands(boss: Client, event: events.EventVie
 def test_the_page_shows_how_the_rate_changed_and_why(boss: Client, event: events.EventView) -> None:
     page = f"/admin/queue/waitingroom/{event.id}/change/"
     shown = boss.get(page).content.decode()
-    assert "It has not: nothing complained" in shown
+    assert "No rate changes." in shown
     assert "It is never reduced below 1/s, a tenth" in shown
     for to_rate in range(1, 11):
         RateChange.objects.create(

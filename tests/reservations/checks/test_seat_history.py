@@ -268,7 +268,7 @@ def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client
     client.force_login(get_user_model().objects.create_superuser("chief"))
     event = make_event()
     page = f"/admin/reservations/seatinventory/{seat('hall-A-1').pk}/change/"
-    assert "Nobody has had it yet" in client.get(page).content.decode()
+    assert "No one has held this seat yet" in client.get(page).content.decode()
     view = hold(event, seats=["hall-A-1"])
     order = buy(view)
     shown = client.get(page).content.decode()

@@ -49,9 +49,9 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
         422, "Rows: name the rows, or tick the box for the whole section.",
     )  # fmt: skip
     floor = {"section": "floor", "seen": 0, "reason": "out_of_use"}
-    assert send(staff, concert, "block_places", **floor, quantity=5)[1] == "5 more out of use; 13 free."
-    assert send(staff, concert, "block_places", **floor, quantity=5)[0] == 409  # The same form once more.
-    assert send(staff, concert, "unblock_places", **{**floor, "seen": 5}, quantity=1)[1] == "1 unblocked; 14 free."
+    assert send(staff, concert, "block_quantity", **floor, quantity=5)[1] == "5 more out of use; 13 free."
+    assert send(staff, concert, "block_quantity", **floor, quantity=5)[0] == 409  # The same form once more.
+    assert send(staff, concert, "unblock_quantity", **{**floor, "seen": 5}, quantity=1)[1] == "1 unblocked; 14 free."
     assert send(staff, concert, "resize", section="floor", capacity=5)[1].startswith("Floor cannot shrink below 6")
     assert send(staff, concert, "resize", section="floor", capacity=30)[1] == "Capacity 30, 24 free."
     assert send(staff, concert, "reprice", category="Standard", price="6,000")[1].startswith(
