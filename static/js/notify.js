@@ -60,7 +60,7 @@ const canNotify = () => "Notification" in window && Notification.permission === 
 
 function render() {
   button.setAttribute("aria-pressed", String(on));
-  word.textContent = on ? "You’ll be notified" : "Notify me when it’s my turn";
+  word.textContent = on ? "You’ll be notified" : "Notify me of my turn";
   const can = [sound?.state === "running" && "a sound", canNotify() && "a browser notification"].filter(Boolean);
   if (!on) note.textContent = "With a sound and, if you allow it, a browser notification.";
   else if (can.length) note.textContent = `With ${can.join(" and ")}. Keep this page open; you can use other tabs.`;

@@ -392,7 +392,7 @@ def test_notifications_are_requested_only_on_demand(
     page = browser_page(360, 740)
     page.add_init_script(NOTE_MESSAGES)
     line_up(page, live_site)
-    button = page.get_by_role("button", name="Notify me when it’s my turn")
+    button = page.get_by_role("button", name="Notify me of my turn")
     button.wait_for()
     assert page.evaluate("sessionStorage.getItem('asked')") is None
     button.click()

@@ -26,7 +26,7 @@ OpenPage = Callable[..., "Page"]
 
 
 def deliver_everything() -> None:
-    """Run the worker's deliveries: the charge, then the ticket email."""
+    """Run the worker's deliveries: the charge, then the ticket e-mail."""
     while in_another_connection(outbox.deliver):
         pass
 

@@ -66,7 +66,7 @@ def _steps(header: published.Header) -> list[dict[str, Any]]:
         return []
     return [
         {
-            "name": "Promised",
+            "name": "Committed",
             "at": header.committed_at,
             "means": "The rule and the fingerprint of a secret are fixed.",
         },
