@@ -25,7 +25,7 @@ DISPATCH = """announcement => document.dispatchEvent(new CustomEvent("live:annou
 
 
 def post(event: "EventView", text: str) -> None:
-    in_another_connection(lambda: service.post(event.id, text, who="ann"))
+    in_another_connection(lambda: service.post(event.id, text, author="ann"))
 
 
 def texts(page: "Page") -> list[str]:
