@@ -29,9 +29,9 @@ class Outcome:
 
 
 def storm(n: int, act: Callable[[int], Any], *, seconds_max: float = STORM_SECONDS_MAX) -> list[Outcome]:
-    """Calls `act(0)` … `act(n - 1)` at the same moment, each in a thread with connections of its own.
+    """Call `act(0)` … `act(n - 1)` at the same moment, each in a thread with its own connections.
 
-    Returns one outcome per thread in order; an exception is an outcome. Raises AssertionError if a thread has not
+    Return one outcome per thread in order; an exception is an outcome. Raises AssertionError if a thread has not
     finished after `seconds_max`. Each thread opens its connection before the barrier, so that connecting does not
     spread the start.
     """
@@ -64,7 +64,7 @@ def storm(n: int, act: Callable[[int], Any], *, seconds_max: float = STORM_SECON
 
 
 def values(outcomes: list[Outcome]) -> list[Any]:
-    """Returns what the threads returned; raises the first exception if any thread ended with one."""
+    """Return what the threads returned; raise the first exception if any thread ended with one."""
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -54,6 +54,6 @@ def cases(reports: Sequence[Report]) -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_whatever_arrives_in_whatever_order_the_money_converges(story: str, open_scenario: OpenScenario) -> None:
+def test_the_money_converges_for_any_arrival_of_messages(story: str, open_scenario: OpenScenario) -> None:
     played = list(cases(STORIES[story]))
     provider_messages.play(open_scenario(len(played)), story, STORIES[story], played)

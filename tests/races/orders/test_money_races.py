@@ -280,7 +280,7 @@ def test_a_transaction_that_waited_for_an_order_s_lock_reads_its_current_payment
     """A: locks the order and writes to its payment; not yet committed
     B: sends the lock and the read in one round trip, and waits for A
     A: commits
-    B: has the lock, and reads what A wrote: the read is a statement of its own, with a snapshot taken after the wait
+    B: has the lock, and reads what A wrote: the read is a separate statement, with a snapshot taken after the wait
     C (the control) waited with B, for lock and payment in one statement: it reads the new order beside the old payment.
     """
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
