@@ -1,4 +1,4 @@
-"""Joins in groups: few transactions, one place each, whatever is canceled, killed or lost in between."""
+"""Batched joins: few transactions, one entry per visitor, whatever is canceled, killed or lost in between."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def visitor(name: object) -> facade.Caller:
 
 
 class Decider:
-    """The decide of joins, which notes how large each batch was and lets acts in before, in and after it."""
+    """The decision of joins. Records the size of each batch and runs the test's actions before, in and after it."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -68,7 +68,7 @@ class Decider:
 
 @contextmanager
 def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Decider, Joins]]:
-    """Everybody joins by a batcher of the test's own, whose first batch waits at the gate."""
+    """All joins go through a batcher of the test, whose first batch waits at the gate."""
     decider = Decider()
     target: Joins = Batcher("gated joins", decider, find_committed=decider.find)
     monkeypatch.setattr(queue_join, "joins", target)
@@ -80,33 +80,33 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Decider, Joins]]:
 
 
 def begin(decider: Decider, event: EventView) -> BackgroundCall:
-    """A first batch is under way, so that everybody else gathers behind it."""
+    """Start a first batch, so that later joins gather behind it."""
     first = BackgroundCall(lambda: positions.join(event, visitor("first")))
     decider.gate.wait_until_reached()
     return first
 
 
 def lose_connection(connection: Connection) -> None:
-    """As when the network takes the answer: what was sent has been carried out, and then the line is dead."""
+    """Lose the connection after the statement was executed and before its result arrives."""
     assert run_sql("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]) == [(True,)]
     connection.execute("SELECT 1")
 
 
-async def test_five_hundred_who_join_at_once_are_three_transactions(
+async def test_five_hundred_concurrent_joins_take_three_transactions(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is under way; 500 arrive; they are two batches, of 256 and of 244. Every number is taken once, in the order
-    of arrival, and the cap holds."""
+    """One batch is running; 500 joins arrive; they form two batches, of 256 and of 244. Every number is assigned once,
+    in the order of arrival, and the cap holds."""
     with gated(monkeypatch) as (decider, target):
         first = await asyncio.to_thread(begin, decider, event)
         tasks = [asyncio.create_task(positions.join_async(event, visitor(number))) for number in range(500)]
         await wait_until_queued(target, 500, tasks)
         decider.gate.open()
-        places = await asyncio.gather(*tasks)
+        entries = await asyncio.gather(*tasks)
         assert (await asyncio.to_thread(first.result)).number == 1
     assert decider.sizes == [1, 256, 244]
-    assert [place.number for place in places] == list(range(2, 502))
-    assert [place.number for place in places if place.is_ready] == [2, 3, 4, 5]
+    assert [entry.number for entry in entries] == list(range(2, 502))
+    assert [entry.number for entry in entries if entry.is_ready] == [2, 3, 4, 5]
     await asyncio.to_thread(check_clean, 501)
 
 
@@ -118,7 +118,7 @@ def check_clean(next_number: int) -> None:
         connections.close_all()
 
 
-def test_many_threads_of_one_browser_have_one_place_by_group_commit(event: EventView) -> None:
+def test_many_threads_of_one_browser_get_one_entry_by_group_commit(event: EventView) -> None:
     join_waiting_entries(event, 7)
     outcomes = values(storm(24, lambda number: positions.join(event, visitor("same" if number % 2 else number))))
     assert len({place.id for place in outcomes[1::2]}) == 1
@@ -127,7 +127,7 @@ def test_many_threads_of_one_browser_have_one_place_by_group_commit(event: Event
     assert_audit_clean()
 
 
-def test_a_storm_of_joins_and_ticks_never_passes_the_cap(event: EventView) -> None:
+def test_concurrent_joins_and_ticks_never_exceed_the_cap(event: EventView) -> None:
     def act(number: int) -> None:
         for step in range(4):
             if number < 2:
@@ -142,12 +142,12 @@ def test_a_storm_of_joins_and_ticks_never_passes_the_cap(event: EventView) -> No
     assert_audit_clean()
 
 
-def test_a_commit_whose_answer_was_lost_gives_no_second_place(
+def test_a_join_whose_commit_result_was_lost_creates_no_second_entry(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch of three commits; the connection dies before the answer; the batcher looks and finds all three.
+    """A batch of three commits; the connection dies before the result; the batcher reads again and finds all three.
 
-    One of them was given the place that it had: that is decided again, and is the same."""
+    One of the joins had returned an existing entry: it is decided again, with the same result."""
     standing = join_directly(event, visitor("standing"))
     with gated(monkeypatch) as (decider, target):
         first = begin(decider, event)
@@ -171,8 +171,8 @@ def waiting(target: Joins, count: int) -> None:
     wait_until(lambda: target.waiting_count == count, f"{count} wait")
 
 
-def test_who_may_not_be_stored_is_refused_before_any_batch(event: EventView) -> None:
-    """A NUL passes JSON and fails in PostgreSQL: in a batch it would cost everybody the grouping."""
+def test_a_join_that_cannot_be_stored_is_refused_before_any_batch(event: EventView) -> None:
+    """JSON allows a NUL, PostgreSQL refuses it: in a batch it would make the whole batch fall back to single joins."""
     for bad in ("nul-\x00-in-it", "line\nbreak", "x" * 65, "short", "ümlaut-here"):
         caller = facade.Caller(visitor_id=bad)
         with pytest.raises(problems.Invalid):
@@ -182,7 +182,7 @@ def test_who_may_not_be_stored_is_refused_before_any_batch(event: EventView) -> 
     assert QueueEntry.objects.count() == 0
 
 
-def test_an_account_that_is_gone_is_told_so_and_spoils_nobody_s_join(
+def test_a_join_for_a_deleted_account_is_refused_and_does_not_affect_its_batch(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with gated(monkeypatch) as (decider, target):
@@ -197,7 +197,9 @@ def test_an_account_that_is_gone_is_told_so_and_spoils_nobody_s_join(
     assert_audit_clean()
 
 
-async def test_too_many_at_once_are_told_to_come_back(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_waiting_joins_are_refused_with_retry_after(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with gated(monkeypatch) as (decider, target):
         target._waiting_max = 1
         first = await asyncio.to_thread(begin, decider, event)
@@ -211,7 +213,9 @@ async def test_too_many_at_once_are_told_to_come_back(event: EventView, monkeypa
     assert int(refused.value.headers()["Retry-After"]) >= 1
 
 
-async def test_who_goes_away_before_the_batch_has_no_place(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_disconnects_before_the_batch_gets_no_entry(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with gated(monkeypatch) as (decider, target):
         first = await asyncio.to_thread(begin, decider, event)
         gone = asyncio.create_task(positions.join_async(event, visitor("gone")))
@@ -224,7 +228,7 @@ async def test_who_goes_away_before_the_batch_has_no_place(event: EventView, mon
     await asyncio.to_thread(check_clean, 2)
 
 
-def test_the_chain_goes_on_over_joins_of_every_kind(event: EventView) -> None:
+def test_the_hash_chain_continues_over_joins_of_every_kind(event: EventView) -> None:
     open_now(event)
     join(event)
     positions.join(event, visitor("one"))
@@ -260,17 +264,17 @@ def lobby() -> EventView:
     return event
 
 
-def test_who_joins_a_lobby_has_a_place_without_a_number(lobby: EventView) -> None:
-    places = [positions.join(lobby, visitor(name)) for name in ("one", "two", "one")]
-    assert places[0] == places[2]
-    assert [(place.number, place.status) for place in places] == [(None, "waiting")] * 3
+def test_joining_a_lobby_creates_an_entry_without_a_number(lobby: EventView) -> None:
+    entries = [positions.join(lobby, visitor(name)) for name in ("one", "two", "one")]
+    assert entries[0] == entries[2]
+    assert [(entry.number, entry.status) for entry in entries] == [(None, "waiting")] * 3
     room = WaitingRoom.objects.get()
     assert (room.lobby_count, room.next_number, room.head, bytes(room.chain_head)) == (2, 3, 0, b"")
     assert set(QueueEntry.objects.values_list("in_lobby", flat=True)) == {True}
     assert_audit_clean()
 
 
-def test_who_leaves_the_lobby_and_comes_back_draws_once(lobby: EventView) -> None:
+def test_a_visitor_who_leaves_the_lobby_and_returns_is_drawn_once(lobby: EventView) -> None:
     account = User.objects.create_user("ann").pk
     for caller in (visitor("one"), facade.Caller(account_id=account)):
         first = positions.join(lobby, caller)
@@ -283,7 +287,7 @@ def test_who_leaves_the_lobby_and_comes_back_draws_once(lobby: EventView) -> Non
     assert WaitingRoom.objects.get().lobby_count == QueueEntry.objects.count() == 2
 
 
-def test_a_storm_of_one_browser_in_the_lobby_is_one_entrant(lobby: EventView) -> None:
+def test_concurrent_joins_of_one_browser_in_the_lobby_create_one_entrant(lobby: EventView) -> None:
     def act(number: int) -> Any:
         if number % 3 == 0:
             positions.join(lobby, visitor("same"))
@@ -295,16 +299,18 @@ def test_a_storm_of_one_browser_in_the_lobby_is_one_entrant(lobby: EventView) ->
     assert_audit_clean()
 
 
-def test_after_the_lobby_has_closed_numbers_go_on_above_the_draw_s_and_nobody_is_let_in_yet(lobby: EventView) -> None:
-    """Three entrants; the room is open and the draw has numbered nobody: a late arrival is number 4 and waits. Who
-    left the lobby and comes back now is a late arrival too."""
+def test_after_the_lobby_has_closed_late_numbers_follow_the_draws_and_no_entry_is_admitted_yet(
+    lobby: EventView,
+) -> None:
+    """Three entrants; the room is open and the draw has assigned no number yet: a late arrival gets number 4 and waits.
+    A visitor who left the lobby and returns now is a late arrival too."""
     for name in ("one", "two", "three"):
         positions.join(lobby, visitor(name))
     positions.leave(lobby, visitor("two"))
     on_sale = make_on_sale(lobby)
     WaitingRoom.objects.update(state="open", numbered_through=0)
     late, back, known = (positions.join(on_sale, visitor(name)) for name in ("late", "two", "one"))
-    assert [(place.number, place.status) for place in (late, back, known)] == [
+    assert [(entry.number, entry.status) for entry in (late, back, known)] == [
         (4, "waiting"), (5, "waiting"), (None, "waiting")
     ]  # fmt: skip
     assert_audit_clean()
@@ -315,7 +321,7 @@ def make_on_sale(event: EventView) -> EventView:
     return events.get_event(event.slug)
 
 
-def test_a_lobby_takes_nobody_once_the_event_is_canceled(lobby: EventView) -> None:
+def test_a_lobby_refuses_joins_once_the_event_is_canceled(lobby: EventView) -> None:
     with pytest.raises(errors.NotOnSale, match="canceled"):
         positions.join(replace(lobby, status="canceled"), visitor("one"))
 
@@ -323,26 +329,27 @@ def test_a_lobby_takes_nobody_once_the_event_is_canceled(lobby: EventView) -> No
 # --- after the sale -------------------------------------------------------------------------------------------------
 
 
-def test_a_quiet_event_lets_everyone_in_by_the_same_path() -> None:
+def test_an_event_without_a_queue_admits_every_visitor_by_the_same_path() -> None:
     event = make_event("quiet")
-    places = values(storm(8, lambda number: positions.join(event, visitor(number))))
-    assert {place.status for place in places} == {"ready"}
-    assert sorted(place.number for place in places) == list(range(1, 9))
+    entries = values(storm(8, lambda number: positions.join(event, visitor(number))))
+    assert {entry.status for entry in entries} == {"ready"}
+    assert sorted(entry.number for entry in entries) == list(range(1, 9))
     assert_audit_clean()
 
 
-def test_a_removed_room_s_line_is_joined_again_at_its_end(event: EventView) -> None:
+def test_after_a_room_is_removed_its_visitors_join_again_at_the_end(event: EventView) -> None:
     entries = join_waiting_entries(event, 3)
     operations.remove(entries[0].id, who="staff")
     assert positions.join(event, facade.Caller(entry_id=entries[0].id)).number == 4
 
 
 @pytest.mark.slow
-def test_an_answer_that_comes_too_late_is_unknown_and_joining_again_finds_the_place(
+def test_a_join_result_that_comes_too_late_is_unknown_and_a_retry_finds_the_entry(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with gated(monkeypatch) as (decider, _):
-        # Long enough for the slowest machine to begin the batch: what nobody has begun is not unknown but refused.
+        # Long enough for the slowest machine to start the batch: a join of a batch that has not started is refused, not
+        # unknown.
         monkeypatch.setattr(queue_join, "JOIN_TIMEOUT_MS", 3_000)
         caller = BackgroundCall(lambda: positions.join(event, visitor("one")))
         decider.gate.wait_until_reached()

@@ -1,4 +1,4 @@
-"""The line of an event whose room is off: one place per account or browser, and what becomes of it."""
+"""The queue of an event whose room is off: one entry per account or browser, and how an entry ends."""
 
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -42,7 +42,7 @@ def lapse(view: facade.EntryView) -> None:
     QueueEntry.objects.filter(pk=view.id).update(admission_expires_at=clock.now())
 
 
-def test_who_joins_a_room_that_is_off_is_ready_at_once_with_the_next_number(event: EventView) -> None:
+def test_joining_a_room_that_is_off_gives_the_next_number_and_is_ready_at_once(event: EventView) -> None:
     first, second = join(event), join(event)
     assert (first.number, second.number) == (1, 2)
     assert first.is_ready
@@ -51,13 +51,13 @@ def test_who_joins_a_room_that_is_off_is_ready_at_once_with_the_next_number(even
     assert (room.head, room.next_number) == (2, 3)
 
 
-def test_joining_again_gives_the_same_place(event: EventView) -> None:
+def test_joining_again_returns_the_same_entry(event: EventView) -> None:
     first = positions.join(event, caller())
     assert positions.join(event, caller()) == first
     assert QueueEntry.objects.count() == 1
 
 
-def test_a_token_joins_for_whoever_it_speaks_for(event: EventView) -> None:
+def test_a_token_joins_for_its_own_visitor_or_account(event: EventView) -> None:
     first = positions.join(event, caller())
     assert positions.join(event, facade.Caller(entry_id=first.id)) == first
     positions.leave(event, facade.Caller(entry_id=first.id))
@@ -68,7 +68,7 @@ def test_a_token_joins_for_whoever_it_speaks_for(event: EventView) -> None:
         positions.join(event, facade.Caller(entry_id=uuid4()))
 
 
-def test_an_account_has_one_place_in_whatever_browser(event: EventView) -> None:
+def test_an_account_has_one_entry_in_every_browser(event: EventView) -> None:
     account = User.objects.create_user("ann").pk
     first = positions.join(event, facade.Caller(account_id=account, visitor_id="one-browser"))
     second = positions.join(event, facade.Caller(account_id=account, visitor_id="another-browser"))
@@ -77,7 +77,7 @@ def test_an_account_has_one_place_in_whatever_browser(event: EventView) -> None:
     assert positions.join(event, caller("one-browser")).id != first.id
 
 
-def test_nobody_joins_without_saying_who(event: EventView) -> None:
+def test_a_join_without_an_identity_is_refused(event: EventView) -> None:
     with pytest.raises(problems.TokenMissing):
         positions.join(event, facade.Caller())
     with pytest.raises(problems.TokenMissing):
@@ -85,12 +85,12 @@ def test_nobody_joins_without_saying_who(event: EventView) -> None:
 
 
 def test_control_without_the_room_s_lock_two_first_tabs_of_one_browser_collide(event: EventView) -> None:
-    """The naive way: look, then insert.
+    """The naive way: read, then insert.
 
-    A: no place yet; takes number 1
-    B: no place yet, since A is not committed; takes number 1 too, and waits for A's key
+    A: no entry yet; takes number 1
+    B: no entry yet, since A is not committed; takes number 1 too, and waits for A's key
     A: COMMIT
-    B: refused by the database: an error for the buyer, where the first tab's place was meant
+    B: refused by the database: an error for the buyer, where the first tab's entry was expected
     """
 
     def insert() -> None:
@@ -111,24 +111,24 @@ def test_control_without_the_room_s_lock_two_first_tabs_of_one_browser_collide(e
     )
 
 
-def test_sixteen_tabs_of_one_browser_have_one_place(event: EventView) -> None:
-    places = values(storm(16, lambda _: positions.join(event, caller())))
-    assert len(set(places)) == 1
+def test_sixteen_tabs_of_one_browser_get_one_entry(event: EventView) -> None:
+    entries = values(storm(16, lambda _: positions.join(event, caller())))
+    assert len(set(entries)) == 1
     assert QueueEntry.objects.count() == 1
 
 
-def test_thirty_two_browsers_at_once_have_the_numbers_one_to_thirty_two(event: EventView) -> None:
-    places = values(storm(32, lambda number: positions.join(event, caller(f"visitor-{number:04}"))))
-    assert sorted(place.number for place in places) == list(range(1, 33))
+def test_thirty_two_concurrent_browsers_get_the_numbers_one_to_thirty_two(event: EventView) -> None:
+    entries = values(storm(32, lambda number: positions.join(event, caller(f"visitor-{number:04}"))))
+    assert sorted(entry.number for entry in entries) == list(range(1, 33))
     room = WaitingRoom.objects.get()
     assert (room.head, room.next_number) == (32, 33)
 
 
-def test_joining_again_while_another_tab_leaves_gives_a_new_place_not_the_one_that_ends(event: EventView) -> None:
+def test_joining_again_while_another_tab_leaves_creates_a_new_entry_not_the_one_that_ends(event: EventView) -> None:
     """L: has the entry locked, and leaves; not yet committed
     J: has the room's lock, waits for the entry
     L: COMMIT
-    J: has the lock: left; a new place
+    J: has the lock: left; creates a new entry
     """
     first = positions.join(event, caller())
     with transaction.atomic():
@@ -139,7 +139,7 @@ def test_joining_again_while_another_tab_leaves_gives_a_new_place_not_the_one_th
     assert sorted(QueueEntry.objects.values_list("status", flat=True)) == ["left", "ready"]
 
 
-def test_a_place_that_was_left_stays_left_however_often(event: EventView) -> None:
+def test_leaving_again_changes_nothing(event: EventView) -> None:
     first = positions.join(event, caller())
     for _ in range(2):
         assert positions.leave(event, caller()).status == "left"
@@ -147,10 +147,10 @@ def test_a_place_that_was_left_stays_left_however_often(event: EventView) -> Non
     positions.leave(event, facade.Caller(entry_id=first.id))
     assert entry_of(first).ended_at == ended_at
     with pytest.raises(errors.EntryNotFound):
-        positions.leave(event, caller("somebody-else"))
+        positions.leave(event, caller("another-visitor"))
 
 
-def test_an_admission_that_ran_out_reads_as_expired_before_anybody_ended_it(event: EventView) -> None:
+def test_an_expired_admission_reads_as_expired_before_the_sweep_ends_it(event: EventView) -> None:
     view = positions.join(event, caller())
     lapse(view)
     now = positions.claim_or_get_entry(event, caller())
@@ -164,7 +164,7 @@ def test_an_admission_that_ran_out_reads_as_expired_before_anybody_ended_it(even
     assert entry_of(view).status == "expired"
 
 
-def test_a_live_reservation_keeps_the_place_past_its_admission(event: EventView) -> None:
+def test_a_live_reservation_keeps_the_entry_past_its_admission(event: EventView) -> None:
     entry = positions.join(event, caller())
     hold(event, entry, seats=["hall-A-1"])
     lapse(entry)
@@ -175,7 +175,7 @@ def test_a_live_reservation_keeps_the_place_past_its_admission(event: EventView)
     assert now.status == "ready"
 
 
-def test_admissions_that_ran_out_unused_are_ended_so_many_at_a_time(event: EventView) -> None:
+def test_expired_unused_admissions_are_ended_in_limited_batches(event: EventView) -> None:
     for _ in range(3):
         lapse(join(event))
     live = join(event)
@@ -183,11 +183,11 @@ def test_admissions_that_ran_out_unused_are_ended_so_many_at_a_time(event: Event
     assert entry_of(live).status == "ready"
 
 
-def test_ending_admissions_passes_over_who_is_just_holding(event: EventView) -> None:
+def test_ending_admissions_skips_an_entry_that_is_holding(event: EventView) -> None:
     """H: has the entry locked, decided while its admission lasted
-    E: the admission is over by now, but it is locked: passes it over
+    E: the admission is over by now, but the entry is locked: skips it
     H: COMMIT: busy until its reservation ends
-    E: leaves it alone
+    E: does not change it
     """
     entry = positions.join(event, caller())
     lapse(entry)
@@ -206,13 +206,13 @@ def test_ending_admissions_passes_over_who_is_just_holding(event: EventView) -> 
     assert admission.expire_admissions() == 1
 
 
-def test_two_endings_at_once_end_each_admission_once(event: EventView) -> None:
+def test_two_concurrent_sweeps_end_each_admission_once(event: EventView) -> None:
     for _ in range(10):
         lapse(join(event))
     assert sum(values(storm(4, lambda _: admission.expire_admissions(limit=10)))) == 10
 
 
-def test_an_entry_is_completed_once_and_frees_its_account_for_another_place(event: EventView) -> None:
+def test_an_entry_is_completed_once_and_its_account_may_join_again(event: EventView) -> None:
     def complete(entry_id: UUID) -> None:
         with transactions.write(), connection.cursor() as cursor:
             facade.lock_entries(cursor, [entry_id])
@@ -239,7 +239,7 @@ def test_entries_are_locked_in_id_order_and_only_inside_a_transaction(event: Eve
                 facade.set_busy_until(cursor, {entries[0]: clock.now(), uuid4(): clock.now()})
 
 
-def test_a_place_is_its_token_s_its_account_s_or_its_browser_s(event: EventView) -> None:
+def test_an_entry_belongs_to_its_token_its_account_or_its_browser(event: EventView) -> None:
     entry = positions.join(event, caller())
     other = join(event)
     assert facade.owns(facade.Caller(entry_id=entry.id), entry)
@@ -250,10 +250,10 @@ def test_a_place_is_its_token_s_its_account_s_or_its_browser_s(event: EventView)
     with pytest.raises(problems.TokenMissing):
         facade.require_owner(facade.Caller(), entry)
     with pytest.raises(problems.NotOwner):
-        facade.require_owner(caller("somebody-else"), entry)
+        facade.require_owner(caller("another-visitor"), entry)
 
 
-def test_nobody_joins_what_is_not_on_sale() -> None:
+def test_an_event_that_is_not_on_sale_cannot_be_joined() -> None:
     now = clock.now()
     upcoming = make_event("upcoming", opens_at=now + timedelta(hours=1))
     closed = make_event("closed", venue="B", closes_at=now - timedelta(seconds=1))
@@ -268,12 +268,12 @@ def test_nobody_joins_what_is_not_on_sale() -> None:
 @pytest.mark.parametrize(
     "value", ["", "short", "x" * 65, "with blank", "ümlaut-12", None, 7, "new\nline-123", "trailing-line\n"]
 )
-def test_a_visitor_id_that_could_not_be_ours_is_refused(value: object) -> None:
+def test_an_invalid_visitor_id_is_refused(value: object) -> None:
     with pytest.raises(problems.Invalid):
         identity.check_visitor_id(value)
 
 
-def test_the_join_takes_the_room_before_the_entry_by_shape(event: EventView) -> None:
+def test_a_join_locks_the_room_before_the_entry(event: EventView) -> None:
     join_directly(event, caller())
     with CaptureQueriesContext(connection) as captured:
         join_directly(event, caller())

@@ -1,4 +1,4 @@
-"""VIP links: looking changes nothing, taking is once, and who takes one goes ahead within the caps."""
+"""VIP links: opening a link changes nothing, it is used once, and its visitor goes ahead within the caps."""
 
 from datetime import timedelta
 
@@ -32,7 +32,7 @@ def new_link(event: events.EventView, **more: object) -> tuple[VipLink, str]:
 
 
 def busy(active: int = 2, line: int = 4) -> events.EventView:
-    """Open, with a line before it and one slot more than there are in."""
+    """An open room with a waiting queue and one slot more than admitted visitors."""
     event = make_room(active=active, general_admission=20)
     join_waiting_entries(event, line)
     for _ in range(active - 1):
@@ -40,23 +40,23 @@ def busy(active: int = 2, line: int = 4) -> events.EventView:
     return event
 
 
-def test_who_takes_a_link_is_in_ahead_of_the_line_marked_and_on_record() -> None:
+def test_using_a_link_admits_the_visitor_ahead_of_the_queue_marks_the_entry_and_records_it() -> None:
     event = busy()
     link, token = new_link(event, note="Ann of the press", hours=2)
     entry = vip_links.redeem_link(event, token, visitor())
     assert entry.is_ready
     assert row(entry).marked == "vip"
-    assert row(entry).admission_expires_at is not None, "its visitor is here"
+    assert row(entry).admission_expires_at is not None, "its visitor is present"
     assert (WaitingRoom.objects.get().head, entry.number) == (1, 5)
     link.refresh_from_db()
     assert (link.entry_id, link.used_at is not None) == (entry.id, True)
     act = RoomAct.objects.get(what="let in")
     assert (act.who, act.detail, act.why) == ("VIP link of boss", "number 5, by a VIP link", "Ann of the press")
-    assert tick(event) == 0, "it counts in the cap"
+    assert tick(event) == 0, "it counts against the cap"
     assert_audit_clean()
 
 
-def test_without_a_free_slot_it_is_first_and_the_same_visitor_gets_the_same_place_again() -> None:
+def test_without_a_free_slot_the_visitor_is_first_and_using_the_link_again_returns_the_same_entry() -> None:
     event = busy(active=2)
     operations.admit_now(event.id, 1, who="boss")
     _, token = new_link(event)
@@ -71,7 +71,7 @@ def test_without_a_free_slot_it_is_first_and_the_same_visitor_gets_the_same_plac
     assert_audit_clean()
 
 
-def test_a_standing_place_is_taken_along() -> None:
+def test_an_existing_entry_moves_ahead() -> None:
     event = busy()
     ann = visitor()
     standing = join(event, visitor_id=ann.visitor_id)
@@ -80,7 +80,7 @@ def test_a_standing_place_is_taken_along() -> None:
     assert row(standing).marked == "vip"
 
 
-def test_where_nobody_is_ahead_there_is_nothing_to_mark_but_the_link_is_used() -> None:
+def test_with_no_entry_ahead_nothing_is_marked_but_the_link_is_used() -> None:
     event = make_room(active=3)
     link, token = new_link(event)
     entry = vip_links.redeem_link(event, token, visitor())
@@ -89,7 +89,7 @@ def test_where_nobody_is_ahead_there_is_nothing_to_mark_but_the_link_is_used() -
     assert link.entry_id == entry.id
 
 
-def test_a_second_link_is_not_wasted_on_who_goes_ahead_already() -> None:
+def test_a_second_link_is_not_used_for_an_entry_that_goes_ahead_already() -> None:
     event = busy()
     ann = visitor()
     first, second = new_link(event), new_link(event)
@@ -99,7 +99,7 @@ def test_a_second_link_is_not_wasted_on_who_goes_ahead_already() -> None:
     assert vip_links.state_of(second[0], clock.now()) == "open"
 
 
-def test_in_a_paused_room_the_link_takes_the_place_and_nobody_is_let_in() -> None:
+def test_in_a_paused_room_the_link_marks_the_entry_and_admits_no_visitor() -> None:
     event = busy()
     operations.set_state(event.id, "paused", who="boss")
     _, token = new_link(event)
@@ -110,7 +110,7 @@ def test_in_a_paused_room_the_link_takes_the_place_and_nobody_is_let_in() -> Non
     assert row(entry).status == "ready"
 
 
-def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
+def test_a_refusal_gives_its_reason_and_does_not_use_the_link() -> None:
     event, other = busy(), make_room("opera")
     used, expired, revoked, foreign = new_link(event), new_link(event), new_link(event), new_link(other)
     vip_links.redeem_link(event, used[1], visitor())
@@ -127,7 +127,7 @@ def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
     ):  # fmt: skip
         with pytest.raises(LinkRefused, match=reason):
             vip_links.redeem_link(event, token, visitor())
-    assert QueueEntry.objects.count() == before, "who is refused has not joined by it"
+    assert QueueEntry.objects.count() == before, "a refused visitor has not joined"
     with pytest.raises(ActRefused, match="has been used"):
         vip_links.revoke_link(used[0].pk, who="boss")
     operations.set_state(event.id, "drained", who="boss")
@@ -140,12 +140,12 @@ def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"hours": 0}, {"hours": vip_links.HOURS_MAX + 1}, {"note": "x" * 201}, {"note": "a\nb"}]
 )
-def test_a_link_has_limits(wrong: dict[str, object]) -> None:
+def test_the_number_and_the_texts_of_links_are_limited(wrong: dict[str, object]) -> None:
     with pytest.raises(ActRefused):
         vip_links.make_link(make_room().id, who="boss", **wrong)  # type: ignore[arg-type]
 
 
-def test_the_longest_link_has_an_address_also_on_a_machine_whose_clock_is_behind(
+def test_the_longest_link_has_an_address_even_if_the_clock_of_the_process_is_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     event = make_room()
@@ -167,9 +167,9 @@ def take_at_once(event: events.EventView, token: str, count: int) -> tuple[list[
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_eight_who_take_one_link_at_once_exactly_one_goes_ahead() -> None:
-    """Each has looked at the link and found it good; each then joins, and takes the room's and the link's rows one
-    after the other: the first writes its name into the link, the others read it there."""
+def test_of_eight_concurrent_uses_of_one_link_exactly_one_goes_ahead() -> None:
+    """Each has read the link and found it unused; each then joins and locks the room's and the link's rows in turn: the
+    first writes its entry into the link, the others read it there."""
     event = busy(active=4, line=6)
     _, token = new_link(event)
     marked, errors = take_at_once(event, token, 8)
@@ -181,10 +181,11 @@ def test_of_eight_who_take_one_link_at_once_exactly_one_goes_ahead() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_control_without_the_look_under_the_lock_several_go_ahead_by_one_link(
+def test_control_without_the_check_under_the_lock_several_go_ahead_by_one_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same eight; but whoever found the link good before the lock goes ahead whatever it finds under it."""
+    """The same eight, but each that found the link unused before the lock goes ahead regardless of what it reads under
+    it."""
     event = busy(active=4, line=6)
     _, token = new_link(event)
     monkeypatch.setattr(vip_links, "_require_open", lambda link, now: None)
@@ -193,7 +194,7 @@ def test_control_without_the_look_under_the_lock_several_go_ahead_by_one_link(
     assert len(marked) == 8
 
 
-def test_the_database_knows_no_used_link_without_a_user() -> None:
+def test_a_used_link_without_a_user_violates_a_constraint() -> None:
     link, _ = new_link(make_room())
     with pytest.raises(IntegrityError, match="vip_link_used_by_somebody"), transaction.atomic():
         VipLink.objects.filter(pk=link.pk).update(used_at=clock.now())
@@ -206,7 +207,7 @@ def browser() -> Client:
     return Client(headers={"sec-fetch-site": "same-origin"})
 
 
-def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
+def test_opening_a_link_does_not_use_it_and_one_click_does() -> None:
     event = busy()
     link, token = new_link(event)
     page = f"/events/concert/vip/{token}"
@@ -221,7 +222,7 @@ def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
     assert link.used_at is None
     ann, bob = browser(), browser()
     first = ann.post(page)
-    assert first.status_code == 307, "an identity before a place"
+    assert first.status_code == 307, "an identity before an entry"
     assert ann.post(first.url).url == "/events/concert/choose"
     assert ann.get("/events/concert/choose").status_code == 200
     assert "You have already used this link" in ann.get(page).content.decode()
@@ -231,7 +232,7 @@ def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
     assert QueueEntry.objects.filter(marked="vip").count() == 1
 
 
-def test_a_browser_that_keeps_no_cookie_is_told_so() -> None:
+def test_a_browser_that_keeps_no_cookie_gets_an_explanation() -> None:
     event = busy()
     _, token = new_link(event)
     first = Client(headers={"sec-fetch-site": "same-origin"}).post(f"/events/concert/vip/{token}")
@@ -240,30 +241,32 @@ def test_a_browser_that_keeps_no_cookie_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "status", "said"),
+    ("state", "status", "expected"),
     [("drained", 409, "The line is closed"), ("paused", 200, "Take my place")],
 )
-def test_the_page_says_what_the_room_is_like(state: str, status: int, said: str) -> None:
+def test_the_page_shows_the_state_of_the_room(state: str, status: int, expected: str) -> None:
     event = busy()
     _, token = new_link(event)
     operations.set_state(event.id, state, who="boss")
     shown = Client().get(f"/events/concert/vip/{token}")
-    assert (shown.status_code, said in shown.content.decode()) == (status, True)
+    assert (shown.status_code, expected in shown.content.decode()) == (status, True)
 
 
-def test_before_the_on_sale_the_link_is_kept_for_later() -> None:
+def test_before_the_on_sale_the_page_asks_to_keep_the_link() -> None:
     event = make_room(opens_at=clock.now() + timedelta(hours=1))
     link, token = new_link(event)
     ann = browser()
     shown = ann.post(ann.post(f"/events/concert/vip/{token}").url)
     assert (shown.status_code, "Keep this link" in shown.content.decode()) == (409, True)
     looked = Client().get(f"/events/concert/vip/{token}")
-    assert (looked.status_code, "Keep this link" in looked.content.decode()) == (409, True), "no button before its time"
+    assert (looked.status_code, "Keep this link" in looked.content.decode()) == (409, True), (
+        "no button before the on-sale"
+    )
     link.refresh_from_db()
     assert link.used_at is None
 
 
-def test_after_the_sale_no_button_is_offered() -> None:
+def test_after_the_sale_there_is_no_button() -> None:
     event = make_room()
     _, token = new_link(event)
     Event.objects.update(status=Event.Status.CANCELED)
@@ -273,7 +276,7 @@ def test_after_the_sale_no_button_is_offered() -> None:
 
 @pytest.mark.parametrize("token", ["x", "a.b.c", "%00", "x" * 2000, "é"])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_text_that_is_no_link_is_refused_plainly(token: str, method: str) -> None:
+def test_an_invalid_link_is_refused(token: str, method: str) -> None:
     make_room()
     answer = getattr(browser(), method)(f"/events/concert/vip/{token}")
     assert answer.status_code == 404

@@ -1,4 +1,4 @@
-"""The proof holds for every honest room, and no tampering with what is stored gets past it."""
+"""The proof verifies for every honest room, and detects every tampering with stored data."""
 
 import json
 import re
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db
 
 
 def tamper(statement: str, *values: Any) -> None:
-    """What somebody with the database's password could do."""
+    """Change the data as an attacker with the database's password could."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
 
@@ -52,7 +52,7 @@ def room() -> EventView:
 
 @pytest.fixture
 def drawn() -> EventView:
-    """Numbers 1 to 6 drawn, 7 to 10 first come."""
+    """Numbers 1 to 6 drawn, 7 to 10 first come, first served."""
     return drawn_room()
 
 
@@ -62,29 +62,29 @@ def _page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(published, name, request.param)
 
 
-# --- what verifies ---------------------------------------------------------------------------------------------------
+# --- rooms that verify -----------------------------------------------------------------------------------------------
 def test_an_empty_room_verifies() -> None:
     make_room("concert")
     assert verification_error("concert") == ""
 
 
 @pytest.mark.usefixtures("_page")
-def test_a_line_of_the_first_come_verifies(room: EventView, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_come_queue_verifies(room: EventView, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("verify_queue", "concert")
-    said = capsys.readouterr().out
-    assert "First come: 8 numbers, 1 to 8, without a gap" in said
-    assert "marked so: 1 (3)" in said
-    assert "All published data is consistent." in said
+    output = capsys.readouterr().out
+    assert "First come: 8 numbers, 1 to 8, without a gap" in output
+    assert "marked so: 1 (3)" in output
+    assert "All published data is consistent." in output
 
 
 @pytest.mark.usefixtures("_page")
 def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     event = make_room("concert")
-    said = []
+    output = []
 
     def look() -> None:
         call_command("verify_queue", "concert")
-        said.append(capsys.readouterr().out)
+        output.append(capsys.readouterr().out)
 
     open_lobby(event, 7)
     look()
@@ -103,7 +103,7 @@ def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str
     join_entries(event, 1)
     look()
     assert [
-        re.findall(r"Lobby: open|digest is not published|published digest;|not drawn yet|Draw:", one) for one in said
+        re.findall(r"Lobby: open|digest is not published|published digest;|not drawn yet|Draw:", one) for one in output
     ] == [
         ["Lobby: open"],
         ["digest is not published"],
@@ -112,20 +112,20 @@ def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str
         ["Draw:"],
         ["Draw:"],
     ]
-    assert all("Consistent, not operator-proof" in one for one in said)
-    assert "First come: 5 numbers, 8 to 12" in said[-1]
+    assert all("Consistent, not operator-proof" in one for one in output)
+    assert "First come: 5 numbers, 8 to 12" in output[-1]
 
 
 def test_an_outside_beacon_makes_it_operator_proof(capsys: pytest.CaptureFixture[str]) -> None:
     drawn_room(beacon=True)
     call_command("verify_queue", "concert")
-    said = capsys.readouterr().out
-    assert "Operator-proof" in said
-    assert "round 7 of https://beacon.example" in said
-    assert "not operator-proof" not in said
+    output = capsys.readouterr().out
+    assert "Operator-proof" in output
+    assert "round 7 of https://beacon.example" in output
+    assert "not operator-proof" not in output
 
 
-def test_pages_fetched_while_others_join_verify_all_the_same(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_fetched_while_others_join_verify_too(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "PLACES_PAGE", 2)
     monkeypatch.setattr(published, "LIST_PAGE", 1)
     asked: list[int] = []
@@ -142,7 +142,7 @@ def test_pages_fetched_while_others_join_verify_all_the_same(room: EventView, mo
     assert asked[:3] == [2, 4, 6]
 
 
-def test_while_a_lobby_is_being_numbered_its_places_are_published_already() -> None:
+def test_while_a_lobby_is_being_numbered_its_leaves_are_published_already() -> None:
     event = make_room("concert")
     open_lobby(event, 5)
     close_lobby(event)
@@ -156,7 +156,7 @@ def test_while_a_lobby_is_being_numbered_its_places_are_published_already() -> N
     assert [entry.hex() for entry in map(leaf_of, entries_of(event))] == before["leaves"]
 
 
-# --- what does not ---------------------------------------------------------------------------------------------------
+# --- rooms that do not -----------------------------------------------------------------------------------------------
 def swap(one: int, other: int) -> None:
     tamper("UPDATE queue_queueentry SET number = 1000000 WHERE number = %s", one)
     tamper("UPDATE queue_queueentry SET number = %s WHERE number = %s", one, other)
@@ -192,7 +192,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
     ),
     ("an entry added", lambda: add(9), "number 9: an entry has it, but the next number is 9"),
     (
-        "an entry added and the room told",
+        "an entry added and the room updated",
         lambda: (add(9), tamper("UPDATE queue_waitingroom SET next_number = 10")),  # type: ignore[func-returns-value]
         "the chain over numbers 1 to 9 ends in",
     ),
@@ -225,14 +225,14 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         "number 4: marked",
     ),
     (
-        "somebody let in ahead of the turn",
+        "an entry admitted ahead of the turn",
         lambda: tamper(
             "UPDATE queue_queueentry SET status = 'ready', ready_at = now(), claim_expires_at = now() WHERE number = 7"
         ),
         "number 7: it is ready with the head at 1, and is not marked",
     ),
     (
-        "somebody passed over",
+        "an entry passed over",
         lambda: tamper("UPDATE queue_waitingroom SET head = 2"),
         "number 2: it is waiting with the head at 2",
     ),
@@ -245,12 +245,14 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
 
 
 @pytest.mark.usefixtures("_page")
-@pytest.mark.parametrize(("change", "said"), [case[1:] for case in FIRST_COME], ids=[case[0] for case in FIRST_COME])
-def test_no_first_come_number_can_be_tampered_with(room: EventView, change: Callable[[], None], said: str) -> None:
+@pytest.mark.parametrize(("change", "output"), [case[1:] for case in FIRST_COME], ids=[case[0] for case in FIRST_COME])
+def test_tampering_with_a_first_come_number_is_detected(
+    room: EventView, change: Callable[[], None], output: str
+) -> None:
     EVENT[:] = [room]
     assert verification_error("concert") == ""
     change()
-    assert said in verification_error("concert")
+    assert output in verification_error("concert")
 
 
 DRAWN: list[tuple[str, Callable[[], None], str]] = [
@@ -319,7 +321,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
         "the commitment is not the SHA-256 of the statement",
     ),
     (
-        "a beacon that nobody promised",
+        "a beacon that was not promised",
         lambda: tamper("UPDATE queue_draw SET beacon_value = %s, is_operator_proof = true", b"v" * 32),
         "a beacon value was mixed in without a commitment to a beacon",
     ),
@@ -338,17 +340,17 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
 
 
 @pytest.mark.usefixtures("_page")
-@pytest.mark.parametrize(("change", "said"), [case[1:] for case in DRAWN], ids=[case[0] for case in DRAWN])
-def test_no_drawn_number_can_be_tampered_with(drawn: EventView, change: Callable[[], None], said: str) -> None:
+@pytest.mark.parametrize(("change", "output"), [case[1:] for case in DRAWN], ids=[case[0] for case in DRAWN])
+def test_tampering_with_a_drawn_number_is_detected(drawn: EventView, change: Callable[[], None], output: str) -> None:
     EVENT[:] = [drawn]
     assert verification_error("concert") == ""
     change()
-    assert said in verification_error("concert")
+    assert output in verification_error("concert")
 
 
 @pytest.mark.usefixtures("_page")
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         (lambda: tamper("UPDATE queue_queueentry SET nonce = %s WHERE number IS NULL", b"x" * 16), "digest over the 6"),
         (lambda: add(None, in_lobby=True), "more than 6 entrants are published"),
@@ -362,30 +364,30 @@ def test_no_drawn_number_can_be_tampered_with(drawn: EventView, change: Callable
     ],
     ids=["changed", "added", "dropped", "another digest"],
 )
-def test_no_entrant_can_be_changed_between_digest_and_draw(change: Callable[[], None], said: str) -> None:
+def test_changing_an_entrant_between_digest_and_draw_is_detected(change: Callable[[], None], output: str) -> None:
     event = make_room("concert")
     EVENT[:] = [event]
     open_lobby(event, 6)
     close_lobby(event)
     assert verification_error("concert") == ""
     change()
-    assert said in verification_error("concert")
+    assert output in verification_error("concert")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before its deadline")])
-def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it(seconds: int, said: str) -> None:
+@pytest.mark.parametrize(("seconds", "output"), [(0, ""), (60, "without the promised beacon before its deadline")])
+def test_a_promised_beacon_may_be_missing_only_after_its_deadline(seconds: int, output: str) -> None:
     event = make_room("concert")
     open_lobby(event, 3, beacon="https://beacon.example", reveal_in_seconds=seconds)
     close_lobby(event)
     assert verification_error("concert") == ""
     reveal(event)
-    assert said in verification_error("concert")
-    assert bool(said) == bool(verification_error("concert"))
+    assert output in verification_error("concert")
+    assert bool(output) == bool(verification_error("concert"))
     Draw.objects.update(reveal_by=F("reveal_by") - timedelta(seconds=120))
     assert "the secret was to be revealed by" in verification_error("concert")
 
 
-def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() -> None:
+def test_a_beacon_published_before_the_entrants_were_fixed_proves_nothing() -> None:
     event = make_room("concert")
     open_lobby(event, 3, beacon="https://beacon.example", beacon_at=clock.iso(clock.now() + timedelta(hours=1)))
     close_lobby(event)
@@ -397,8 +399,9 @@ def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() 
     assert "before the entrants were fixed" in verification_error("concert")
 
 
-def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:
-    """Nothing published today contradicts a chain that was rewritten whole; what somebody kept does, to the number."""
+def test_rewriting_the_whole_chain_is_detected_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:
+    """A chain that was rewritten whole is consistent with today's published data, but not with a copy kept before: the
+    copy shows the changed number."""
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     join_entries(room, 3)
@@ -414,7 +417,7 @@ def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: E
 
 @pytest.mark.usefixtures("_page")
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "output"),
     [
         ("UPDATE queue_queueentry SET marked = '' WHERE number = 3", "number 3: it was marked in the earlier copy"),
         ("DELETE FROM queue_admissionbatch WHERE reason = 'marked'", "there were 2 admissions in the earlier copy"),
@@ -423,17 +426,17 @@ def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: E
         ("DELETE FROM queue_roomact WHERE what = 'state'", "there were 2 acts in the earlier copy"),
     ],
 )
-def test_what_was_published_of_admissions_acts_and_marks_cannot_be_taken_back(
-    room: EventView, tmp_path: Any, statement: str, said: str
+def test_published_admissions_acts_and_marks_cannot_be_removed(
+    room: EventView, tmp_path: Any, statement: str, output: str
 ) -> None:
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     tamper(statement)
     assert verification_error("concert") == ""
-    assert said in verification_error("concert", "--earlier", str(kept))
+    assert output in verification_error("concert", "--earlier", str(kept))
 
 
-def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_kept_document_verifies_offline(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
     for name in ("PLACES_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 2)
     monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
@@ -452,8 +455,8 @@ def test_a_kept_document_with_a_leaf_after_its_last_number_is_refused(drawn: Eve
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     whole = kept.read_text()
     kept.write_text(whole.replace('"next_number":11', '"next_number":10'))
-    said = verification_error("concert", "--file", str(kept))
-    assert said == "number 10: a leaf is published after the last number of the document"
+    output = verification_error("concert", "--file", str(kept))
+    assert output == "number 10: a leaf is published after the last number of the document"
     document = json.loads(whole)
     document["places"]["leaves"].append("00" * 32)
     kept.write_text(json.dumps(document))
@@ -461,9 +464,7 @@ def test_a_kept_document_with_a_leaf_after_its_last_number_is_refused(drawn: Eve
 
 
 @pytest.mark.parametrize("part", published.PARTS)
-def test_a_file_in_which_a_part_does_not_say_that_it_is_complete_is_refused(
-    drawn: EventView, tmp_path: Any, part: str
-) -> None:
+def test_a_file_with_a_part_that_does_not_state_its_end_is_refused(drawn: EventView, tmp_path: Any, part: str) -> None:
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     document = json.loads(kept.read_text())
@@ -472,14 +473,15 @@ def test_a_file_in_which_a_part_does_not_say_that_it_is_complete_is_refused(
     assert verification_error("concert", "--file", str(kept)) == f"{part}.next is 4: this is not a whole document"
     del document[part]["next"]
     kept.write_text(json.dumps(document))
-    said = verification_error("concert", "--file", str(kept))
-    assert said == f"{part}.next is missing: a whole document has it, and it is null"
+    output = verification_error("concert", "--file", str(kept))
+    assert output == f"{part}.next is missing: a whole document has it, and it is null"
 
 
-def test_a_document_saved_while_others_join_ends_where_it_says(
+def test_a_document_saved_while_others_join_ends_where_it_states(
     room: EventView, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every page but the first is read after another join, so that the last one has leaves after the document's end."""
+    """Every page but the first is read after another join, so that the last page has leaves after the document's
+    end."""
     monkeypatch.setattr(published, "PLACES_PAGE", 3)
     page = published.page
 
@@ -505,7 +507,7 @@ def test_a_document_saved_while_others_join_ends_where_it_says(
     assert verification_error("concert", "--file", str(kept)) == ""
 
 
-# --- what strangers send ---------------------------------------------------------------------------------------------
+# --- untrusted input -------------------------------------------------------------------------------------------------
 def everything_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(value, (dict, list)):
@@ -522,7 +524,7 @@ def with_other(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @pytest.mark.parametrize("junk", [None, True, -1, 10**40, 0.5, "", "zz", "ab", [], {}, [None], "é", "00" * 32])
-def test_junk_anywhere_in_the_data_is_a_mismatch_or_harmless_and_never_an_error(drawn: EventView, junk: Any) -> None:
+def test_invalid_data_anywhere_is_a_mismatch_or_harmless_and_never_an_error(drawn: EventView, junk: Any) -> None:
     document = published.document(drawn)
 
     def fetch(part: str, after: int) -> Any:
@@ -533,12 +535,12 @@ def test_junk_anywhere_in_the_data_is_a_mismatch_or_harmless_and_never_an_error(
         assert isinstance(outcome, (verification.Verified, verification.Mismatch)), path
 
 
-def test_pages_that_go_in_circles_end(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_lead_in_circles_end(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "PLACES_PAGE", 2)
     monkeypatch.setattr(published, "LIST_PAGE", 1)
     document = published.document(room)
-    first_places = {"event": "concert", **document["places"]}
-    assert isinstance(verification.verify(document, lambda part, after: first_places), verification.Mismatch)
+    first_page = {"event": "concert", **document["places"]}
+    assert isinstance(verification.verify(document, lambda part, after: first_page), verification.Mismatch)
     endless = {"event": "concert", "items": [], "next": 1}
     whole = {**document, "marked": endless}
     outcome = verification.verify(

@@ -1,4 +1,4 @@
-"""The proof over HTTP: paged, cacheable, of nobody in particular; and the page around it."""
+"""The proof over HTTP: paged, cacheable and anonymous; and the page that explains it."""
 
 import json
 from pathlib import Path
@@ -41,21 +41,21 @@ def room() -> EventView:
     return event
 
 
-def whole_answer(client: Client, address: str = PROOF) -> str:
-    """Everything a stranger can get of the proof, page by page."""
+def all_pages(client: Client, address: str = PROOF) -> str:
+    """Return all published data of the proof, page by page."""
     first = client.get(address)
     assert first.status_code == 200
-    said = [first.content.decode()]
+    text = [first.content.decode()]
     for part in published.PARTS:
         after: int | None = 0
         while after is not None:
             response = client.get(address, {"part": part, "after": after})
-            said.append(response.content.decode())
+            text.append(response.content.decode())
             after = response.json().get("next")
-    return "".join(said)
+    return "".join(text)
 
 
-def test_the_proof_of_a_small_room_is_one_answer(client: Client, room: EventView) -> None:
+def test_the_proof_of_a_small_room_is_one_response(client: Client, room: EventView) -> None:
     proof = client.get(PROOF).json()
     assert proof["places"] == {"from": 1, "leaves": [leaf_of(entry).hex() for entry in entries_of(room)], "next": None}
     assert proof["room"]["next_number"] == 9
@@ -68,8 +68,8 @@ def test_the_proof_of_a_small_room_is_one_answer(client: Client, room: EventView
     ]
 
 
-def test_nobody_is_in_the_proof(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither visitors nor accounts, neither ids nor nonces, neither operators nor their reasons."""
+def test_the_proof_identifies_no_visitor(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It contains neither visitors nor accounts, neither ids nor nonces, neither operators nor their reasons."""
     monkeypatch.setattr(published, "PLACES_PAGE", 3)
     event = drawn_room(lobby=4, late=3)
     account = get_user_model().objects.create_user("ada@example.org", email="ada@example.org", password="x" * 12)
@@ -77,27 +77,27 @@ def test_nobody_is_in_the_proof(client: Client, monkeypatch: pytest.MonkeyPatch)
     RoomAct.objects.create(
         event_id=event.id, at=Draw.objects.get().committed_at, who="system", what="draw", detail="drawn", why="its time"
     )
-    said = whole_answer(client) + client.get("/events/concert/fairness").content.decode()
+    text = all_pages(client) + client.get("/events/concert/fairness").content.decode()
     forbidden = ["ada.", "lovelace", "printer", "a friend", "its time", "Grace Hopper", "@"]
     for entry in entries_of(event):
         forbidden += [str(entry.pk), entry.pk.hex, bytes(entry.nonce).hex()] + (
             [entry.visitor_id] * bool(entry.visitor_id)
         )
     for word in forbidden:
-        assert word not in said, word
+        assert word not in text, word
 
 
-def test_the_secret_is_nowhere_before_it_is_revealed(client: Client) -> None:
+def test_the_secret_is_published_nowhere_before_it_is_revealed(client: Client) -> None:
     event = make_room("concert")
     open_lobby(event, 4)
     for act in (lambda: None, lambda: close_lobby(event)):
         act()
         Draw.objects.update(beacon_value=b"b" * 32, seed=b"e" * 32)
-        said = whole_answer(client) + client.get("/events/concert/fairness").content.decode()
+        text = all_pages(client) + client.get("/events/concert/fairness").content.decode()
         for kept in (SECRET, b"b" * 32, b"e" * 32):
-            assert kept.hex() not in said
+            assert kept.hex() not in text
     reveal(event)
-    assert SECRET.hex() in whole_answer(client)
+    assert SECRET.hex() in all_pages(client)
 
 
 def test_entrants_are_published_with_the_digest(client: Client) -> None:
@@ -110,7 +110,7 @@ def test_entrants_are_published_with_the_digest(client: Client) -> None:
     assert client.get(PROOF).json()["entrants"] == {"items": leaves, "next": None}
 
 
-def test_entrants_of_many_pages_are_each_there_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entrants_of_many_pages_are_each_listed_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
     event = make_room("concert")
     lobby = open_lobby(event, 30)
@@ -140,23 +140,21 @@ def test_entrants_of_many_pages_are_each_there_once(client: Client, monkeypatch:
         ({"page": "2"}, "page"),
     ],
 )
-def test_what_cannot_be_a_page_is_refused_by_name(
-    client: Client, room: EventView, query: dict[str, str], named: str
-) -> None:
+def test_an_invalid_page_is_refused_by_name(client: Client, room: EventView, query: dict[str, str], named: str) -> None:
     response = client.get(PROOF, query)
     assert response.status_code == 422
     assert response.headers["Content-Type"] == "application/problem+json"
     assert list(response.json()["errors"]) == [named]
 
 
-def test_past_the_end_there_is_nothing_and_no_error(client: Client, room: EventView) -> None:
+def test_a_page_past_the_end_is_empty_and_no_error(client: Client, room: EventView) -> None:
     for after in (8, 9, 10**14):
         page = client.get(PROOF, {"after": after}).json()
         assert (page["leaves"], page["next"]) == ([], None)
     assert client.get("/api/events/nothing/queue/proof").json()["type"] == "not-found"
 
 
-def test_pages_are_bounded_and_what_can_never_change_may_be_kept(
+def test_pages_are_bounded_and_immutable_pages_may_be_cached(
     client: Client, room: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(published, "PLACES_PAGE", 3)
@@ -172,16 +170,14 @@ def test_pages_are_bounded_and_what_can_never_change_may_be_kept(
     assert client.get(PROOF, {"after": 6}).headers["ETag"] != last.headers["ETag"]
 
 
-def test_the_documents_etag_changes_with_the_line_and_not_with_the_clock(client: Client, room: EventView) -> None:
+def test_the_documents_etag_changes_with_the_queue_and_not_with_the_clock(client: Client, room: EventView) -> None:
     first, second = client.get(PROOF), client.get(PROOF)
     assert first.headers["ETag"] == second.headers["ETag"]
     join_entries(room, 1)
     assert client.get(PROOF).headers["ETag"] != first.headers["ETag"]
 
 
-def test_a_page_before_the_draw_is_not_kept_as_what_it_is_after(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_from_before_the_draw_is_not_cached_past_it(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "PLACES_PAGE", 2)
     event = make_room("concert")
     open_lobby(event, 4)
@@ -194,7 +190,7 @@ def test_a_page_before_the_draw_is_not_kept_as_what_it_is_after(
     assert client.get(PROOF, {"after": 0}).json()["from"] == 1
 
 
-def test_a_page_costs_the_same_few_statements_whatever_the_line(client: Client, room: EventView) -> None:
+def test_a_page_takes_the_same_few_queries_for_any_length_of_the_queue(client: Client, room: EventView) -> None:
     def count() -> int:
         with CaptureQueriesContext(
             connection,
@@ -208,7 +204,7 @@ def test_a_page_costs_the_same_few_statements_whatever_the_line(client: Client, 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_command_verifies_over_http_what_strangers_see(
+def test_the_command_verifies_the_public_data_over_http(
     live_site: str, room: EventView, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("PLACES_PAGE", "LIST_PAGE"):
@@ -224,15 +220,15 @@ def test_the_command_verifies_over_http_what_strangers_see(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [(b"", "not JSON"), (b"\xff", "not JSON"), (b"[1]", "not of event"), (b"[" * 10**5, "not JSON")],
 )
-def test_a_file_that_is_no_proof_is_refused_in_words(
-    room: EventView, tmp_path: Path, content: bytes, said: str
+def test_a_file_that_is_no_proof_is_refused_with_an_explanation(
+    room: EventView, tmp_path: Path, content: bytes, text: str
 ) -> None:
     file = tmp_path / "x.json"
     file.write_bytes(content)
-    assert said in verification_error("concert", "--file", str(file))
+    assert text in verification_error("concert", "--file", str(file))
     assert "cannot be read" in verification_error("concert", "--file", str(tmp_path / "nothing"))
     assert "There is no such event" in verification_error("nothing")
 
@@ -244,32 +240,32 @@ def page_of(client: Client) -> str:
     return " ".join(response.content.decode().split())
 
 
-def test_the_page_says_what_was_promised_and_what_came_of_it(client: Client) -> None:
+def test_the_page_shows_what_was_promised_and_what_was_drawn(client: Client) -> None:
     event = make_room("concert")
     assert "No one has joined yet." in page_of(client)
     open_lobby(event, 4)
     draw = Draw.objects.get()
-    said = page_of(client)
-    assert bytes(draw.commitment).hex() in said
-    assert "The lobby is open, with <strong>4</strong>" in said
-    assert "Consistent, not operator-proof." in said
+    text = page_of(client)
+    assert bytes(draw.commitment).hex() in text
+    assert "The lobby is open, with <strong>4</strong>" in text
+    assert "Consistent, not operator-proof." in text
     close_lobby(event)
     reveal(event)
     draw_numbers(event)
-    said = page_of(client)
-    assert bytes(Draw.objects.get().seed or b"").hex() in said
-    assert SECRET.hex() in said
-    assert "Consistent, not operator-proof." in said
+    text = page_of(client)
+    assert bytes(Draw.objects.get().seed or b"").hex() in text
+    assert SECRET.hex() in text
+    assert "Consistent, not operator-proof." in text
 
 
-def test_a_draw_with_a_beacon_does_not_call_itself_less_than_it_is(client: Client) -> None:
+def test_a_draw_with_a_beacon_is_described_as_such(client: Client) -> None:
     drawn_room(beacon=True)
-    said = page_of(client)
-    assert "Drawn with an outside beacon." in said
-    assert "not operator-proof" not in said
+    text = page_of(client)
+    assert "Drawn with an outside beacon." in text
+    assert "not operator-proof" not in text
 
 
-def test_a_statement_nobody_can_read_is_no_error_of_the_page(client: Client) -> None:
+def test_an_unreadable_statement_does_not_break_the_page(client: Client) -> None:
     event = make_room("concert")
     open_lobby(event, 2)
     for statement in ("", "{", "[]", "null", '{"beacon": 7}'):

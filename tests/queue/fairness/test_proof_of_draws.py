@@ -1,4 +1,4 @@
-"""What the house draws and chains by itself verifies, at every step on the way."""
+"""The draws and chains of the system itself verify at every step."""
 
 import json
 from datetime import timedelta
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.parametrize("has_beacon", [False, True], ids=["no beacon", "beacon"])
-def test_a_draw_of_the_house_verifies_at_every_step(
+def test_a_draw_of_the_system_verifies_at_every_step(
     has_beacon: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lobby_draw, "CHUNK", 4)

@@ -1,4 +1,4 @@
-"""What joining writes by itself verifies: one by one, in a storm, from the lobby, and over leavers."""
+"""The chains that joins write verify: one by one, concurrently, from the lobby, and with entries that left."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.races import storm, values
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_storm_of_joins_leaves_one_whole_chain() -> None:
+def test_concurrent_joins_leave_one_unbroken_chain() -> None:
     event = make_room("concert", active=2)
     entries = values(storm(12, lambda number: join(event)))
     assert verification_error("concert") == ""
@@ -29,7 +29,7 @@ def test_a_storm_of_joins_leaves_one_whole_chain() -> None:
     assert_audit_clean()
 
 
-def test_a_join_again_is_no_new_link() -> None:
+def test_joining_again_adds_no_link() -> None:
     event = make_room("concert", active=1)
     first = join(event, visitor_id="visitor-one")
     before = bytes(WaitingRoom.objects.get(event_id=event.id).chain_head)

@@ -1,5 +1,5 @@
-"""Receipts: signed so that the house cannot take them back, checked against what is published, and telling on whoever
-rewrites a line."""
+"""Receipts: signed, so that the system cannot deny them; checked against the published data; they reveal a rewritten
+queue."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from django.conf import settings as house
+from django.conf import settings as django_settings
 from django.db.models import F
 
 from apps.events.facade import EventView
@@ -42,7 +42,7 @@ def room() -> EventView:
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Callable[[Any], str]:
-    """What `verify_queue --receipt` says of this receipt; empty when it agrees."""
+    """Return the mismatch that `verify_queue --receipt` reports for this receipt; empty if it agrees."""
 
     def ask(receipt: Any) -> str:
         file = tmp_path / "receipt.json"
@@ -53,20 +53,20 @@ def judge(tmp_path: Path) -> Callable[[Any], str]:
 
 
 def signed_by(receipt: dict[str, Any], private: Ed25519PrivateKey, **changes: Any) -> dict[str, Any]:
-    """The receipt with these changes, signed with this key."""
+    """Return the receipt with these changes, signed with this key."""
     body = {name: value for name, value in receipt.items() if name != "signature"} | changes
     return {**body, "signature": private.sign(proofs.canonical(body)).hex()}
 
 
 def rewrite_chain(event: EventView) -> None:
-    """The whole chain follows from the entries as they are now: what a house that lies would publish."""
+    """Recompute the whole chain from the entries as they are now: what a dishonest system would publish."""
     chain = b""
     for entry in entries_of(event):
         chain = proofs.link(chain or proofs.genesis(event.slug), entry.number, leaf_of(entry))
     WaitingRoom.objects.filter(event_id=event.id).update(chain_head=chain)
 
 
-def test_a_receipt_says_where_its_entry_stands_and_anyone_can_check_it(
+def test_a_receipt_states_the_position_of_its_entry_and_anyone_can_check_it(
     room: EventView, judge: Callable[[Any], str]
 ) -> None:
     entry = entries_of(room)[4]
@@ -83,7 +83,7 @@ def test_a_receipt_says_where_its_entry_stands_and_anyone_can_check_it(
     assert judge(receipt) == ""
 
 
-def test_a_lobby_receipt_holds_through_the_draw(judge: Callable[[Any], str]) -> None:
+def test_a_lobby_receipt_stays_valid_through_the_draw(judge: Callable[[Any], str]) -> None:
     event = make_room("concert")
     entry = open_lobby(event, 5)[2]
     receipt = receipts.issue(event, entry)
@@ -98,12 +98,12 @@ def test_a_lobby_receipt_holds_through_the_draw(judge: Callable[[Any], str]) -> 
     assert drawn["stage"] == "drawn"
     assert drawn["number"] is not None
     assert judge(receipt) == judge(drawn) == ""
-    # The promise it was given is not the one that is published now.
+    # The promise in the receipt is not the one that is published now.
     swapped = signed_by(receipt, receipts.current_signer().private, commitment="00" * 32)
     assert "the receipt names commitment" in judge(swapped)
 
 
-def test_an_operator_proof_draw_says_so_on_the_receipt() -> None:
+def test_the_receipt_of_an_operator_proof_draw_states_so() -> None:
     event = drawn_room(beacon=True)
     drawn, late = entries_of(event)[0], entries_of(event)[-1]
     assert receipts.issue(event, drawn)["claim"] == "drawn with an outside beacon"
@@ -111,7 +111,7 @@ def test_an_operator_proof_draw_says_so_on_the_receipt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"number": 1}, "was changed, or never issued"),
         ({"issued_at": "2020-01-01T00:00:00Z"}, "was changed, or never issued"),
@@ -123,14 +123,14 @@ def test_an_operator_proof_draw_says_so_on_the_receipt() -> None:
         ({"key_id": ["x"]}, "which is not published"),
     ],
 )
-def test_a_forged_receipt_is_found_out(
-    room: EventView, judge: Callable[[Any], str], change: dict[str, Any], said: str
+def test_a_forged_receipt_is_detected(
+    room: EventView, judge: Callable[[Any], str], change: dict[str, Any], message: str
 ) -> None:
     receipt = receipts.issue(room, entries_of(room)[4])
-    assert said in judge({**receipt, **change})
+    assert message in judge({**receipt, **change})
 
 
-def test_a_receipt_of_a_key_of_ones_own_is_worth_nothing(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_signed_with_another_key_is_refused(room: EventView, judge: Callable[[Any], str]) -> None:
     mine = Ed25519PrivateKey.generate()
     receipt = receipts.issue(room, entries_of(room)[4])
     assert "was changed, or never issued" in judge(signed_by(receipt, mine, number=1))
@@ -138,7 +138,7 @@ def test_a_receipt_of_a_key_of_ones_own_is_worth_nothing(room: EventView, judge:
     assert "which is not published" in judge(signed_by(receipt, mine, number=1, key_id=mine_id))
 
 
-def test_a_receipt_of_another_event_is_no_receipt_here(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_of_another_event_is_refused(room: EventView, judge: Callable[[Any], str]) -> None:
     other = make_room("another", venue="Elsewhere")
     join_entries(other, 3)
     receipt = receipts.issue(other, entries_of(other)[0])
@@ -148,7 +148,9 @@ def test_a_receipt_of_another_event_is_no_receipt_here(room: EventView, judge: C
 
 
 @pytest.mark.parametrize("junk", [None, 1, "x", [], {}, {"event": "concert"}, {"event": "concert", "key_id": 1}])
-def test_what_is_no_receipt_is_refused_in_words(room: EventView, judge: Callable[[Any], str], junk: Any) -> None:
+def test_an_invalid_receipt_is_refused_with_an_explanation(
+    room: EventView, judge: Callable[[Any], str], junk: Any
+) -> None:
     receipts.issue(room, entries_of(room)[0])
     if isinstance(junk, dict):
         junk = {"event": "concert", **junk}
@@ -159,17 +161,15 @@ def test_what_is_no_receipt_is_refused_in_words(room: EventView, judge: Callable
     "change",
     [{"as_of": None}, {"as_of": {"next_number": "9", "chain_head": ""}}, {"entry": "x"}, {"leaf": None}, {"number": 0}],
 )
-def test_a_signed_receipt_with_something_missing_is_no_error(
+def test_a_signed_receipt_with_a_missing_field_is_refused(
     room: EventView, judge: Callable[[Any], str], change: dict[str, Any]
 ) -> None:
     receipt = receipts.issue(room, entries_of(room)[4])
     assert "something is missing" in judge(signed_by(receipt, receipts.current_signer().private, **change))
 
 
-def test_the_holder_of_a_receipt_detects_a_chain_that_was_rewritten_whole(
-    room: EventView, judge: Callable[[Any], str]
-) -> None:
-    """Everything published agrees with itself again; only the receipt knows what the chain was."""
+def test_a_receipt_detects_a_chain_that_was_rewritten_whole(room: EventView, judge: Callable[[Any], str]) -> None:
+    """The published data is consistent again; only the receipt knows what the chain was."""
     receipt = receipts.issue(room, entries_of(room)[7])
     first = entries_of(room)[0]
     first.nonce = b"x" * 16
@@ -181,10 +181,8 @@ def test_the_holder_of_a_receipt_detects_a_chain_that_was_rewritten_whole(
     assert "a lower number was changed since" in judge(receipt)
 
 
-def test_the_holder_of_a_receipt_whose_number_was_moved_detects_it(
-    room: EventView, judge: Callable[[Any], str]
-) -> None:
-    """Moved behind everybody, the rest moved up: the lie is whole but for the receipt."""
+def test_a_receipt_detects_that_its_number_was_moved(room: EventView, judge: Callable[[Any], str]) -> None:
+    """The entry is moved to the end and the others move up: only the receipt contradicts the published data."""
     mine = entries_of(room)[4]
     receipt = receipts.issue(room, mine)
     QueueEntry.objects.filter(pk=mine.pk).update(number=1_000)
@@ -194,12 +192,12 @@ def test_the_holder_of_a_receipt_whose_number_was_moved_detects_it(
     rewrite_chain(room)
     assert verification_error("concert") == ""
     assert "number 9: the chain before it is" in judge(receipt)
-    # Also where the receipt was issued before anybody else had come, and saw only the beginning.
+    # Also if the receipt was issued before any other entry joined, so that it covers only the beginning.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 1, "chain_head": ""})
     assert judge(early) == f"number 5: the receipt's leaf {receipt['leaf']} is published with number 8"
 
 
-def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_that_numbers_were_taken_back(room: EventView, judge: Callable[[Any], str]) -> None:
     receipt = receipts.issue(room, entries_of(room)[0])
     QueueEntry.objects.filter(number__gt=5).delete()
     WaitingRoom.objects.update(next_number=6)
@@ -208,7 +206,7 @@ def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callab
     assert "the receipt states 8 assigned numbers, published are 5" in judge(receipt)
 
 
-def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(judge: Callable[[Any], str]) -> None:
     event = make_room("concert")
     entry = open_lobby(event, 5)[2]
     receipt = receipts.issue(event, entry)
@@ -217,7 +215,7 @@ def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Ca
     close_lobby(event)
     assert verification_error("concert") == ""
     assert judge(receipt) == "the receipt states 5 assigned numbers, published are 4"
-    # Also where it was issued before the others had come.
+    # Also if the receipt was issued before the others joined.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
     assert "is not among the lobby's entrants" in judge(early)
     join_entries(event, 3)
@@ -227,31 +225,31 @@ def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Ca
     assert "is not among the lobby's entrants" in judge(early)
 
 
-def test_a_changed_secret_key_signs_with_another_key_and_the_old_one_stays_published(
+def test_a_changed_secret_key_signs_with_another_key_and_the_old_key_stays_published(
     room: EventView, judge: Callable[[Any], str], settings: Any
 ) -> None:
     old = receipts.issue(room, entries_of(room)[0])
-    settings.SECRET_KEY = house.SECRET_KEY + "changed"
+    settings.SECRET_KEY = django_settings.SECRET_KEY + "changed"
     new = receipts.issue(room, entries_of(room)[1])
     assert new["key_id"] != old["key_id"]
     assert [key["key_id"] for key in receipts.published_keys()] == [old["key_id"], new["key_id"]]
     assert judge(old) == judge(new) == ""
 
 
-def test_the_key_is_recorded_once_and_is_not_the_houses_key(room: EventView) -> None:
+def test_the_signing_key_is_recorded_once_and_is_not_the_secret_key(room: EventView) -> None:
     for entry in entries_of(room)[:3]:
         receipts.issue(room, entry)
     key = ReceiptKey.objects.get()
     signer = receipts.current_signer()
     assert (key.key_id, bytes(key.public)) == (signer.key_id, signer.public)
     assert signer.private.private_bytes_raw() not in (
-        house.SECRET_KEY.encode(),
-        proofs.sha256(house.SECRET_KEY.encode()),
+        django_settings.SECRET_KEY.encode(),
+        proofs.sha256(django_settings.SECRET_KEY.encode()),
     )
 
 
 # --- over the API ----------------------------------------------------------------------------------------------------
-def test_whoever_has_a_place_gets_its_receipt_and_claims_nothing_by_asking(client: Any) -> None:
+def test_a_visitor_with_an_entry_gets_its_receipt_and_claims_nothing_by_that(client: Any) -> None:
     event = make_room("concert", active=1)
     join(event)
     answer = client.post("/api/events/concert/queue", "{}", content_type="application/json").json()
@@ -271,7 +269,7 @@ def test_whoever_has_a_place_gets_its_receipt_and_claims_nothing_by_asking(clien
     assert [key["key_id"] for key in keys] == [receipt["key_id"]]
 
 
-def test_nobody_gets_a_receipt_of_nothing(client: Any, room: EventView) -> None:
+def test_without_an_entry_there_is_no_receipt(client: Any, room: EventView) -> None:
     other = make_room("another", venue="Elsewhere")
     join(other)
     answer = client.post("/api/events/another/queue", "{}", content_type="application/json").json()

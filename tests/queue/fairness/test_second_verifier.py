@@ -1,4 +1,4 @@
-"""A second verifier, written from docs/fairness.md and nothing else of this house, agrees with ours on every room."""
+"""A second verifier, written from docs/fairness.md alone, agrees with ours on every room."""
 
 import hashlib
 import json
@@ -25,22 +25,22 @@ def moment(text: str) -> datetime:
 
 
 def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
-    """Whether the line verifies, by the steps of the document's section "To verify", on data of the right form."""
+    """Return whether the queue verifies, by the steps of the document's section "To verify", on well-formed data."""
     room, draw = proof["room"], proof["draw"]
     number_of_next, lobby = room["next_number"], room["lobby_count"]
     if lobby >= number_of_next or room["head"] >= number_of_next or (draw is None and lobby):  # 1
         return False
-    places = {}
+    leaves = {}
     page = proof["places"]
     while True:
-        places |= dict(enumerate(page["leaves"], page["from"]))
+        leaves |= dict(enumerate(page["leaves"], page["from"]))
         if page["next"] is None:
             break
         page = get_page("places", page["next"])
-    places = {number: bytes.fromhex(leaf) for number, leaf in places.items() if leaf and number < number_of_next}
-    if draw is not None and not draw_holds(proof, draw, lobby, places, get_page):
+    leaves = {number: bytes.fromhex(leaf) for number, leaf in leaves.items() if leaf and number < number_of_next}
+    if draw is not None and not draw_holds(proof, draw, lobby, leaves, get_page):
         return False
-    late = [places.get(number) for number in range(lobby + 1, number_of_next)]  # 8
+    late = [leaves.get(number) for number in range(lobby + 1, number_of_next)]  # 8
     if None in late or len(set(late)) != len(late):
         return False
     chain = h(b"fairgate queue " + proof["event"].encode()) if late else b""
@@ -63,7 +63,7 @@ def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
 
 
 def draw_holds(
-    proof: dict[str, Any], draw: dict[str, Any], lobby: int, places: dict[int, bytes], get_page: Any
+    proof: dict[str, Any], draw: dict[str, Any], lobby: int, leaves: dict[int, bytes], get_page: Any
 ) -> bool:
     if h(draw["statement"].encode()).hex() != draw["commitment"]:  # 2
         return False
@@ -98,7 +98,7 @@ def draw_holds(
     if seed.hex() != draw["seed"]:
         return False
     if draw["drawn_at"] is not None:  # 7
-        drawn = [places.get(number, b"") for number in range(1, lobby + 1)]
+        drawn = [leaves.get(number, b"") for number in range(1, lobby + 1)]
         if b"" in drawn or h(*sorted(drawn)).hex() != draw["digest"] or len(set(drawn)) != lobby:
             return False
         return drawn == sorted(drawn, key=lambda leaf: (h(seed, leaf), leaf))
@@ -114,13 +114,13 @@ def all_items(proof: dict[str, Any], part: str, get_page: Any) -> list[Any]:
         page = get_page(part, page["next"])
 
 
-# --- rooms nobody thought of -----------------------------------------------------------------------------------------
+# --- generated rooms -------------------------------------------------------------------------------------------------
 MOMENT = "2026-11-21T12:00:{:02d}.000Z"
 
 
 @dataclass
 class Paged:
-    """A document, and the pages that follow its first ones, as an honest or a lying house serves them."""
+    """A document, and the pages that follow its first ones, as an honest or a dishonest system serves them."""
 
     document: dict[str, Any]
     size: int
@@ -130,7 +130,7 @@ class Paged:
         return self.pages[part, after]
 
     def cut(self, part: str, values: list[Any], first: int | None = None) -> dict[str, Any]:
-        """The first page of these values; the others wait to be asked for."""
+        """Return the first page of these values, and keep the others for later requests."""
         name = "items" if first is None else "leaves"
         begin = first or 0
         pieces = [values[at : at + self.size] for at in range(0, len(values), self.size)] or [[]]
@@ -199,7 +199,7 @@ def rooms(draw: st.DrawFn) -> Paged:
             "statement": text,
             "commitment": h(text.encode()).hex(),
             "committed_at": MOMENT.format(0),
-            # The same instant, written for another zone.
+            # The same instant, in another time zone.
             "reveal_by": draw(st.sampled_from([MOMENT.format(4), "2026-11-21T14:00:04+02:00"])),
             "frozen_at": since("closed", MOMENT.format(1)),
             "entrants_count": since("closed", lobby),
@@ -231,7 +231,7 @@ def agrees(paged: Paged) -> bool:
 
 
 @given(rooms())
-def test_both_verifiers_find_every_honest_room_right(paged: Paged) -> None:
+def test_both_verifiers_accept_every_honest_room(paged: Paged) -> None:
     outcome = verification.verify(paged.document, paged.get)
     assert isinstance(outcome, verification.Verified), outcome
     assert second_opinion(paged.document, paged.get)
@@ -239,15 +239,16 @@ def test_both_verifiers_find_every_honest_room_right(paged: Paged) -> None:
 
 @settings(max_examples=examples(300))
 @given(rooms(), st.data())
-def test_both_verifiers_agree_on_every_room_that_was_tampered_with(paged: Paged, data: st.DataObject) -> None:
-    """One value changed anywhere: both refuse, or both find it harmless (a part that is not needed at that stage)."""
+def test_both_verifiers_agree_on_every_tampered_room(paged: Paged, data: st.DataObject) -> None:
+    """One value is changed anywhere: both verifiers refuse, or both find it harmless (a part that is not needed at that
+    stage)."""
     document = paged.document
-    places = [
+    leaves = [
         document["places"]["leaves"],
         *(page["leaves"] for key, page in paged.pages.items() if key[0] == "places"),
     ]
     kind = data.draw(st.sampled_from(["leaf", "swap", "drop", "room", "draw"]))
-    where = data.draw(st.sampled_from(places))
+    where = data.draw(st.sampled_from(leaves))
     is_changed = True
     if kind == "leaf" and where:
         where[data.draw(st.integers(0, len(where) - 1))] = "ab" * 32

@@ -1,4 +1,4 @@
-"""Guests in line who log in: one place is left, the better one, and it is the account's."""
+"""Guests in the queue who log in: one entry is left, the better one, and it belongs to the account."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ GUEST = "a-browser-of-mine"
 
 @pytest.fixture
 def event() -> EventView:
-    """A room in which nobody is let in for now."""
+    """A room that admits no visitor for now."""
     event = make_room()
     open_now(event)
     WaitingRoom.objects.update(state="paused")
@@ -53,20 +53,20 @@ def guest_joins(event: EventView) -> facade.EntryView:
 
 
 def joins(event: EventView, **caller: Any) -> facade.EntryView:
-    """A join on this thread's own connection, so that a race can watch it."""
+    """Start a join on its own thread and connection, so that a race can watch it."""
     (outcome,) = positions.join_many([positions.JoinRequest(event, facade.Caller(**caller))])
     assert isinstance(outcome, facade.EntryView), outcome
     return outcome
 
 
 def live() -> list[tuple[int | None, int | None, str]]:
-    """Number, account and status of every live place."""
+    """Return number, account and status of every live entry."""
     rows = QueueEntry.objects.filter(status__in=QueueEntry.LIVE).order_by("number")
     return [(entry.number, entry.account_id, entry.status) for entry in rows]
 
 
 def let_in(entry: facade.EntryView, **changes: Any) -> None:
-    """The entry is shopping, as after its turn came and it asked."""
+    """Admit the entry and claim its admission."""
     now = clock.now()
     QueueEntry.objects.filter(pk=entry.id).update(
         status="ready", ready_at=now, admission_expires_at=now + timedelta(minutes=5), **changes
@@ -74,18 +74,18 @@ def let_in(entry: facade.EntryView, **changes: Any) -> None:
     WaitingRoom.objects.update(head=entry.number)
 
 
-def test_a_guests_place_becomes_the_accounts(event: EventView, ann: User) -> None:
+def test_a_guests_entry_becomes_the_accounts(event: EventView, ann: User) -> None:
     place = guest_joins(event)
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     entry = row(place)
     assert (entry.account_id, entry.visitor_id, entry.status, entry.number) == (ann.pk, "", "waiting", 1)
     assert join(event, account_id=ann.pk).id == place.id
-    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0, "once more changes nothing"
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0, "a second call changes nothing"
     assert_audit_clean()
 
 
 @pytest.mark.parametrize("first", ["guest", "account"])
-def test_the_lower_of_two_numbers_stays_and_the_other_has_left(event: EventView, ann: User, first: str) -> None:
+def test_the_lower_of_two_numbers_stays_and_the_other_entry_has_left(event: EventView, ann: User, first: str) -> None:
     if first == "guest":
         stays, goes = guest_joins(event), join(event, account_id=ann.pk)
     else:
@@ -97,9 +97,7 @@ def test_the_lower_of_two_numbers_stays_and_the_other_has_left(event: EventView,
     assert_audit_clean()
 
 
-def test_places_of_other_browsers_other_accounts_and_other_events_are_nobody_elses_business(
-    event: EventView, ann: User
-) -> None:
+def test_entries_of_other_browsers_other_accounts_and_other_events_are_not_touched(event: EventView, ann: User) -> None:
     other = make_room("opera")
     guest_joins(event)
     theirs = [join(event), join(event, account_id=User.objects.create_user("bob").pk), join(other)]
@@ -112,14 +110,14 @@ def test_places_of_other_browsers_other_accounts_and_other_events_are_nobody_els
 
 
 @pytest.mark.parametrize("ended", ["completed", "expired", "left"])
-def test_what_has_ended_is_not_brought_back(event: EventView, ann: User, ended: str) -> None:
+def test_ended_entries_are_not_brought_back(event: EventView, ann: User, ended: str) -> None:
     place = guest_joins(event)
     QueueEntry.objects.filter(pk=place.id).update(status=ended, ended_at=clock.now())
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
     assert row(place).account_id is None
 
 
-def test_who_shops_already_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
+def test_a_claimed_admission_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
     guest = guest_joins(event)
     own = join(event, account_id=ann.pk)
     let_in(own)
@@ -129,7 +127,7 @@ def test_who_shops_already_stays_before_a_lower_number_that_waits(event: EventVi
     assert row(guest).status == "left"
 
 
-def test_a_place_that_holds_something_stays(ann: User) -> None:
+def test_an_entry_with_a_hold_stays(ann: User) -> None:
     event = make_event()
     own = join(event, account_id=ann.pk)
     guest = guest_joins(event)
@@ -139,11 +137,11 @@ def test_a_place_that_holds_something_stays(ann: User) -> None:
     assert row(own).status == "left"
     api = Client(headers=OWN)
     api.force_login(ann)
-    assert api.get(f"/api/reservations/{reservation.id}").status_code == 200, "it is the account's now"
+    assert api.get(f"/api/reservations/{reservation.id}").status_code == 200, "it belongs to the account now"
     assert_audit_clean()
 
 
-def test_two_that_both_hold_something_are_both_left_alone_until_one_of_them_is_over(ann: User) -> None:
+def test_two_entries_with_holds_both_stay_until_one_of_the_holds_ends(ann: User) -> None:
     event = make_event()
     own, guest = join(event, account_id=ann.pk), guest_joins(event)
     first = hold(event, own, seats=["hall-A-1"])
@@ -157,7 +155,7 @@ def test_two_that_both_hold_something_are_both_left_alone_until_one_of_them_is_o
     assert live() == [(2, ann.pk, "ready")]
 
 
-def test_who_was_let_through_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
+def test_an_entry_let_through_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
     own, guest = join(event, account_id=ann.pk), guest_joins(event)
     QueueEntry.objects.filter(pk=guest.id).update(marked="vip")
     guest_merge.merge_guest_entries(GUEST, ann.pk)
@@ -169,7 +167,7 @@ def in_lobby(*entries: facade.EntryView) -> None:
     QueueEntry.objects.filter(pk__in=[entry.id for entry in entries]).update(in_lobby=True, number=None)
 
 
-def test_in_the_lobby_the_accounts_own_place_stays(event: EventView, ann: User) -> None:
+def test_in_the_lobby_the_accounts_own_entry_stays(event: EventView, ann: User) -> None:
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest, own)
     WaitingRoom.objects.update(state="lobby", lobby_count=2)
@@ -177,7 +175,9 @@ def test_in_the_lobby_the_accounts_own_place_stays(event: EventView, ann: User) 
     assert (row(guest).status, row(own).status) == ("left", "waiting")
 
 
-def test_while_two_are_being_drawn_both_wait_and_the_lower_number_stays_afterwards(event: EventView, ann: User) -> None:
+def test_while_two_entries_are_being_drawn_both_wait_and_the_lower_number_stays_afterwards(
+    event: EventView, ann: User
+) -> None:
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest, own)
     WaitingRoom.objects.update(state="open", lobby_count=2, numbered_through=0)
@@ -189,7 +189,7 @@ def test_while_two_are_being_drawn_both_wait_and_the_lower_number_stays_afterwar
     assert row(guest).account_id == ann.pk
 
 
-def test_who_is_in_the_draw_comes_before_whoever_came_after_it(event: EventView, ann: User) -> None:
+def test_an_entrant_of_the_draw_stays_before_a_late_arrival(event: EventView, ann: User) -> None:
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest)
     guest_merge.merge_guest_entries(GUEST, ann.pk)
@@ -197,11 +197,11 @@ def test_who_is_in_the_draw_comes_before_whoever_came_after_it(event: EventView,
 
 
 def naive_merge(event: EventView, account_id: int) -> None:
-    """Reads, decides and writes, all of it right by itself, and no lock on the room around it."""
+    """Reads, decides and writes correctly, but without locking the room."""
     with guest_merge.transactions.write():
         guest, own = guest_merge._lock_both(event.id, GUEST, account_id)
         with guest_merge.connection.cursor() as cursor:
-            guest_merge._rooms_of_guest.rows(cursor, visitor_id=GUEST)  # Here the rival comes.
+            guest_merge._rooms_of_guest.rows(cursor, visitor_id=GUEST)  # The rival runs here.
         if guest is None:
             return
         if own is not None:
@@ -214,10 +214,10 @@ def naive_merge(event: EventView, account_id: int) -> None:
         guest.save(update_fields=["account", "visitor_id"])
 
 
-def test_control_without_the_rooms_lock_a_join_of_the_account_breaks_the_log_in(event: EventView, ann: User) -> None:
-    """L: finds the guest's place, and none of the account
-    J: the account joins in another tab: a place of its own; COMMIT
-    L: gives the guest's place to the account: two live ones, which the constraint refuses
+def test_control_without_the_rooms_lock_a_join_of_the_account_fails_the_log_in(event: EventView, ann: User) -> None:
+    """L: finds the guest's entry, and none of the account
+    J: the account joins in another tab: an entry of its own; COMMIT
+    L: assigns the guest's entry to the account: two live entries, which the constraint refuses
     """
     guest_joins(event)
     with (
@@ -228,11 +228,11 @@ def test_control_without_the_rooms_lock_a_join_of_the_account_breaks_the_log_in(
     assert len(live()) == 2
 
 
-def test_the_account_joins_while_its_browser_logs_in(event: EventView, ann: User) -> None:
-    """L: has the room
+def test_a_join_of_the_account_waits_for_the_log_in_of_its_browser(event: EventView, ann: User) -> None:
+    """L: has locked the room
     J: the account joins in another tab, and waits for the room
-    L: the guest's place is the account's; COMMIT
-    J: finds it
+    L: the guest's entry is the account's; COMMIT
+    J: finds that entry
     """
     place = guest_joins(event)
     with rival_waiting_at("lock_rooms", "after", lambda: joins(event, account_id=ann.pk)) as joining:
@@ -242,10 +242,10 @@ def test_the_account_joins_while_its_browser_logs_in(event: EventView, ann: User
     assert_audit_clean()
 
 
-def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes(event: EventView, ann: User) -> None:
+def test_an_uncommitted_join_of_the_guest_is_merged_on_the_accounts_next_join(event: EventView, ann: User) -> None:
     """J: a first tab joins as a guest, not yet committed
-    L: logs in: finds no place of the guest
-    J: COMMIT: a guest's place, in a browser that is an account
+    L: logs in: finds no entry of the guest
+    J: COMMIT: a guest's entry, in a browser that is logged in
     """
     merging_at = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
     with run_at(
@@ -260,7 +260,7 @@ def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes
     assert_audit_clean()
 
 
-def test_two_log_ins_at_once_leave_one_place(event: EventView, ann: User) -> None:
+def test_two_concurrent_log_ins_leave_one_entry(event: EventView, ann: User) -> None:
     guest_joins(event)
     join(event, account_id=ann.pk)
     changed = values(storm(4, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))
@@ -269,7 +269,7 @@ def test_two_log_ins_at_once_leave_one_place(event: EventView, ann: User) -> Non
     assert_audit_clean()
 
 
-def test_two_accounts_that_log_in_at_once_do_not_share_the_guests_place(event: EventView, ann: User) -> None:
+def test_two_accounts_that_log_in_concurrently_do_not_share_the_guests_entry(event: EventView, ann: User) -> None:
     place = guest_joins(event)
     bob = User.objects.create_user("bob@example.org")
     accounts = [ann.pk, bob.pk]
@@ -278,7 +278,7 @@ def test_two_accounts_that_log_in_at_once_do_not_share_the_guests_place(event: E
     assert_audit_clean()
 
 
-def test_a_storm_of_joins_and_log_ins_leaves_one_place_to_the_account(event: EventView, ann: User) -> None:
+def test_concurrent_joins_and_log_ins_leave_one_entry_of_the_account(event: EventView, ann: User) -> None:
     callers = [
         facade.Caller(visitor_id=GUEST),
         facade.Caller(account_id=ann.pk),
@@ -299,11 +299,11 @@ def test_a_storm_of_joins_and_log_ins_leaves_one_place_to_the_account(event: Eve
     assert_audit_clean()
 
 
-def test_a_tick_waits_for_the_log_in_and_lets_in_the_one_that_stays(ann: User) -> None:
-    """L: has the room; the account has 1, the guest 2
+def test_a_tick_waits_for_the_log_in_and_admits_the_entry_that_stays(ann: User) -> None:
+    """L: has locked the room; the account has 1, the guest 2
     T: waits for the room
     L: 2 has left; COMMIT
-    T: lets in 1 and 3
+    T: admits 1 and 3
     """
     event = make_room(active=2)
     open_now(event)
@@ -320,11 +320,11 @@ def test_a_tick_waits_for_the_log_in_and_lets_in_the_one_that_stays(ann: User) -
     assert_audit_clean()
 
 
-def test_a_hold_under_way_on_the_place_that_would_go_keeps_it(ann: User) -> None:
-    """H: has the guest's place, holds a seat; not yet committed
-    L: has the room, waits for the place
+def test_an_uncommitted_hold_keeps_the_entry_that_would_leave(ann: User) -> None:
+    """H: has locked the guest's entry, holds a seat; not yet committed
+    L: has locked the room, waits for the entry
     H: COMMIT
-    L: the place holds something: it stays, the account's own goes
+    L: the entry has a hold: it stays, the account's own entry leaves
     """
     event = make_event()
     own = join(event, account_id=ann.pk)
@@ -345,7 +345,7 @@ def browser_of(event: EventView) -> Client:
 
 
 @pytest.mark.parametrize("path", ["log-in", "sign-up"])
-def test_logging_in_takes_the_place_along(event: EventView, path: str) -> None:
+def test_logging_in_keeps_the_entry(event: EventView, path: str) -> None:
     if path == "log-in":
         User.objects.create_user("ann@example.org", password=PASSWORD)
     join_waiting_entries(event, 1)
@@ -360,11 +360,13 @@ def test_logging_in_takes_the_place_along(event: EventView, path: str) -> None:
     elsewhere.force_login(user)
     assert elsewhere.get("/api/events/concert/queue/status").status_code == 200
     browser.post("/accounts/log-out")
-    assert browser.get("/api/events/concert/queue/status").status_code == 404, "it is the account's, not the browser's"
+    assert browser.get("/api/events/concert/queue/status").status_code == 404, (
+        "it belongs to the account, not to the browser"
+    )
     assert_audit_clean()
 
 
-def test_a_token_of_the_place_that_left_says_so_and_one_of_the_place_that_stays_goes_on(
+def test_a_token_of_the_entry_that_left_is_refused_and_one_of_the_entry_that_stays_works(
     event: EventView, ann: User
 ) -> None:
     api = Api()
@@ -381,7 +383,7 @@ def test_a_token_of_the_place_that_left_says_so_and_one_of_the_place_that_stays_
     assert api.get(f"{queue}/status", token=stays).json()["status"] == "paused"
 
 
-def test_the_place_that_stays_is_let_in_as_any_other(event: EventView, ann: User) -> None:
+def test_the_entry_that_stays_is_admitted_like_any_other(event: EventView, ann: User) -> None:
     place = guest_joins(event)
     guest_merge.merge_guest_entries(GUEST, ann.pk)
     WaitingRoom.objects.update(state="open")

@@ -1,4 +1,4 @@
-"""The cookie that says where its browser stands: believed for that alone, and only while the same person sits there."""
+"""The cookie with a browser's position: trusted for that alone, and only while the same visitor uses the browser."""
 
 import uuid
 from datetime import timedelta
@@ -24,7 +24,7 @@ OWN = {"sec-fetch-site": "same-origin"}
 
 @pytest.fixture
 def line(db: None) -> events.EventView:
-    """A room with somebody ahead, in which nobody is let in for now."""
+    """A room with one entry ahead, which admits no visitor for now."""
     event = make_room()
     join_waiting_entries(event, 1)
     WaitingRoom.objects.update(state="paused")
@@ -41,13 +41,13 @@ def waiting(line: events.EventView) -> Client:
 
 
 def seen(browser: Client, slug: str = "concert", **headers: str) -> Any:
-    """What a poll of this browser finds in its cookie."""
+    """Return what a poll of this browser reads from its cookie."""
     request = RequestFactory(headers=OWN | headers).get(STATUS)
     request.COOKIES = {name: morsel.value for name, morsel in browser.cookies.items()}
     return caller_from_place_cookie(request, slug)
 
 
-def test_a_browser_in_line_carries_its_place(waiting: Client, django_assert_num_queries: Any) -> None:
+def test_a_browser_in_line_has_the_cookie(waiting: Client, django_assert_num_queries: Any) -> None:
     entry = QueueEntry.objects.get(number=2)
     cookie = waiting.cookies[PLACE_COOKIE]
     assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/api/events/concert/queue")
@@ -58,9 +58,9 @@ def test_a_browser_in_line_carries_its_place(waiting: Client, django_assert_num_
     assert (caller.account_id, caller.visitor_id) == (None, "")
 
 
-def test_a_poll_with_it_asks_for_no_visitor(waiting: Client) -> None:
-    """Not even for a session: the place is shown from the board."""
-    waiting.get(STATUS)  # The process has the event, the board and the exceptional places.
+def test_a_poll_with_the_cookie_reads_no_visitor(waiting: Client) -> None:
+    """Not even a session is read: the position comes from the snapshot."""
+    waiting.get(STATUS)  # The process has cached the event, the snapshot and the exceptional entries.
     with CaptureQueriesContext(connection) as asked:
         answer = waiting.get(STATUS)
     assert (answer.json()["status"], answer.json()["position_in_queue"]) == ("paused", 2)
@@ -68,21 +68,21 @@ def test_a_poll_with_it_asks_for_no_visitor(waiting: Client) -> None:
     assert [sql for sql in touched if "ended_at" not in sql and "marked" not in sql] == []
 
 
-def test_a_signed_in_visitor_carries_it_too(line: events.EventView) -> None:
+def test_a_signed_in_visitor_has_the_cookie_too(line: events.EventView) -> None:
     browser = Client(headers=OWN)
     browser.force_login(User.objects.create_user("ann@example.org"))
     browser.post(JOIN)
     assert seen(browser).number == 2
 
 
-def test_it_is_sent_once_and_again_when_the_place_is_another(waiting: Client) -> None:
+def test_the_cookie_is_sent_once_and_again_when_the_entry_changes(waiting: Client) -> None:
     assert PLACE_COOKIE not in waiting.get(STATUS).cookies
     waiting.delete("/api/events/concert/queue")
     waiting.post(JOIN)
     assert seen(waiting).number == 3
 
 
-def test_it_is_taken_back_when_the_wait_is_over(waiting: Client, line: events.EventView) -> None:
+def test_the_cookie_is_deleted_when_the_wait_is_over(waiting: Client, line: events.EventView) -> None:
     WaitingRoom.objects.update(state="open")
     assert tick(line) == 2
     ready = waiting.get(STATUS)
@@ -90,29 +90,29 @@ def test_it_is_taken_back_when_the_wait_is_over(waiting: Client, line: events.Ev
     assert ready.cookies[PLACE_COOKIE].value == ""
 
 
-def test_leaving_takes_it_back(waiting: Client) -> None:
+def test_leaving_deletes_the_cookie(waiting: Client) -> None:
     assert waiting.delete("/api/events/concert/queue").cookies[PLACE_COOKIE].value == ""
 
 
-def test_after_a_log_in_or_log_out_it_is_somebody_elses(waiting: Client) -> None:
+def test_after_a_log_in_or_log_out_the_cookie_is_ignored(waiting: Client) -> None:
     ann = User.objects.create_user("ann@example.org")
     waiting.force_login(ann)
     assert seen(waiting) is None
     assert waiting.get(STATUS).status_code == 200
-    assert seen(waiting).number == 2, "the ledger was asked: it is the account's place now"
+    assert seen(waiting).number == 2, "read from the database: it is the account's entry now"
     waiting.logout()
     assert seen(waiting) is None
     assert waiting.get(STATUS).status_code in (401, 404)
 
 
-def test_in_another_browser_it_says_nothing(waiting: Client) -> None:
+def test_the_cookie_is_ignored_in_another_browser(waiting: Client) -> None:
     thief = Client(headers=OWN)
     thief.cookies[PLACE_COOKIE] = waiting.cookies[PLACE_COOKIE].value
     assert seen(thief) is None
     assert_problem(thief.get(STATUS), 401, "token-missing")
 
 
-def test_it_is_no_token_and_a_token_is_no_cookie(waiting: Client) -> None:
+def test_the_cookie_is_no_token_and_a_token_is_no_cookie(waiting: Client) -> None:
     cookie = waiting.cookies[PLACE_COOKIE].value
     assert_problem(Client().get(STATUS, headers={"authorization": f"Bearer {cookie}"}), 401, "token-invalid")
     entry = QueueEntry.objects.get(number=2)
@@ -120,8 +120,8 @@ def test_it_is_no_token_and_a_token_is_no_cookie(waiting: Client) -> None:
     assert seen(waiting) is None
 
 
-def test_it_grants_nothing(waiting: Client, line: events.EventView) -> None:
-    """Only the place cookie is left, and it says number 1: nobody claims, leaves or holds by it."""
+def test_the_cookie_grants_nothing(waiting: Client, line: events.EventView) -> None:
+    """Only the place cookie is left, with number 1: it allows no claim, no leave and no hold."""
     first = QueueEntry.objects.get(number=1)
     del waiting.cookies[VISITOR_COOKIE]
     request = RequestFactory().get(STATUS)
@@ -145,7 +145,7 @@ def test_it_grants_nothing(waiting: Client, line: events.EventView) -> None:
     assert first.admission_expires_at is None
 
 
-def test_of_another_event_expired_forged_or_beside_a_token_it_is_passed_over(waiting: Client) -> None:
+def test_a_cookie_of_another_event_expired_forged_or_beside_a_token_is_ignored(waiting: Client) -> None:
     make_event("opera")
     assert seen(waiting, "opera") is None
     assert seen(waiting, authorization="Bearer x") is None
@@ -167,7 +167,7 @@ def test_of_another_event_expired_forged_or_beside_a_token_it_is_passed_over(wai
 
 
 @pytest.mark.parametrize("number", [None, 0, -1, True, "2", 2.5, [2]])
-def test_a_number_that_is_none_is_no_number(waiting: Client, number: Any) -> None:
+def test_an_invalid_number_is_ignored(waiting: Client, number: Any) -> None:
     entry = QueueEntry.objects.get(number=2)
     who = jwt.verify(waiting.cookies[PLACE_COOKIE].value, frozenset({"place"})).values["who"]
     waiting.cookies[PLACE_COOKIE] = jwt.issue(

@@ -1,4 +1,4 @@
-"""Who is signed in: known by session or token at both doors, and in the lane asked for in groups, without the site."""
+"""Signed-in users: authenticated by session or token on the site and on the fast path, there in batches."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +46,7 @@ ways = pytest.mark.parametrize("shows", [by_session, by_token])
 
 
 @ways
-def test_an_account_joins_asks_holds_and_looks(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
+def test_an_account_joins_polls_holds_and_reads(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
     sign = shows(api, ann)
     assert api.post(QUEUE, **sign).status_code == 201
     assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "ready"
@@ -59,7 +59,7 @@ def test_an_account_joins_asks_holds_and_looks(api: Api, concert: events.EventVi
 
 
 @ways
-def test_the_lane_answers_an_account_by_itself(concert: events.EventView, ann: User, shows: Way) -> None:
+def test_the_fast_path_answers_an_account_without_the_site(concert: events.EventView, ann: User, shows: Way) -> None:
     api = Api()
     sign = shows(api, ann)
     sent = {name.replace("_", "-"): value for name, value in sign.items() if name != "token"}
@@ -94,14 +94,14 @@ def gone(user: User) -> None:
 
 
 @pytest.mark.parametrize("becomes", [closed, with_a_new_password, over, logged_out_elsewhere, gone])
-def test_a_session_that_is_good_no_more_is_nobodys(
+def test_a_session_that_is_no_longer_valid_identifies_no_account(
     api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
 ) -> None:
     by_session(api, ann)
     assert_problem(api.get(f"{QUEUE}/status", **OURS), 404, "not-found")
     becomes(ann)
     assert_problem(api.post(HOLD, SEAT, key="k-1", **OURS), 401, "token-missing")
-    # The site takes the cookie back, whichever door it came through: where nothing is left of the session.
+    # The site deletes the cookie on either path if nothing is left of the session.
     was_taken_back = api.client.cookies[settings.SESSION_COOKIE_NAME].value == ""
     assert was_taken_back == (becomes not in (closed, gone))
     assert api.post(QUEUE, **OURS).status_code == 201
@@ -109,13 +109,13 @@ def test_a_session_that_is_good_no_more_is_nobodys(
 
 
 @pytest.mark.parametrize("key", ["", "short", "x" * 32, "nul%00" * 6, 'a"b\\' * 8, "é" * 20, "z" * 4_000])
-def test_a_session_that_nobody_made_is_nobodys(api: Api, concert: events.EventView, key: str) -> None:
+def test_a_made_up_session_identifies_no_account(api: Api, concert: events.EventView, key: str) -> None:
     api.client.cookies[settings.SESSION_COOKIE_NAME] = key.replace("%00", "\\000")
     assert_problem(api.get(f"{QUEUE}/status", **OURS), 401, "token-missing")
 
 
 @pytest.mark.parametrize("becomes", [closed, gone])
-def test_a_token_of_an_account_that_is_no_more_is_refused(
+def test_a_token_of_a_deleted_account_is_refused(
     api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
 ) -> None:
     sign = by_token(api, ann)
@@ -125,7 +125,7 @@ def test_a_token_of_an_account_that_is_no_more_is_refused(
     assert not QueueEntry.objects.exists()
 
 
-def test_a_token_that_has_expired_says_so(api: Api, concert: events.EventView, ann: User) -> None:
+def test_an_expired_token_is_refused_as_such(api: Api, concert: events.EventView, ann: User) -> None:
     token = AccessToken.for_user(ann)
     token.set_exp(lifetime=timedelta(seconds=-1))
     assert_problem(api.post(QUEUE, token=str(token)), 401, "token-expired")
@@ -141,7 +141,7 @@ def test_a_token_that_has_expired_says_so(api: Api, concert: events.EventView, a
         {},
     ],
 )
-def test_a_session_writes_only_from_our_own_pages(
+def test_a_session_may_write_only_from_our_own_pages(
     api: Api, concert: events.EventView, ann: User, headers: dict[str, str]
 ) -> None:
     api.client.force_login(ann)
@@ -152,7 +152,7 @@ def test_a_session_writes_only_from_our_own_pages(
 
 
 @pytest.mark.parametrize("comes_by", ["join", "status"])
-def test_a_guests_place_is_brought_along(api: Api, concert: events.EventView, ann: User, comes_by: str) -> None:
+def test_a_guests_entry_is_merged(api: Api, concert: events.EventView, ann: User, comes_by: str) -> None:
     guest = Client(headers={"sec-fetch-site": "same-origin"})
     guest.post("/events/concert/join", follow=True)
     api.client.force_login(ann)
@@ -160,19 +160,21 @@ def test_a_guests_place_is_brought_along(api: Api, concert: events.EventView, an
     answer = api.post(QUEUE, **OURS) if comes_by == "join" else api.get(f"{QUEUE}/status", **OURS)
     assert answer.json()["status"] == "ready"
     assert QueueEntry.objects.get().account_id == ann.pk
-    # From then on there is nothing to bring along.
+    # After that there is nothing to merge.
     assert api.get(f"{QUEUE}/status", **OURS).json()["status"] == "ready"
 
 
 @ways
-def test_a_place_that_has_ended_is_told_of(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
+def test_an_ended_entry_is_reported_as_ended(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
     sign = shows(api, ann)
     api.post(QUEUE, **sign)
     QueueEntry.objects.update(status="left", ended_at=clock.now())
     assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "left"
 
 
-def test_a_group_is_asked_for_at_once_and_a_bad_sign_spoils_nobodys(concert: events.EventView, ann: User) -> None:
+def test_a_batch_is_one_query_and_an_invalid_identity_does_not_affect_the_others(
+    concert: events.EventView, ann: User
+) -> None:
     bob, browser = User.objects.create_user("bob@example.org"), Client()
     browser.force_login(bob)
     key = browser.cookies[settings.SESSION_COOKIE_NAME].value

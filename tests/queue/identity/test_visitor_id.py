@@ -1,4 +1,4 @@
-"""One place per browser, also for two first tabs: the id that all of its tabs share comes with the form."""
+"""One entry per browser, also for two first tabs: the id that all of its tabs share is sent with the form."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,7 +15,7 @@ OWN = {"sec-fetch-site": "same-origin"}
 ID = "an-id-of-this-browser"
 
 
-def test_the_scripts_id_needs_no_redirect_and_is_the_browsers_from_then_on(
+def test_an_id_from_the_script_needs_no_redirect_and_is_the_browsers_from_then_on(
     browser: Client, concert: events.EventView
 ) -> None:
     first = browser.post(JOIN, {"visitor_id": ID})
@@ -27,7 +27,7 @@ def test_the_scripts_id_needs_no_redirect_and_is_the_browsers_from_then_on(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_first_tabs_that_join_at_the_same_moment_have_one_place(concert: events.EventView) -> None:
+def test_two_first_tabs_that_join_concurrently_get_one_entry(concert: events.EventView) -> None:
     """Neither has a cookie yet; both send the id that they share."""
 
     def first_tab(number: int) -> int:
@@ -38,7 +38,7 @@ def test_two_first_tabs_that_join_at_the_same_moment_have_one_place(concert: eve
     assert_audit_clean()
 
 
-def test_script_and_api_agree_on_who_the_browser_is(browser: Client, concert: events.EventView) -> None:
+def test_script_and_api_agree_on_the_browsers_identity(browser: Client, concert: events.EventView) -> None:
     answer = browser.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
     assert answer.status_code == 201
     assert VISITOR_COOKIE in answer.cookies
@@ -47,7 +47,7 @@ def test_script_and_api_agree_on_who_the_browser_is(browser: Client, concert: ev
     assert QueueEntry.objects.count() == 1
 
 
-def test_the_browsers_cookie_and_the_account_come_before_what_a_script_sends(
+def test_the_cookie_and_the_account_take_precedence_over_the_scripts_id(
     browser: Client, concert: events.EventView
 ) -> None:
     browser.post(JOIN, {"visitor_id": ID})
@@ -55,27 +55,27 @@ def test_the_browsers_cookie_and_the_account_come_before_what_a_script_sends(
     assert QueueEntry.objects.get().visitor_id == ID
     browser.force_login(User.objects.create_user("ann@example.org"))
     browser.post(JOIN, {"visitor_id": "another-id-somehow"})
-    assert QueueEntry.objects.count() == 1, "and the guest's place has become the account's"
+    assert QueueEntry.objects.count() == 1, "and the guest's entry has become the account's"
 
 
 @pytest.mark.parametrize("sent", ["", "short", "x" * 65, "with a space", "nul\x00byte", "ünïcodé-id"])
-def test_an_unfit_id_is_as_good_as_none(browser: Client, concert: events.EventView, sent: str) -> None:
+def test_an_invalid_id_is_ignored(browser: Client, concert: events.EventView, sent: str) -> None:
     answer = browser.post(JOIN, {"visitor_id": sent})
-    assert answer.status_code == 307, "the cookie does it"
+    assert answer.status_code == 307, "the cookie identifies the browser"
     assert browser.post(answer.url, {"visitor_id": sent}).status_code == 303
     assert QueueEntry.objects.count() == 1
 
 
-def test_no_other_site_gives_a_browser_an_identity(concert: events.EventView) -> None:
-    """Else its owner would wait in a place whose id somebody else knows."""
+def test_another_site_cannot_give_a_browser_an_identity(concert: events.EventView) -> None:
+    """Otherwise its visitor would wait with an entry whose id an attacker knows."""
     foreign = Client(headers={"sec-fetch-site": "cross-site", "origin": "https://evil.example"})
     assert foreign.post(JOIN, {"visitor_id": ID}).status_code == 403
     answer = foreign.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
     assert not answer.cookies
 
 
-def test_a_program_gets_no_cookies(client: Client, concert: events.EventView) -> None:
-    """Its next write would carry them, and be refused for want of an origin."""
+def test_an_api_client_gets_no_cookies(client: Client, concert: events.EventView) -> None:
+    """Its next write would send them, and be refused for its missing origin."""
     for _ in range(2):
         answer = client.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
         assert answer.status_code == 201
@@ -83,4 +83,4 @@ def test_a_program_gets_no_cookies(client: Client, concert: events.EventView) ->
     token = answer.json()["queue_token"]
     status = client.get(f"{QUEUE}/status", headers={"authorization": f"Bearer {token}", **OWN})
     assert status.status_code == 200
-    assert PLACE_COOKIE not in status.cookies, "who comes with a token has what it needs"
+    assert PLACE_COOKIE not in status.cookies, "a client with a token needs no cookie"

@@ -1,5 +1,5 @@
-"""The beacon: asked for the round that was named, believed only where its answer is one, and waited for no longer than
-was promised."""
+"""The beacon: queried for the named round, trusted only if its response is valid, and awaited no longer than
+promised."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass
 class Source:
-    """A beacon that says what a test makes it say, and who asked for what."""
+    """A beacon that responds as the test defines, and records the requested rounds."""
 
     address: str
     say: Callable[[BaseHTTPRequestHandler], None]
@@ -66,7 +66,7 @@ def source() -> Iterator[Source]:
             try:
                 found.say(self)
             except OSError:
-                self.close_connection = True  # It was cut off.
+                self.close_connection = True  # The client closed the connection.
 
         def log_message(self, *args: object) -> None:
             pass
@@ -82,10 +82,10 @@ def source() -> Iterator[Source]:
     server.server_close()
 
 
-# --- the question -----------------------------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------------------------
 
 
-def test_the_round_is_asked_for_as_drand_wants_it(source: Source) -> None:
+def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
     assert beacon.fetch(source.address, ROUND) == VALUE
     assert source.asked == [f"/chain/public/{ROUND}"]
     source.say = saying({"round": ROUND, "randomness": "AB" * 32})
@@ -117,15 +117,15 @@ def test_the_round_is_asked_for_as_drand_wants_it(source: Source) -> None:
         (b"x" * 3_000_000, 200),
     ],
 )
-def test_what_is_no_answer_is_none(source: Source, body: Any, status: int) -> None:
+def test_an_invalid_response_counts_as_none(source: Source, body: Any, status: int) -> None:
     source.say = saying(body, status)
     with pytest.raises(beacon.BeaconUnavailable):
         beacon.fetch(source.address, ROUND)
 
 
 @pytest.mark.parametrize("part", ["headers", "body", "nothing"])
-def test_a_source_that_drips_or_says_nothing_is_cut_off(source: Source, part: str) -> None:
-    """Each byte comes long before any time-out between bytes: only the limit on all of it ends this."""
+def test_a_source_that_sends_slowly_or_not_at_all_times_out(source: Source, part: str) -> None:
+    """Each byte comes long before any timeout between bytes: only the limit on the whole response ends this."""
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         if part == "body":
@@ -142,17 +142,17 @@ def test_a_source_that_drips_or_says_nothing_is_cut_off(source: Source, part: st
         beacon.fetch(source.address, ROUND, within_ms=200)
 
 
-def test_nobody_there_is_away() -> None:
+def test_a_source_that_refuses_connections_is_unavailable() -> None:
     with pytest.raises(beacon.BeaconUnavailable, match="is away"):
         beacon.fetch("http://127.0.0.1:1", ROUND)
 
 
-def test_the_round_named_comes_out_after_the_moment(settings: Any) -> None:
+def test_the_named_round_comes_out_after_the_moment(settings: Any) -> None:
     settings.QUEUE_BEACON_URL = "https://beacon.example/chain/"
     settings.QUEUE_BEACON_GENESIS = 1_692_803_367
     settings.QUEUE_BEACON_PERIOD_SECONDS = 3
     begins = datetime.fromtimestamp(1_692_803_367, UTC)
-    # Round 1 came out at the genesis: a round that comes out at the very moment is not later than it.
+    # Round 1 came out at the genesis: a round that comes out at that very moment is not later than it.
     for seconds, number in ((0, 2), (1, 2), (2.999, 2), (3, 3), (3_000_000, 1_000_002)):
         found = beacon.round_after(begins + timedelta(seconds=seconds))
         assert found is not None
@@ -165,7 +165,7 @@ def test_the_round_named_comes_out_after_the_moment(settings: Any) -> None:
     ["ftp://beacon.example", "beacon.example", "https://", "https://user:secret@beacon.example", "https://b.example?key=1",
      "https://b.example:99999", "https://b.example/a b", "https://[b", "https://b.example/" + "x" * 300],
 )  # fmt: skip
-def test_a_source_that_cannot_be_asked_or_shown_is_found_before_anything_starts(settings: Any, address: str) -> None:
+def test_a_source_with_an_invalid_address_is_found_by_the_system_check(settings: Any, address: str) -> None:
     settings.QUEUE_BEACON_URL = address
     (error,) = lobby.check_beacon()
     assert error.id == "queue.E001"
@@ -173,7 +173,7 @@ def test_a_source_that_cannot_be_asked_or_shown_is_found_before_anything_starts(
     assert lobby.check_beacon() == []
 
 
-def test_a_period_of_no_network_is_found_too(settings: Any) -> None:
+def test_a_period_that_no_network_has_is_found_too(settings: Any) -> None:
     settings.QUEUE_BEACON_URL, settings.QUEUE_BEACON_PERIOD_SECONDS = "https://b.example", 0
     assert len(lobby.check_beacon()) == 1
 
@@ -217,7 +217,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
 
 
 def come_out(event: Any, source: Source, *, reveal_by: datetime | None = None) -> None:
-    """The round is out: it came out after the digest, and that is past by now."""
+    """The round is out: it came out after the digest, and in the past."""
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
     Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
@@ -225,7 +225,7 @@ def come_out(event: Any, source: Source, *, reveal_by: datetime | None = None) -
 
 
 @in_database
-def test_a_source_that_fails_is_asked_again_until_it_speaks(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_source_is_retried_until_it_responds(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
     come_out(event, source)
@@ -234,7 +234,7 @@ def test_a_source_that_fails_is_asked_again_until_it_speaks(source: Source, monk
     try:
         assert drawer.run_once() is False
         assert drawer.run_once() is False
-        assert len(source.asked) == 1  # Not twice in a row: it has a pause.
+        assert len(source.asked) == 1  # No second request in a row: there is a pause.
         drawer._next_fetch_at.clear()
         source.say = saying(GOOD)
         drawer.run_until_idle()
@@ -251,7 +251,7 @@ def close_lobby_with_round_ahead(event: Any, source: Source) -> Any:
 
 
 @in_database
-def test_without_a_value_by_the_deadline_it_is_drawn_without_one_and_says_so(source: Source) -> None:
+def test_without_a_value_by_the_deadline_it_is_drawn_without_one_and_states_so(source: Source) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
     source.say = saying(b"gone", 410)
@@ -268,7 +268,7 @@ def test_without_a_value_by_the_deadline_it_is_drawn_without_one_and_says_so(sou
 
 
 @in_database
-def test_a_round_that_was_out_before_the_digest_does_not_count(source: Source) -> None:
+def test_a_round_published_before_the_digest_does_not_count(source: Source) -> None:
     event, _ = make_lobby(entrants=2)
     commit_to_beacon(event, source.address, ROUND, clock.now() - timedelta(seconds=1))
     event = close_lobby(event)
@@ -290,7 +290,7 @@ def bring(event: Any, value: str) -> None:
 
 
 @in_database
-def test_a_value_can_be_brought_by_hand_once_and_only_when_it_is_out(
+def test_a_value_can_be_entered_by_hand_once_and_only_when_it_is_out(
     source: Source, capsys: pytest.CaptureFixture
 ) -> None:
     event, _ = make_lobby(entrants=2)

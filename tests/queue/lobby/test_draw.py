@@ -1,4 +1,4 @@
-"""A lobby and its draw: committed to beforehand, closed at the opening, drawn from what is published."""
+"""A lobby and its draw: committed to beforehand, closed at the opening, drawn from the published data."""
 
 import hashlib
 import json
@@ -49,10 +49,10 @@ def acts(what: str = "draw") -> list[str]:
 # --- before it -------------------------------------------------------------------------------------------------------
 
 
-def test_the_house_is_bound_before_anybody_can_enter() -> None:
+def test_the_draw_is_committed_to_before_any_visitor_can_enter() -> None:
     later = clock.now() + timedelta(hours=1)
-    wish = facade_wish(lobby_opens_at=later)
-    event = make_event(room=wish, opens_at=later + timedelta(hours=1))
+    room = room_settings(lobby_opens_at=later)
+    event = make_event(room=room, opens_at=later + timedelta(hours=1))
     draw = draw_of(event)
     statement = json.loads(draw.statement)
     assert hashlib.sha256(draw.statement.encode()).digest() == bytes(draw.commitment)
@@ -66,13 +66,13 @@ def test_the_house_is_bound_before_anybody_can_enter() -> None:
     assert room_of(event).state == "closed"
 
 
-def facade_wish(**more: Any) -> Any:
+def room_settings(**more: Any) -> Any:
     from apps.events.facade import WaitingRoomSettings
 
     return WaitingRoomSettings(rate_per_second=10, active_max=3, **more)
 
 
-def test_two_lobbies_have_two_secrets_and_a_room_without_one_has_no_draw() -> None:
+def test_two_lobbies_have_two_secrets_and_a_room_without_a_lobby_has_no_draw() -> None:
     make_room("plain")
     assert not Draw.objects.exists()
     make_lobby("first", venue="A")
@@ -82,7 +82,7 @@ def test_two_lobbies_have_two_secrets_and_a_room_without_one_has_no_draw() -> No
 
 def test_a_lobby_opens_by_itself_and_not_before_its_time() -> None:
     later = clock.now() + timedelta(hours=1)
-    event = make_event(room=facade_wish(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
+    event = make_event(room=room_settings(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
     assert admission.due_rooms() == []
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "closed"
@@ -94,8 +94,8 @@ def test_a_lobby_opens_by_itself_and_not_before_its_time() -> None:
     assert acts("state") == ["closed → lobby"]
 
 
-def test_a_published_on_sale_is_not_moved_at_the_desk(client: Client, django_user_model: Any) -> None:
-    """The commitment names the opening: it holds because nobody edits an on-sale that is published."""
+def test_a_published_on_sale_cannot_be_moved(client: Client, django_user_model: Any) -> None:
+    """The commitment names the opening: it holds because a published on-sale cannot be edited."""
     event, _ = make_lobby()
     client.force_login(django_user_model.objects.create_superuser("boss"))
     before = OnSale.objects.values().get()
@@ -113,7 +113,7 @@ def test_a_published_on_sale_is_not_moved_at_the_desk(client: Client, django_use
 
 
 @pytest.mark.parametrize("state", ["off", "open", "paused", "drained", "closed"])
-def test_a_lobby_ends_with_the_opening_and_not_by_an_operators_hand(state: str) -> None:
+def test_a_lobby_ends_with_the_opening_and_not_by_an_operator(state: str) -> None:
     event, _ = make_lobby(entrants=2)
     with pytest.raises(errors.ActRefused, match="lobby"):
         operations.set_state(event.id, state, who="staff")
@@ -139,7 +139,7 @@ def test_the_lobby_of_a_canceled_event_stays_closed_and_draws_nothing() -> None:
 # --- the closing -----------------------------------------------------------------------------------------------------
 
 
-def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> None:
+def test_at_the_opening_the_lobby_closes_and_late_arrivals_follow_it() -> None:
     event, entries = make_lobby(entrants=3)
     event = backdate_sale_start(event)
     late = join(event)
@@ -157,7 +157,7 @@ def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> No
     assert_audit_clean()
 
 
-def test_nobody_waits_for_the_draw_of_an_empty_lobby() -> None:
+def test_an_empty_lobby_delays_no_visitor() -> None:
     event, _ = make_lobby()
     event = backdate_sale_start(event)
     assert join(event).is_ready
@@ -171,9 +171,9 @@ def test_nobody_waits_for_the_draw_of_an_empty_lobby() -> None:
     assert_audit_clean()
 
 
-def test_a_lobby_nobody_opened_in_time_opens_as_an_empty_one() -> None:
+def test_a_lobby_that_was_not_opened_in_time_opens_as_an_empty_one() -> None:
     later = clock.now() + timedelta(hours=1)
-    event = make_event(room=facade_wish(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
+    event = make_event(room=room_settings(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
     event = backdate_sale_start(event)
     assert join(event).is_ready
     assert acts("state") == ["closed → open"]
@@ -181,7 +181,7 @@ def test_a_lobby_nobody_opened_in_time_opens_as_an_empty_one() -> None:
     assert draw_of(event).numbered_at is not None
 
 
-def test_a_lobby_of_one_has_a_first() -> None:
+def test_a_lobby_of_one_entrant_is_drawn() -> None:
     event, (only,) = make_lobby(entrants=1)
     event = close_lobby(event)
     draw_all()
@@ -191,7 +191,7 @@ def test_a_lobby_of_one_has_a_first() -> None:
     assert_audit_clean()
 
 
-def test_without_a_draw_of_its_own_a_lobby_does_not_close() -> None:
+def test_without_its_draw_a_lobby_does_not_close() -> None:
     event, _ = make_lobby(entrants=1)
     Draw.objects.all().delete()
     event = backdate_sale_start(event)
@@ -204,8 +204,8 @@ def test_without_a_draw_of_its_own_a_lobby_does_not_close() -> None:
 
 
 def recomputed(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
-    """The order, from what is published and everybody's own id and nonce alone: a second implementation, which shares
-    not a line with the first."""
+    """Return the order, computed from the published data and the entrants' own ids and nonces alone: a second
+    implementation, which shares no line with the first."""
     draw = draw_of(event)
     stated = json.loads(draw.statement)
     assert hashlib.sha256(bytes(draw.secret)).hexdigest() == stated["secret_sha256"]
@@ -226,8 +226,8 @@ def recomputed(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
 
 @given(data=st.data())
 @settings(max_examples=examples(8))
-def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data: st.DataObject) -> None:
-    """Whatever the lobby was like: leavers before the closing, between it and the draw, and after it stay as holes."""
+def test_the_order_can_be_recomputed_from_the_published_data(data: st.DataObject) -> None:
+    """For any lobby: entries that leave before the closing, between it and the draw, and after it stay as holes."""
     slug = f"concert-{Event.objects.count()}"
     count = data.draw(st.integers(1, 9))
     event, entries = make_lobby(slug, count, venue=slug)
@@ -264,12 +264,12 @@ def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data:
     ("size", "seconds", "then"),
     [(2_000, 4.4, 1_000), (2_000, 0.01, 2_000), (1_000, 0.1, 1_000), (1_000, 0.04, 2_000), (250, 4.4, 250)],
 )
-def test_a_chunk_that_takes_long_is_followed_by_a_smaller_one(size: int, seconds: float, then: int) -> None:
+def test_a_slow_chunk_is_followed_by_a_smaller_one(size: int, seconds: float, then: int) -> None:
     assert lobby_draw.next_chunk(size, seconds) == then
 
 
 def test_control_numbers_cannot_be_permuted_in_place() -> None:
-    """The naive draw: everybody has the number of arrival, and one UPDATE gives them each other's."""
+    """The naive draw: every entry has its number of arrival, and one UPDATE permutes the numbers."""
     event, _ = make_lobby(entrants=5)
     arrived = list(QueueEntry.objects.order_by("joined_at", "id"))
     for number, entry in enumerate(arrived, 1):
@@ -278,7 +278,7 @@ def test_control_numbers_cannot_be_permuted_in_place() -> None:
         cursor.execute("UPDATE queue_queueentry SET number = 6 - number WHERE event_id = %s", [event.id])
 
 
-def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
+def test_an_entry_that_left_in_the_lobby_keeps_a_hole_that_the_queue_skips() -> None:
     event, entries = make_lobby(entrants=4, active=2)
     event = close_lobby(event)
     gone = entries[0]
@@ -293,7 +293,7 @@ def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
 
 
 def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
-    """What the API answers to the lobby's token."""
+    """Return the API's response to the lobby's token."""
     cache.clear_all()
     token = issue_queue_token(entry.id, event.slug, None)
     answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
@@ -302,13 +302,13 @@ def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
 
 
 def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the draw and the chunk with its entry the row has no number yet; the visitor has."""
+    """Between the draw and the chunk with its entry the row has no number yet, but the response has."""
     event, entries = make_lobby(entrants=4, rate=1, active=1)
-    said = asked(event, entries[0])
-    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    document = asked(event, entries[0])
+    assert (document["status"], document["position_in_queue"]) == ("lobby", None)
     event = close_lobby(event)
-    said = asked(event, entries[0])
-    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    document = asked(event, entries[0])
+    assert (document["status"], document["position_in_queue"]) == ("lobby", None)
     drawer = lobby_draw.DrawWorker(database_url())
     try:
         while draw_of(event).drawn_at is None:
@@ -317,8 +317,8 @@ def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytes
         drawer.close()
     assert set(entry_numbers(event).values()) == {None}
     for entry in entries:
-        said = asked(event, entry)
-        assert (said["status"], said["position_in_queue"]) == ("waiting", drawn_numbers(event)[entry.id])
+        document = asked(event, entry)
+        assert (document["status"], document["position_in_queue"]) == ("waiting", drawn_numbers(event)[entry.id])
     draw_all()
     for entry in entries:
         assert asked(event, entry)["position_in_queue"] == drawn_numbers(event)[entry.id]
@@ -346,7 +346,7 @@ def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "drained", "off"])
-def test_the_draw_goes_on_whatever_is_done_to_the_room(state: str) -> None:
+def test_the_draw_goes_on_whatever_the_state_of_the_room(state: str) -> None:
     event, entries = make_lobby(entrants=3)
     event = close_lobby(event)
     operations.set_state(event.id, state, who="staff")
@@ -364,7 +364,7 @@ def test_the_draw_goes_on_whatever_is_done_to_the_room(state: str) -> None:
     assert_audit_clean()
 
 
-def test_an_event_canceled_during_its_draw_has_its_order_all_the_same() -> None:
+def test_an_event_canceled_during_its_draw_gets_its_order_too() -> None:
     event, _ = make_lobby(entrants=3)
     event = close_lobby(event)
     Event.objects.update(status="canceled")
@@ -373,7 +373,7 @@ def test_an_event_canceled_during_its_draw_has_its_order_all_the_same() -> None:
     assert draw_of(event).numbered_at is not None
 
 
-def test_entrants_changed_by_hand_are_not_drawn(caplog: pytest.LogCaptureFixture) -> None:
+def test_manually_changed_entrants_are_not_drawn(caplog: pytest.LogCaptureFixture) -> None:
     event, entries = make_lobby(entrants=3)
     fine, _ = make_lobby("fine", entrants=2, venue="B")
     event, fine = close_lobby(event), close_lobby(fine)
@@ -405,9 +405,9 @@ def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
     with pytest.raises(CommandError, match="has not closed yet"):
         reveal(event.slug, capsys=capsys)
     event = close_lobby(event)
-    said = reveal(event.slug, capsys=capsys)
-    assert said == "concert: all entrants of the lobby have a number; consistent, not operator-proof\n"
-    assert reveal(event.slug, capsys=capsys) == said
+    output = reveal(event.slug, capsys=capsys)
+    assert output == "concert: all entrants of the lobby have a number; consistent, not operator-proof\n"
+    assert reveal(event.slug, capsys=capsys) == output
     with pytest.raises(CommandError, match="names no beacon"):
         reveal(event.slug, "--beacon", "00" * 32, capsys=capsys)
     with pytest.raises(CommandError, match="there is no published event"):
@@ -424,7 +424,7 @@ def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
     ]
 
 
-def test_what_the_rule_says_is_what_is_done() -> None:
+def test_the_published_rule_is_the_implemented_one() -> None:
     for words in ("sorted", "seed = SHA-256(secret, digest, beacon value", "numbered from 1"):
         assert words in lobby.RULE
     assert AdmissionBatch.objects.count() == 0
