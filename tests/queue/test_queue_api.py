@@ -1,4 +1,4 @@
-"""POST, GET and DELETE of one's place in the line, as the contract has them."""
+"""POST, GET and DELETE of the caller's queue entry, as in the contract."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ PLACE_FIELDS = {
 WAITING_FIELDS = {"tickets_left", "message", "rate_per_second", "number"}
 
 
-def test_who_joins_with_the_room_off_is_ready_at_once(api: Api, concert: events.EventView) -> None:
+def test_joining_with_the_room_off_is_ready_at_once(api: Api, concert: events.EventView) -> None:
     response = api.post(QUEUE)
     place = response.json()
     assert response.status_code == 201
@@ -48,7 +48,9 @@ def test_who_joins_with_the_room_off_is_ready_at_once(api: Api, concert: events.
 
 
 @pytest.mark.parametrize("kind", ["queue_token", "admission_token"])
-def test_every_answer_while_ready_carries_the_admission_token(api: Api, concert: events.EventView, kind: str) -> None:
+def test_every_response_while_ready_contains_the_admission_token(
+    api: Api, concert: events.EventView, kind: str
+) -> None:
     token = api.join("concert")[kind]
     for _ in range(2):
         response = api.get(f"{QUEUE}/status", token=token)
@@ -57,14 +59,14 @@ def test_every_answer_while_ready_carries_the_admission_token(api: Api, concert:
         assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_a_join_that_says_nothing_about_itself_is_a_new_visitor(api: Api, concert: events.EventView) -> None:
+def test_a_join_without_an_identity_creates_a_new_visitor(api: Api, concert: events.EventView) -> None:
     api.post(QUEUE)
     api.post(QUEUE, {})
     api.post(QUEUE, {"visitor_id": None})
     assert list(QueueEntry.objects.values_list("number", flat=True)) == [1, 2, 3]
 
 
-def test_joining_again_gives_the_same_place(api: Api, concert: events.EventView) -> None:
+def test_joining_again_returns_the_same_entry(api: Api, concert: events.EventView) -> None:
     first = api.join("concert", visitor_id="a-browser-of-mine")
     api.join("concert", visitor_id="a-browser-of-mine")
     assert api.post(QUEUE, token=first["queue_token"]).status_code == 201
@@ -102,12 +104,12 @@ def test_the_browsers_cookie_is_an_identity_too(concert: events.EventView) -> No
     assert QueueEntry.objects.count() == 1
 
 
-def test_a_cookie_signed_by_nobody_is_no_identity(api: Api, concert: events.EventView) -> None:
+def test_a_cookie_with_a_wrong_signature_is_no_identity(api: Api, concert: events.EventView) -> None:
     api.client.cookies[VISITOR_COOKIE] = "a-browser-of-mine:1a2b3c:forged"
     assert_problem(api.get(f"{QUEUE}/status"), 401, "token-missing")
 
 
-def test_leaving_gives_the_place_up_and_joining_again_gives_a_new_one(api: Api, concert: events.EventView) -> None:
+def test_leaving_ends_the_entry_and_joining_again_creates_a_new_one(api: Api, concert: events.EventView) -> None:
     place = api.join("concert", visitor_id="a-browser-of-mine")
     left = api.delete(QUEUE, token=place["queue_token"])
     assert left.status_code == 200
@@ -119,7 +121,7 @@ def test_leaving_gives_the_place_up_and_joining_again_gives_a_new_one(api: Api, 
     assert list(QueueEntry.objects.order_by("number").values_list("status", flat=True)) == ["left", "ready"]
 
 
-def test_an_admission_that_ran_out_reads_as_expired_and_can_be_renewed(api: Api, concert: events.EventView) -> None:
+def test_an_expired_admission_reads_as_expired_and_can_be_renewed(api: Api, concert: events.EventView) -> None:
     token = api.join("concert")["queue_token"]
     QueueEntry.objects.update(admission_expires_at=clock.now() - timedelta(seconds=1))
     status = api.get(f"{QUEUE}/status", token=token).json()
@@ -131,7 +133,7 @@ def test_an_admission_that_ran_out_reads_as_expired_and_can_be_renewed(api: Api,
 
 
 @pytest.mark.parametrize("status", ["waiting", "away"])
-def test_who_waits_is_told_how_many_come_first_and_holds_nothing(
+def test_a_waiting_visitor_gets_the_number_ahead_and_cannot_hold(
     api: Api, concert: events.EventView, status: str
 ) -> None:
     place = api.join("concert")
@@ -145,7 +147,7 @@ def test_who_waits_is_told_how_many_come_first_and_holds_nothing(
         assert_problem(refused, 429, "not-admitted")
 
 
-def test_who_has_to_wait_gets_a_queue_token_and_the_admission_token_when_the_turn_comes(api: Api, db: None) -> None:
+def test_a_waiting_visitor_gets_a_queue_token_and_at_the_turn_the_admission_token(api: Api, db: None) -> None:
     make_room(active=1)
     first = api.join("concert")
     place = api.join("concert")
@@ -168,7 +170,7 @@ def test_who_has_to_wait_gets_a_queue_token_and_the_admission_token_when_the_tur
     assert held.status_code == 201
 
 
-def test_a_drained_room_refuses_at_once_and_tells_who_waits(api: Api, db: None) -> None:
+def test_a_drained_room_refuses_joins_and_informs_waiting_visitors(api: Api, db: None) -> None:
     make_room(active=1)
     api.join("concert")
     token = api.join("concert")["queue_token"]
@@ -178,18 +180,20 @@ def test_a_drained_room_refuses_at_once_and_tells_who_waits(api: Api, db: None) 
     assert (answer["status"], answer["position_in_queue"]) == ("drained", 1)
 
 
-def test_a_closed_room_says_when_it_opens(api: Api, db: None) -> None:
+def test_a_closed_room_gives_its_opening_time(api: Api, db: None) -> None:
     make_room(opens_at=clock.now() + timedelta(hours=1))
     assert "opens_at" in assert_problem(api.post(QUEUE), 409, "not-on-sale")
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", f"{QUEUE}/status"), ("DELETE", QUEUE)])
-def test_without_an_identity_nothing_is_said(api: Api, concert: events.EventView, method: str, path: str) -> None:
+def test_without_an_identity_the_status_is_refused(api: Api, concert: events.EventView, method: str, path: str) -> None:
     assert_problem(api.call(method, path), 401, "token-missing")
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", f"{QUEUE}/status"), ("DELETE", QUEUE)])
-def test_an_identity_without_a_place_is_told_so(api: Api, concert: events.EventView, method: str, path: str) -> None:
+def test_an_identity_without_an_entry_gets_not_found(
+    api: Api, concert: events.EventView, method: str, path: str
+) -> None:
     access = str(AccessToken.for_user(User.objects.create_user("ann@example.org")))
     assert_problem(api.call(method, path, token=access), 404, "not-found")
 
@@ -211,7 +215,7 @@ def test_an_expired_token_is_refused_as_such(api: Api, concert: events.EventView
     assert_problem(api.get(f"{QUEUE}/status", token=token), 401, "token-expired")
 
 
-def test_tokens_not_issued_here_are_refused(api: Api, concert: events.EventView) -> None:
+def test_tokens_not_issued_by_this_site_are_refused(api: Api, concert: events.EventView) -> None:
     entry = factories.join(concert)
     good = issue_queue_token(entry.id, "concert", 1)
     head, body, signature = good.split(".")
@@ -235,7 +239,7 @@ def test_tokens_not_issued_here_are_refused(api: Api, concert: events.EventView)
         assert_problem(api.get(f"{QUEUE}/status", authorization=header), 401, "token-invalid")
 
 
-def test_the_token_of_an_entry_that_is_gone_brings_nothing_back(api: Api, concert: events.EventView) -> None:
+def test_the_token_of_a_deleted_entry_restores_nothing(api: Api, concert: events.EventView) -> None:
     token = api.join("concert")["queue_token"]
     QueueEntry.objects.all().delete()
     assert_problem(api.get(f"{QUEUE}/status", token=token), 404, "not-found")
@@ -255,13 +259,13 @@ def test_the_token_of_an_entry_that_is_gone_brings_nothing_back(api: Api, concer
         {"visitorid": "a-browser-of-mine"},
     ],
 )
-def test_a_bad_join_is_named(api: Api, concert: events.EventView, body: dict[str, object]) -> None:
+def test_an_invalid_join_names_its_field(api: Api, concert: events.EventView, body: dict[str, object]) -> None:
     document = assert_problem(api.post(QUEUE, body), 422, "invalid")
     assert document["errors"].keys() == body.keys()
     assert not QueueEntry.objects.exists()
 
 
-def test_an_event_that_does_not_sell_cannot_be_joined(api: Api, db: None) -> None:
+def test_an_event_that_is_not_on_sale_cannot_be_joined(api: Api, db: None) -> None:
     opens_at = clock.now() + timedelta(hours=1)
     factories.make_event("later", opens_at=opens_at)
     document = assert_problem(api.post("/events/later/queue"), 409, "not-on-sale")
@@ -271,6 +275,6 @@ def test_an_event_that_does_not_sell_cannot_be_joined(api: Api, db: None) -> Non
     assert not QueueEntry.objects.exists()
 
 
-def test_an_event_nobody_knows_is_not_found(api: Api, db: None) -> None:
+def test_an_unknown_event_is_not_found(api: Api, db: None) -> None:
     assert_problem(api.post("/events/nowhere/queue"), 404, "not-found")
     assert_problem(api.get("/events/nowhere/queue/status"), 404, "not-found")

@@ -17,8 +17,8 @@ def event() -> EventView:
     return make_room()
 
 
-def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_let_in(event: EventView) -> None:
-    """Three were in the lobby; the draw has written one number so far; two came late."""
+def test_an_entry_without_a_number_is_not_in_line_and_the_tick_stops_at_the_last_number(event: EventView) -> None:
+    """Three entries were in the lobby; the draw has written one number so far; two entries joined late."""
     entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(number__lte=3).update(in_lobby=True)
     QueueEntry.objects.filter(number__in=(2, 3)).update(number=None)
@@ -27,7 +27,7 @@ def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_
     assert row(entries[0]).status == "ready"
     assert tick(event) == 0
     QueueEntry.objects.filter(pk=entries[4].id).update(marked="operator")
-    assert tick(event) == 1, "let through ahead of its turn, draw or no draw"
+    assert tick(event) == 1, "let through ahead of its turn, regardless of the draw"
     assert row(entries[4]).status == "ready"
     for number in (2, 3):
         QueueEntry.objects.filter(pk=entries[number - 1].id).update(number=number)
@@ -39,7 +39,7 @@ def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_
     assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 2, next number 6"]
 
 
-def test_a_room_in_which_all_are_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
+def test_a_room_whose_entries_are_all_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
     join_waiting_entries(event, 1)
     QueueEntry.objects.update(in_lobby=True, number=None)
     WaitingRoom.objects.update(lobby_count=1)

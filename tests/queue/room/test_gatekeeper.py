@@ -1,4 +1,4 @@
-"""One leader among the gatekeepers: elected, replaced when it dies, refused when it wakes up late."""
+"""One leader among the gatekeepers: elected, replaced when it dies, fenced when it wakes up late."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def event() -> EventView:
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gatekeeper, Gatekeeper]]:
-    """Two that do not lose the lead because the machine is slow."""
+    """Two gatekeepers that do not lose the lead because the machine is slow."""
     monkeypatch.setattr(gatekeepers, "SILENCE_MS_MAX", 600_000)
     first, second = Gatekeeper(database_url()), Gatekeeper(database_url())
     yield first, second
@@ -43,7 +43,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gatekeeper, Gatekeep
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    """Returns as soon as it is so. Raises AssertionError if it does not come."""
+    """Return as soon as the condition holds. Raises AssertionError if it does not in time."""
     deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -62,12 +62,12 @@ def test_one_leads_and_the_other_stands_by(event: EventView, pair: tuple[Gatekee
     assert Leadership.objects.get().epoch == second.epoch == 2
 
 
-def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused(
+def test_a_leader_whose_session_ended_leads_no_more_and_its_writes_are_refused(
     event: EventView, pair: tuple[Gatekeeper, Gatekeeper]
 ) -> None:
-    """F: leads; its session is ended by the server (it hung, or the network went)
+    """F: leads; its session is ended by the server (it hung, or the network failed)
     S: leads, and ticks the room
-    F: wakes up in the middle of its round, believing that it leads: the room's epoch is younger
+    F: wakes up in the middle of its round, still as the leader: the room's epoch is newer
     F: notices, and stands by
     """
     first, second = pair
@@ -89,19 +89,19 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     assert [batch.epoch for batch in AdmissionBatch.objects.order_by("id")] == [1, 2]
 
 
-def test_a_leader_that_hangs_loses_its_session_by_its_silence(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+def test_a_leader_that_hangs_loses_its_idle_session(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
     first, second = pair
     first.run_once()
     assert first.is_leader
     assert first.lead.session is not None
     assert first.lead.session.execute("SHOW idle_session_timeout").fetchone() == ("10min",)
-    first.lead.session.execute("SET idle_session_timeout = 50")  # So that the test need not wait for it.
+    first.lead.session.execute("SET idle_session_timeout = 50")  # So that the test need not wait.
     until(lambda: second.run_once() >= 0 and second.is_leader, "the stand-by leads")
     first.run_once()
     assert not first.is_leader
 
 
-def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+def test_an_error_in_one_room_delays_no_other_room(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
     join_waiting_entries(stuck, 2)
     join_waiting_entries(fine, 2)
@@ -112,10 +112,11 @@ def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, 
     assert statuses(fine) == ["ready", "ready"]
 
 
-def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
+def test_a_room_whose_lock_is_not_available_is_logged_once_and_once_on_recovery(
     pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An operator's hand on one room, four ticks long: one line, the other room goes on, and a line at the end."""
+    """An operator's transaction locks one room for four ticks: one log line, the other room goes on, and one line at
+    the end."""
     monkeypatch.setattr(admission, "TICK_LOCK_MS", 1)
     monkeypatch.setattr(rate_control.RateController, "run_if_due", lambda *_, **__: 0)
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
@@ -135,8 +136,8 @@ def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
     assert statuses(fine) == statuses(stuck) == ["ready", "ready"]
 
 
-def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    gatekeeper = Gatekeeper(f"postgres://nobody@127.0.0.1:{free_port()}/nowhere")
+def test_an_unavailable_database_is_logged_once_and_once_on_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    gatekeeper = Gatekeeper(f"postgres://missing@127.0.0.1:{free_port()}/nowhere")
     for _ in range(4):
         assert gatekeeper.run_once() == 0
     gatekeeper.lead._conninfo = database_url()

@@ -1,4 +1,4 @@
-"""The operator's hand: a message, one person let through, one taken out, limits; each within the caps and on record."""
+"""The operator's acts: a message, one visitor let through, one removed, limits; each within the caps and recorded."""
 
 from datetime import timedelta
 
@@ -35,7 +35,7 @@ def room() -> WaitingRoom:
     return WaitingRoom.objects.get()
 
 
-def test_a_message_is_set_changed_and_taken_away_and_each_is_on_record() -> None:
+def test_setting_changing_and_clearing_a_message_are_recorded() -> None:
     event = make_room()
     assert operations.set_message(event.id, "  The till is slow. \r\n We go on at 8. ", who="boss", why="calm")
     assert room().message == "The till is slow.\nWe go on at 8."
@@ -47,14 +47,14 @@ def test_a_message_is_set_changed_and_taken_away_and_each_is_on_record() -> None
 
 
 @pytest.mark.parametrize("text", ["x" * 281, "nul\0", "bell\a", "turn\u202eed"])
-def test_a_message_is_plain_and_short(text: str) -> None:
+def test_a_message_is_plain_text_of_limited_length(text: str) -> None:
     event = make_room()
     with pytest.raises(ActRefused):
         operations.set_message(event.id, text, who="boss")
     assert not RoomAct.objects.filter(what="message").exists()
 
 
-def test_who_is_let_through_is_in_at_once_where_a_slot_is_free_and_the_line_stays_where_it_is() -> None:
+def test_a_visitor_let_through_is_admitted_at_once_if_a_slot_is_free_and_the_head_does_not_move() -> None:
     event = make_room(active=3)
     waiting = join_waiting_entries(event, 5)
     assert operations.let_through(waiting[3].id, who="boss", why="the drummer's mother")
@@ -70,11 +70,11 @@ def test_who_is_let_through_is_in_at_once_where_a_slot_is_free_and_the_line_stay
     (batch,) = AdmissionBatch.objects.all()
     assert (batch.reason, batch.from_number, batch.count) == ("marked", 4, 1)
     assert acts("let in") == [("boss", "number 4", "the drummer's mother")]
-    assert tick(event) == 2, "it counts in the cap"
+    assert tick(event) == 2, "it counts against the cap"
     assert_audit_clean()
 
 
-def test_without_a_free_slot_who_is_let_through_is_first_at_the_next_tick() -> None:
+def test_without_a_free_slot_a_visitor_let_through_is_first_at_the_next_tick() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 4)
     assert tick(event) == 1
@@ -88,7 +88,7 @@ def test_without_a_free_slot_who_is_let_through_is_first_at_the_next_tick() -> N
     assert_audit_clean()
 
 
-def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_it() -> None:
+def test_in_a_paused_room_an_operator_may_let_one_visitor_through_and_no_other_enters() -> None:
     event = make_room(active=3)
     waiting = join_waiting_entries(event, 3)
     operations.set_state(event.id, "paused", who="boss")
@@ -96,7 +96,7 @@ def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_i
     assert [row(entry).status for entry in waiting] == ["waiting", "waiting", "ready"]
 
 
-def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it_missed() -> None:
+def test_a_marked_entry_has_none_ahead_from_the_marking_on_also_after_a_missed_turn() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 5)
     assert tick(event) == 1
@@ -110,7 +110,7 @@ def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it
     assert (missed.status, estimate(missed).ahead) == ("waiting", 0)
 
 
-def test_who_is_away_comes_back_by_a_hand() -> None:
+def test_an_operator_can_readmit_a_visitor_who_missed_the_turn() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 2)
     tick(event)
@@ -124,7 +124,7 @@ def test_who_is_away_comes_back_by_a_hand() -> None:
     assert claim_or_get_entry(waiting[0]).is_ready
 
 
-def test_whom_nothing_can_be_done_for_is_said() -> None:
+def test_an_act_that_cannot_be_done_gives_its_reason() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 3)
     tick(event)
@@ -140,14 +140,14 @@ def test_whom_nothing_can_be_done_for_is_said() -> None:
 
 
 @pytest.mark.parametrize("whom", ["", "x", "7", "1" * 40, "²", "00000000-0000-0000-0000-000000000000"])
-def test_a_place_that_there_is_not_is_named(whom: str) -> None:
+def test_a_missing_entry_is_named(whom: str) -> None:
     event = make_room()
     join(event)
     with pytest.raises(ActRefused):
         operations.find_entry_id(event.id, whom)
 
 
-def test_a_place_is_found_by_number_and_by_id_in_its_own_line_only() -> None:
+def test_an_entry_is_found_by_number_and_by_id_in_its_own_room_only() -> None:
     event, other = make_room(), make_room("opera")
     mine, theirs = join(event), join(other)
     assert operations.find_entry_id(event.id, "1") == operations.find_entry_id(event.id, str(mine.id)) == mine.id
@@ -155,7 +155,7 @@ def test_a_place_is_found_by_number_and_by_id_in_its_own_line_only() -> None:
         operations.find_entry_id(event.id, str(theirs.id))
 
 
-def test_a_removed_one_that_was_let_through_gives_its_slot_back() -> None:
+def test_removing_an_entry_that_was_let_through_frees_its_slot() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 2)
     assert operations.let_through(waiting[1].id, who="boss")
@@ -167,7 +167,7 @@ def test_a_removed_one_that_was_let_through_gives_its_slot_back() -> None:
     assert_audit_clean()
 
 
-def test_limits_change_one_by_one_and_the_windows_are_on_record_too() -> None:
+def test_limits_change_one_by_one_and_each_change_is_recorded() -> None:
     event = make_room(rate=10, active=3)
     assert operations.set_limits(event.id, rate_per_second=20, who="boss")
     assert not operations.set_limits(event.id, rate_per_second=20, who="boss")
@@ -184,9 +184,9 @@ def test_limits_change_one_by_one_and_the_windows_are_on_record_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_hands_at_once_never_let_in_more_than_the_cap() -> None:
-    """Ten operators each let another one through while three slots are free: each reads the free slots under the
-    room's lock, so three are in, and seven are marked and first for what becomes free."""
+def test_concurrent_operators_never_admit_more_than_the_cap() -> None:
+    """Ten operators concurrently let another visitor through while three slots are free: each reads the free slots
+    under the room's lock, so three are admitted, and seven are marked and first for the slots that become free."""
     event = make_room(active=3)
     waiting = join_waiting_entries(event, 10)
     came_in = values(storm(10, lambda number: operations.let_through(waiting[number].id, who=f"hand {number}")))
@@ -197,7 +197,7 @@ def test_many_hands_at_once_never_let_in_more_than_the_cap() -> None:
     assert_audit_clean()
 
 
-def test_nobody_passes_for_what_happens_by_itself_and_no_reason_breaks_the_record() -> None:
+def test_an_operator_named_system_is_recorded_as_an_operator_and_a_reason_cannot_break_the_record() -> None:
     event = make_room()
     open_now(event)
     operations.set_state(event.id, "paused", who="system", why="nul\0, half a character \ud800, \x1b[2J")
@@ -206,7 +206,7 @@ def test_nobody_passes_for_what_happens_by_itself_and_no_reason_breaks_the_recor
 
 
 @pytest.mark.parametrize(("state", "why"), [("open", "sales have closed"), ("paused", "the event is canceled")])
-def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(state: str, why: str) -> None:
+def test_when_sales_are_over_waiting_visitors_are_notified_and_no_more_are_admitted(state: str, why: str) -> None:
     event = make_room(active=1)
     _, second = join_waiting_entries(event, 2)
     WaitingRoom.objects.update(state=state)
@@ -223,7 +223,7 @@ def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(stat
     assert operations.drain_ended_rooms() == 0
 
 
-def test_a_room_that_is_open_before_its_time_or_off_is_left_alone() -> None:
+def test_a_room_that_is_open_early_or_off_is_not_changed() -> None:
     off, early = make_event("off"), make_room("early", venue="B", opens_at=clock.now() + timedelta(hours=1))
     open_now(early)
     OnSale.objects.filter(event_id=off.id).update(closes_at=clock.now())

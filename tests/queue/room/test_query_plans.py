@@ -1,4 +1,4 @@
-"""How PostgreSQL goes about what is asked with the room locked: by the index, however many wait or have waited."""
+"""Query plans of statements that run under the room's lock: by the index, for any number of entries."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,8 +33,8 @@ def line(db: None) -> EventView:
 
 
 @pytest.mark.parametrize("name", ["admit", "lock_visitor_places", "lowest_waiting", "rooms_to_tick"])
-def test_a_tick_or_a_join_never_reads_the_table_from_its_beginning(line: EventView, name: str) -> None:
-    """A guess that is wrong by the length of the line does not show at this size, and stops a house at a million."""
+def test_a_tick_or_a_join_never_scans_the_table(line: EventView, name: str) -> None:
+    """A plan whose cost grows with the queue does not show at this size, and stops the system at a million entries."""
     given = {"event_id": line.id, "visitor_ids": ["visitor-1", "visitor-2"], "now": clock.now(), **LET_IN}
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)
@@ -45,7 +45,7 @@ def test_a_tick_or_a_join_never_reads_the_table_from_its_beginning(line: EventVi
 
 
 @pytest.mark.parametrize("name", ["accounts_places", "guests_places"])
-def test_whose_place_it_is_is_found_by_the_index(line: EventView, name: str) -> None:
+def test_an_owners_entry_is_found_by_the_index(line: EventView, name: str) -> None:
     given = {"event_ids": [line.id] * 3, "account_ids": [1, 2, 3], "visitor_ids": ["one", "two", "three"]}
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)

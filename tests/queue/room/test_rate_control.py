@@ -1,4 +1,4 @@
-"""The closed loop: a room's rate follows the shop's health, between its floor and the operator's rate."""
+"""The closed loop: a room's rate follows the health of the system, between its floor and the operator's rate."""
 
 import dataclasses
 import logging
@@ -69,7 +69,7 @@ def over(found: Health) -> bool:
 
 
 @given(st.lists(measured, max_size=60), rates, floors, st.floats(0.01, 200_000))
-def test_whatever_is_measured_the_rate_stays_within_its_bounds_and_every_change_has_a_reason(
+def test_for_any_measurements_the_rate_stays_within_its_bounds_and_every_change_has_a_reason(
     course: list[Health], rate_per_second: int, rate_floor: int | None, rate: float
 ) -> None:
     floor, ceiling = bounds(rate_per_second, rate_floor)
@@ -87,7 +87,7 @@ def test_whatever_is_measured_the_rate_stays_within_its_bounds_and_every_change_
 
 
 @given(measured, rates, floors, st.floats(0, 1))
-def test_it_falls_when_any_sign_is_over_its_limit_and_never_rises(
+def test_the_rate_falls_when_any_signal_is_over_its_limit_and_never_rises(
     found: Health, rate_per_second: int, rate_floor: int | None, share: float
 ) -> None:
     floor, ceiling = bounds(rate_per_second, rate_floor)
@@ -101,7 +101,7 @@ def test_it_falls_when_any_sign_is_over_its_limit_and_never_rises(
             assert change[0] == pytest.approx(max(floor, rate * 0.7), abs=0.01)
             assert all(complaint in change[1] for complaint in verdict.complaints)
     elif not verdict.is_calm:
-        assert change is None, "between calm and complaint it stays where it is"
+        assert change is None, "between the two limits it stays where it is"
     else:
         assert (change is None) == (rate == ceiling)
         if change is not None:
@@ -109,7 +109,9 @@ def test_it_falls_when_any_sign_is_over_its_limit_and_never_rises(
 
 
 @given(rates, floors)
-def test_it_recovers_from_the_floor_in_equal_steps_and_then_rests(rate_per_second: int, rate_floor: int | None) -> None:
+def test_the_rate_recovers_from_the_floor_in_equal_steps_and_stops_at_the_ceiling(
+    rate_per_second: int, rate_floor: int | None
+) -> None:
     floor, ceiling = bounds(rate_per_second, rate_floor)
     course, rate = [floor], floor
     while (change := next_rate(rate, floor, ceiling, WELL, STEPS)) is not None:
@@ -121,7 +123,7 @@ def test_it_recovers_from_the_floor_in_equal_steps_and_then_rests(rate_per_secon
     assert all(up == pytest.approx(0.05 * ceiling, abs=0.011) for up in ups[:-1])
 
 
-def test_a_complaint_says_what_was_found_and_what_is_allowed() -> None:
+def test_a_reason_gives_the_measured_value_and_the_limit() -> None:
     assert ILL.complaints == ("holds take 1.8 s at the 95th percentile, more than 0.8 s",)
     verdict = assess_health(Health(2.25, 0.375, 131.0, 7), LIMITS)
     assert verdict.complaints == (
@@ -133,14 +135,14 @@ def test_a_complaint_says_what_was_found_and_what_is_allowed() -> None:
     assert not verdict.is_calm
 
 
-def test_what_nobody_measured_does_not_complain_and_that_is_said() -> None:
+def test_a_missing_signal_does_not_lower_the_rate_and_is_reported() -> None:
     verdict = assess_health(Health(worker_lag_seconds=0, lock_waits=0), LIMITS)
     assert verdict == HealthAssessment(
         (), True, "holds not measured, charges not measured, messages wait 0 s, 0 sessions wait for locks"
     )
 
 
-def test_just_below_a_limit_nothing_complains_and_nothing_rises() -> None:
+def test_just_below_a_limit_the_rate_neither_falls_nor_rises() -> None:
     verdict = assess_health(Health(hold_seconds=0.7), LIMITS)
     assert (verdict.complaints, verdict.is_calm) == ((), False)
     assert next_rate(5, 1, 10, verdict, STEPS) is None
@@ -149,7 +151,7 @@ def test_just_below_a_limit_nothing_complains_and_nothing_rises() -> None:
 @pytest.mark.parametrize(
     ("rate", "floor", "expected"), [(50, None, (5, 50)), (5, None, (1, 5)), (50, 20, (20, 50)), (10, 20, (10, 10))]
 )
-def test_the_floor_is_the_operator_s_or_a_tenth_and_never_less_than_one_a_second(
+def test_the_floor_is_the_operators_or_a_tenth_and_at_least_one_a_second(
     rate: int, floor: int | None, expected: tuple[float, float]
 ) -> None:
     assert bounds(rate, floor) == expected
@@ -158,12 +160,12 @@ def test_the_floor_is_the_operator_s_or_a_tenth_and_never_less_than_one_a_second
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-def test_the_settings_as_they_come_fit_each_other() -> None:
+def test_the_default_settings_are_consistent() -> None:
     assert [error.id for error in run_checks() if error.id and error.id.startswith("queue.")] == []
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "expected"),
     [
         ("PACE_HOLD_SECONDS_MAX", 0, "above 0"),
         ("PACE_HOLD_SECONDS_MAX", 30, "below DATABASE_STATEMENT_TIMEOUT_MS"),
@@ -179,11 +181,13 @@ def test_the_settings_as_they_come_fit_each_other() -> None:
         ("PACE_DOWN_FACTOR", 1, "below 1"),
     ],
 )
-def test_a_setting_that_fits_no_other_is_refused_by_the_check(settings: Any, name: str, value: Any, said: str) -> None:
+def test_inconsistent_settings_are_refused_by_the_system_check(
+    settings: Any, name: str, value: Any, expected: str
+) -> None:
     setattr(settings, name, value)
     (error,) = health.check_limits(None)
     assert name in error.msg
-    assert said in error.msg
+    assert expected in error.msg
 
 
 # --- the step, under the room's lock --------------------------------------------------------------------------------
@@ -205,11 +209,11 @@ def changes() -> list[tuple[float, float, str]]:
 
 
 def let_pass(seconds: float = 60) -> None:
-    """For the loop so much time has passed since its last change."""
+    """Let this much time pass since the loop's last change."""
     RateChange.objects.update(at=F("at") - timedelta(seconds=seconds))
 
 
-def test_a_step_down_and_the_way_back_are_on_record_with_their_reasons(event: EventView) -> None:
+def test_a_step_down_and_the_recovery_are_recorded_with_their_reasons(event: EventView) -> None:
     assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, room().epoch) == (35, EPOCH)
     let_pass()
@@ -226,7 +230,7 @@ def test_a_step_down_and_the_way_back_are_on_record_with_their_reasons(event: Ev
     for _ in range(5):
         let_pass()
         rate_control.step_rate(event.id, EPOCH, WELL)
-    assert room().rate_now is None, "whole again: it follows the operator's rate"
+    assert room().rate_now is None, "recovered: it follows the operator's rate"
     assert changes()[-1][:2] == (47.5, 50)
 
 
@@ -238,36 +242,38 @@ def test_at_the_ceiling_and_at_the_floor_nothing_is_written(event: EventView) ->
     assert changes() == []
 
 
-def test_there_is_one_change_per_step_whoever_leads(event: EventView) -> None:
+def test_there_is_one_change_per_step_for_any_leader(event: EventView) -> None:
     assert rate_control.step_rate(event.id, EPOCH, ILL)
-    assert not rate_control.step_rate(event.id, EPOCH + 1, ILL), "the next leader lets the last one's change show first"
+    assert not rate_control.step_rate(event.id, EPOCH + 1, ILL), (
+        "the next leader waits for the effect of the last one's change"
+    )
     assert len(changes()) == 1
 
 
-def test_what_has_passed_is_counted_at_the_old_rate(event: EventView) -> None:
+def test_elapsed_time_is_counted_at_the_old_rate(event: EventView) -> None:
     WaitingRoom.objects.update(ticked_at=clock.now() - timedelta(seconds=60), budget=0)
     assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert room().budget == 25, "half a second of the rate before"
 
 
 @pytest.mark.parametrize("state", ["closed", "paused", "drained", "off", "lobby"])
-def test_only_an_open_room_is_paced(event: EventView, state: str) -> None:
+def test_only_an_open_room_is_slowed_down(event: EventView, state: str) -> None:
     WaitingRoom.objects.update(state=state)
     assert not rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, changes()) == (None, [])
 
 
-def test_an_old_leader_is_fenced_and_changes_nothing(event: EventView) -> None:
+def test_a_former_leader_is_fenced_and_changes_nothing(event: EventView) -> None:
     WaitingRoom.objects.update(epoch=EPOCH + 1)
     with pytest.raises(errors.StaleLeader):
         rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, changes()) == (None, [])
 
 
-# --- the operator's hand --------------------------------------------------------------------------------------------
+# --- the operator's rate and floor ----------------------------------------------------------------------------------
 
 
-def test_a_lower_rate_clips_what_is_in_force_and_a_higher_one_leaves_it_to_the_loop(event: EventView) -> None:
+def test_a_lower_rate_limits_the_current_one_and_a_higher_one_leaves_it_to_the_loop(event: EventView) -> None:
     WaitingRoom.objects.update(rate_now=35)
     operations.set_limits(event.id, rate_per_second=200, active_max=10, who="staff")
     assert room().rate_now == 35
@@ -276,7 +282,7 @@ def test_a_lower_rate_clips_what_is_in_force_and_a_higher_one_leaves_it_to_the_l
     assert changes() == [(35, 20, rate_control.BY_HAND)]
 
 
-def test_the_floor_is_set_by_hand_on_record_and_lifts_what_is_in_force(event: EventView) -> None:
+def test_setting_the_floor_is_recorded_and_raises_the_current_rate(event: EventView) -> None:
     WaitingRoom.objects.update(rate_now=7)
     assert rate_control.set_floor(event.id, 20, who="staff", why="the sponsor's hour")
     assert not rate_control.set_floor(event.id, 20, who="staff")
@@ -292,13 +298,13 @@ def test_the_floor_is_set_by_hand_on_record_and_lifts_what_is_in_force(event: Ev
 
 
 @pytest.mark.parametrize("floor", [0, -1, 51])
-def test_a_floor_that_is_none_is_refused(event: EventView, floor: int) -> None:
+def test_an_invalid_floor_is_refused(event: EventView, floor: int) -> None:
     with pytest.raises(errors.ActRefused):
         rate_control.set_floor(event.id, floor, who="staff")
 
 
-def test_a_step_decided_before_the_lock_overwrites_the_operator_s_new_rate(event: EventView) -> None:
-    """The control: what the step does, but decided from a row that was read before the lock.
+def test_control_a_step_decided_before_the_lock_overwrites_the_operators_new_rate(event: EventView) -> None:
+    """The control: the step, but decided from a row that was read before the lock.
 
     L: reads the room: 50/s, and decides on 35/s
     O: sets 20/s
@@ -317,7 +323,7 @@ def test_a_step_decided_before_the_lock_overwrites_the_operator_s_new_rate(event
         step_blindly()
 
 
-def test_an_operator_who_comes_first_is_seen_by_the_step(event: EventView) -> None:
+def test_an_operators_change_before_the_lock_is_read_by_the_step(event: EventView) -> None:
     """L: its step begins; O: sets 20/s and commits; L: locks the room, and decides from 20/s."""
     with rival_at(
         "lock_rooms", "before", lambda: operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff")
@@ -327,9 +333,9 @@ def test_an_operator_who_comes_first_is_seen_by_the_step(event: EventView) -> No
     assert [change[:2] for change in changes()] == [(20, 14)]
 
 
-def test_an_operator_who_comes_during_the_step_waits_and_clips_it(event: EventView) -> None:
-    """L: has the room locked and writes 35/s; O: wants 20/s and waits; L: commits; O: 20/s, and what is in force with
-    it."""
+def test_an_operators_change_during_the_step_waits_and_limits_its_rate(event: EventView) -> None:
+    """L: has the room locked and writes 35/s; O: sets 20/s and waits; L: commits; O: writes 20/s and limits the current
+    rate to it."""
     beside: list[ConcurrentCall] = []
 
     def come() -> None:
@@ -344,13 +350,13 @@ def test_an_operator_who_comes_during_the_step_waits_and_clips_it(event: EventVi
     assert_audit_clean()
 
 
-# --- the leader's part ----------------------------------------------------------------------------------------------
+# --- the leader -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def _each_round_a_step(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is due, no change is too young for the next one, and however slow the machine, nothing measured in
-    this test is too old."""
+    """Every call is due, no change is too recent for the next one, and nothing measured in this test is too old,
+    however slow the machine."""
     settings.PACE_STEP_SECONDS = 0.0
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
     monkeypatch.setattr(health.hold_seconds, "_window_seconds", 600.0)
@@ -366,10 +372,10 @@ def pair(transactional_db: None) -> Iterator[tuple[Gatekeeper, Gatekeeper]]:
 
 
 @pytest.mark.usefixtures("_each_round_a_step")
-def test_slow_holds_slow_the_line_down_and_quick_ones_let_it_recover(
+def test_slow_holds_lower_the_rate_and_fast_ones_let_it_recover(
     event: EventView, pair: tuple[Gatekeeper, Gatekeeper]
 ) -> None:
-    """From end to end: observed in one process, reported to PostgreSQL, read by the leader, written under the lock."""
+    """End to end: observed in one process, reported to PostgreSQL, read by the leader, written under the lock."""
     join_waiting_entries(event, 2)
     try:
         for _ in range(5):
@@ -381,7 +387,7 @@ def test_slow_holds_slow_the_line_down_and_quick_ones_let_it_recover(
         assert changes()[0][2] == "holds take 3 s at the 95th percentile, more than 0.8 s"
         for _ in range(10):
             pair[0].run_once()
-        assert room().rate_now == 5, "it stands at the floor"
+        assert room().rate_now == 5, "it is at the floor"
         health.hold_seconds.forget()
         for _ in range(5):
             health.hold_seconds.observe(0.01)
@@ -397,7 +403,7 @@ def test_slow_holds_slow_the_line_down_and_quick_ones_let_it_recover(
 
 
 @pytest.mark.usefixtures("_each_round_a_step")
-def test_few_and_old_measurements_say_nothing(event: EventView) -> None:
+def test_few_or_old_measurements_are_ignored(event: EventView) -> None:
     join_waiting_entries(event, 1)
     signal_row("hold_seconds", 9, process="few", count=4)
     signal_row("hold_seconds", 9, process="gone", age_seconds=3_600)
@@ -409,7 +415,7 @@ def test_few_and_old_measurements_say_nothing(event: EventView) -> None:
 
 @database
 @pytest.mark.usefixtures("_each_round_a_step")
-def test_rooms_that_nobody_uses_are_left_alone() -> None:
+def test_unused_rooms_are_not_changed() -> None:
     used, unused = make_room("used", rate=50), make_room("unused", venue="B", rate=50)
     lowered = make_room("lowered", venue="C", rate=50)
     for each in (used, unused, lowered):
@@ -423,7 +429,7 @@ def test_rooms_that_nobody_uses_are_left_alone() -> None:
     assert set(RateChange.objects.values_list("event_id", flat=True)) == {used.id, lowered.id}
 
 
-def test_a_step_comes_when_it_is_due_and_not_before(event: EventView, settings: Any) -> None:
+def test_a_step_runs_when_it_is_due_and_not_before(event: EventView, settings: Any) -> None:
     settings.PACE_STEP_SECONDS = 3_600.0
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
     join_waiting_entries(event, 1)
@@ -436,7 +442,7 @@ def test_a_step_comes_when_it_is_due_and_not_before(event: EventView, settings: 
 
 
 @pytest.mark.usefixtures("_each_round_a_step")
-def test_a_shop_that_cannot_say_how_it_is_changes_nothing(
+def test_without_measurements_nothing_changes(
     event: EventView, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     join_waiting_entries(event, 1)
@@ -451,7 +457,7 @@ def test_a_shop_that_cannot_say_how_it_is_changes_nothing(
 
 @database
 @pytest.mark.usefixtures("_each_round_a_step")
-def test_one_room_s_lock_delays_no_other_room_s_step(
+def test_one_rooms_lock_delays_no_other_rooms_step(
     second_connection: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stuck, fine = make_room("stuck", rate=50), make_room("fine", venue="B", rate=50)
@@ -469,7 +475,7 @@ def test_one_room_s_lock_delays_no_other_room_s_step(
     assert RateChange.objects.get().event_id == fine.id
 
 
-def test_old_changes_are_forgotten(event: EventView) -> None:
+def test_old_changes_are_deleted(event: EventView) -> None:
     for days in (rate_control.KEPT_DAYS + 1, rate_control.KEPT_DAYS - 1):
         at_moment = clock.now() - timedelta(days=days)
         RateChange.objects.create(event_id=event.id, at=at_moment, from_rate=2, to_rate=1, reason="old")

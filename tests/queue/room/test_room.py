@@ -1,4 +1,4 @@
-"""A waiting room: it opens by itself, lets in by the numbers within its caps, and tells everyone the truth."""
+"""A waiting room: it opens by itself, admits by number within its caps, and reports true positions and estimates."""
 
 import dataclasses
 from datetime import timedelta
@@ -50,7 +50,7 @@ def room() -> WaitingRoom:
 
 
 def locked_room(event: EventView) -> Room:
-    """As it is under its lock, which is given up at once."""
+    """The room as read under its lock, which is released at once."""
     with transactions.write(), connection.cursor() as cursor:
         return lock_room(cursor, event.id)
 
@@ -83,7 +83,7 @@ def test_the_first_join_after_the_opening_opens_the_room_before_any_tick(event: 
     assert RoomAct.objects.get().detail == "closed → open"
 
 
-def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(event: EventView) -> None:
+def test_a_visitor_who_joins_an_empty_queue_is_admitted_at_once_until_the_cap_is_reached(event: EventView) -> None:
     entries = join_entries(event, 5)
     assert [entry.status for entry in entries] == ["ready"] * 3 + ["waiting"] * 2
     assert row(entries[0]).admission_expires_at is not None
@@ -95,7 +95,7 @@ def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(e
     assert_audit_clean()
 
 
-def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
+def test_no_visitor_overtakes_a_lower_number_that_waits(event: EventView) -> None:
     first, *_ = join_waiting_entries(event, 1)
     second = join(event)
     assert second.status == "waiting"
@@ -103,7 +103,7 @@ def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
     assert row(first).ready_at == row(second).ready_at
 
 
-def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> None:
+def test_a_tick_admits_what_the_rate_has_allowed_and_carries_the_fraction() -> None:
     event = make_room(rate=10, active=100)
     join_waiting_entries(event, 30)
     start = clock.now()
@@ -112,7 +112,7 @@ def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> 
     for tenths, whole in ((2.5, 2), (5, 5), (7.5, 5)):
         admission.refill(locked, start + timedelta(seconds=tenths / 10))
         assert int(locked.budget) == whole
-    # Half a second's worth and no more, however long nothing was let in.
+    # Half a second's worth and no more, however long no visitor was admitted.
     admission.refill(locked, start + timedelta(hours=1))
     assert locked.budget == 5
     assert tick(event, seconds=3600) == 5
@@ -121,13 +121,13 @@ def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> 
     assert_audit_clean()
 
 
-def test_a_slow_rate_lets_in_one_at_a_time() -> None:
+def test_a_slow_rate_admits_one_at_a_time() -> None:
     event = make_room(rate=1, active=100)
     join_waiting_entries(event, 3)
     assert [tick(event), tick(event, seconds=0), tick(event)] == [1, 0, 1]
 
 
-def test_the_cap_counts_who_has_been_let_in_and_has_not_come_yet(event: EventView) -> None:
+def test_the_cap_counts_admitted_visitors_who_have_not_arrived_yet(event: EventView) -> None:
     entries = join_waiting_entries(event, 6)
     assert tick(event) == 3
     assert tick(event) == 0
@@ -167,7 +167,7 @@ def test_a_live_reservation_keeps_the_slot_past_the_admission(event: EventView) 
     hold(event, claim_or_get_entry(entries[0]), seats=["hall-A-1"])
     backdate_admissions(entries[0])
     assert tick(event) == 0
-    # Checkout began at the last moment: its later deadline is on the way to the entry, a commit later.
+    # Checkout began at the last moment: its later deadline reaches the entry one commit later.
     QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=clock.now())
     assert tick(event) == 0
     assert claim_or_get_entry(entries[0]).is_ready
@@ -175,7 +175,7 @@ def test_a_live_reservation_keeps_the_slot_past_the_admission(event: EventView) 
     assert tick(event) == 1
 
 
-def test_the_first_question_after_the_turn_claims_the_admission(event: EventView) -> None:
+def test_the_first_poll_after_the_turn_claims_the_admission(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     tick(event)
     waiting = row(entry)
@@ -187,7 +187,7 @@ def test_the_first_question_after_the_turn_claims_the_admission(event: EventView
     assert timedelta(seconds=299) < claimed.admission_expires_at - clock.now() <= timedelta(seconds=300)
 
 
-def test_joining_again_is_coming_too(event: EventView) -> None:
+def test_joining_again_claims_the_admission_too(event: EventView) -> None:
     open_now(event)
     WaitingRoom.objects.update(state="paused")
     first = positions.join(event, visitor("ann"))
@@ -198,7 +198,7 @@ def test_joining_again_is_coming_too(event: EventView) -> None:
     assert again.admission_expires_at is not None
 
 
-def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) -> None:
+def test_an_unclaimed_admission_allows_no_hold(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     tick(event)
     found = row(entry)
@@ -206,7 +206,7 @@ def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) ->
     assert isinstance(state.refusal(clock.now()), errors.NotAdmitted)
 
 
-def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(event: EventView) -> None:
+def test_a_no_show_loses_the_slot_not_the_number_and_is_next_on_return(event: EventView) -> None:
     entries = join_waiting_entries(event, 8)
     tick(event)
     backdate_claims(entries[1])
@@ -220,12 +220,12 @@ def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(
     positions.leave(event, facade.Caller(entry_id=entries[0].id))
     assert tick(event) == 1
     assert row(entries[1]).status == "ready"
-    assert room().head == head, "it was there before"
+    assert room().head == head, "it had passed this number before"
     assert row(entries[4]).status == "waiting"
     assert_audit_clean()
 
 
-def test_who_comes_a_moment_too_late_before_anybody_noticed_is_next_all_the_same(event: EventView) -> None:
+def test_an_arrival_just_after_the_deadline_and_before_the_sweep_is_next_too(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     tick(event)
     backdate_claims(entry)
@@ -235,7 +235,7 @@ def test_who_comes_a_moment_too_late_before_anybody_noticed_is_next_all_the_same
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_after_a_quarter_of_an_hour_the_number_is_gone_too(event: EventView, noticed: bool) -> None:
+def test_after_a_quarter_of_an_hour_the_number_is_lost_too(event: EventView, noticed: bool) -> None:
     (entry,) = join_waiting_entries(event, 1)
     tick(event)
     backdate_claims(entry, seconds=admission.RETURN_SECONDS + 1)
@@ -248,7 +248,7 @@ def test_after_a_quarter_of_an_hour_the_number_is_gone_too(event: EventView, not
 
 
 @pytest.mark.parametrize("end", ["left", "completed", "expired"])
-def test_who_joins_again_after_an_end_is_last(event: EventView, end: str) -> None:
+def test_joining_again_after_an_end_is_last(event: EventView, end: str) -> None:
     entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(pk=entries[0].id).update(status=end, ended_at=clock.now())
     again = positions.join(event, facade.Caller(entry_id=entries[0].id))
@@ -256,7 +256,7 @@ def test_who_joins_again_after_an_end_is_last(event: EventView, end: str) -> Non
     assert again.visitor_id == entries[0].visitor_id
 
 
-def test_many_join_in_one_transaction_each_with_an_outcome_of_its_own(event: EventView) -> None:
+def test_many_joins_in_one_transaction_each_have_their_own_outcome(event: EventView) -> None:
     other = make_event("other", venue="B")
     later = make_room("later", venue="C", opens_at=clock.now() + timedelta(hours=1))
     account = User.objects.create_user("ann").pk
@@ -286,7 +286,7 @@ def test_many_join_in_one_transaction_each_with_an_outcome_of_its_own(event: Eve
     assert_audit_clean()
 
 
-def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
+def test_a_paused_room_takes_joins_and_admits_no_visitor(event: EventView) -> None:
     open_now(event)
     assert operations.set_state(event.id, "paused", who="staff", why="the till is down")
     assert not operations.set_state(event.id, "paused", who="staff")
@@ -304,7 +304,7 @@ def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
     ]
 
 
-def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
+def test_a_room_that_is_switched_off_admits_every_visitor(event: EventView) -> None:
     join_waiting_entries(event, 8)
     operations.set_state(event.id, "off", who="staff")
     assert admission.due_rooms() == [event.id]
@@ -313,7 +313,7 @@ def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
     assert_audit_clean()
 
 
-def test_a_room_switched_on_over_its_cap_lets_nobody_in_until_there_is_room(event: EventView) -> None:
+def test_a_room_switched_on_over_its_cap_admits_no_visitor_until_there_are_free_slots(event: EventView) -> None:
     operations.set_state(event.id, "off", who="staff")
     entries = join_entries(event, 5)
     operations.set_state(event.id, "open", who="staff")
@@ -328,14 +328,14 @@ def test_a_room_switched_on_over_its_cap_lets_nobody_in_until_there_is_room(even
 @pytest.mark.parametrize(
     ("state", "to"), [("closed", "open"), ("open", "closed"), ("open", "lobby"), ("off", "drained")]
 )
-def test_moves_that_there_are_not_are_refused(event: EventView, state: str, to: str) -> None:
+def test_invalid_state_changes_are_refused(event: EventView, state: str, to: str) -> None:
     WaitingRoom.objects.update(state=state)
     with pytest.raises(errors.ActRefused, match=f"{state} cannot become {to}"):
         operations.set_state(event.id, to, who="staff")
     assert not RoomAct.objects.exists()
 
 
-def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: EventView) -> None:
+def test_rate_and_cap_change_live_and_a_lower_cap_removes_no_visitor(event: EventView) -> None:
     join_waiting_entries(event, 9)
     tick(event)
     assert operations.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
@@ -350,7 +350,7 @@ def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: Event
             operations.set_limits(event.id, rate_per_second=rate, active_max=active, who="staff")
 
 
-def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
+def test_an_operator_admits_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
     event = make_room(rate=2, active=20)
     join_waiting_entries(event, 40)
     begun = clock.now()
@@ -372,7 +372,7 @@ def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -
         operations.admit_now(event.id, 0, who="staff")
 
 
-def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
+def test_removing_an_entry_is_recorded_and_happens_once(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     assert operations.remove(entry.id, who="staff", why="a script")
     assert not operations.remove(entry.id, who="staff")
@@ -383,7 +383,9 @@ def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
         operations.remove(uuid4(), who="staff")
 
 
-def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapses(event: EventView) -> None:
+def test_no_visitor_is_admitted_while_nothing_is_available_and_admission_resumes_once_a_hold_lapses(
+    event: EventView,
+) -> None:
     join_waiting_entries(event, 3)
     facade.report_supply(event.id, available=0, held=2)
     assert tick(event) == 0
@@ -392,14 +394,14 @@ def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapse
     assert tick(event) == 2
 
 
-def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(event: EventView) -> None:
+def test_when_everything_is_sold_the_room_is_drained_and_reports_so(event: EventView) -> None:
     entries = join_waiting_entries(event, 4)
     tick(event)
     facade.report_supply(event.id, available=0, held=0)
     facade.report_supply(event.id, available=0, held=0)
     assert room().state == "drained"
     assert estimates.estimate(claim_or_get_entry(entries[3])).status == "drained"
-    assert claim_or_get_entry(entries[0]).is_ready, "who is in stays in"
+    assert claim_or_get_entry(entries[0]).is_ready, "an admitted visitor stays admitted"
     for caller in (visitor("new"), facade.Caller(entry_id=entries[3].id)):
         with pytest.raises(errors.RoomDrained):
             positions.join(event, caller)
@@ -407,7 +409,7 @@ def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(eve
     assert tick(event) == 0
     act = RoomAct.objects.get()
     assert (act.who, act.detail) == ("system", "open → drained")
-    # Somebody gave tickets back: an operator opens it again.
+    # Tickets were returned: an operator opens the room again.
     facade.report_supply(event.id, available=5, held=0)
     operations.set_state(event.id, "open", who="staff")
     assert tick(event) == 0
@@ -416,20 +418,20 @@ def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(eve
     assert_audit_clean()
 
 
-def test_the_stock_is_reported_by_whoever_has_it() -> None:
+def test_the_stock_is_reported_for_open_rooms() -> None:
     event = make_room(rows=1, seats_per_row=4, general_admission=3, active=10)
     make_event("quiet", venue="B")
     assert "report the supply to the waiting rooms" in maintenance.jobs()
-    assert supply_report.report_supply() == 0, "closed: nobody asks yet"
+    assert supply_report.report_supply() == 0, "closed: the stock is not needed yet"
     entry = join(event)
     hold(event, entry, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     assert supply_report.report_supply() == 1
-    (told,) = WaitingRoom.objects.filter(event_id=event.id)
-    assert (told.supply_available, told.supply_held) == (4, 3)
-    assert told.supply_at is not None
+    (reported,) = WaitingRoom.objects.filter(event_id=event.id)
+    assert (reported.supply_available, reported.supply_held) == (4, 3)
+    assert reported.supply_at is not None
 
 
-def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured() -> None:
+def test_the_position_falls_and_the_estimate_is_a_range_from_the_measured_rate() -> None:
     event = make_room(rate=10, active=1000)
     entries = join_waiting_entries(event, 50)
     last = entries[-1]
@@ -449,8 +451,9 @@ def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured()
     assert estimates.estimate(claim_or_get_entry(entries[0])).ahead == 0
 
 
-def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
-    """Two slots, five minutes each: the twentieth waits most of an hour, however fast the room could let people in."""
+def test_while_every_slot_is_taken_the_estimate_does_not_assume_the_rooms_rate() -> None:
+    """Two slots, five minutes each: the twentieth visitor waits most of an hour, however fast the room could admit
+    visitors."""
     event = make_room(rate=10, active=2)
     last = join_waiting_entries(event, 20)[-1]
     seen = estimates.estimate(last)
@@ -460,15 +463,15 @@ def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
     assert tick(event) == 2
     seen = estimates.estimate(last)
     assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
-    # So it is told after the two minutes, too, in which nobody was let in.
+    # The estimate stays so after the two minutes, too, in which no visitor was admitted.
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
     seen = estimates.estimate(last)
     assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
     operations.set_limits(event.id, active_max=0, who="staff")
-    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), "no slot at all: as with one"
+    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), "without any slot: as with one"
 
 
-def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
+def test_an_entry_ahead_that_leaves_moves_none_behind_it_back(event: EventView) -> None:
     entries = join_waiting_entries(event, 10)
     for entry in entries[:9]:
         positions.leave(event, facade.Caller(entry_id=entry.id))
@@ -478,7 +481,7 @@ def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView)
 
 
 @pytest.mark.parametrize(("rate", "claim"), [(1, 120), (50, 120), (50, 1), (2000, 10)])
-def test_the_farther_back_the_later_one_asks_again_and_never_too_late_for_the_turn(rate: int, claim: int) -> None:
+def test_visitors_farther_back_poll_later_and_never_too_late_for_their_turn(rate: int, claim: int) -> None:
     before = 0.0
     for ahead in (0, 1, 10, 100, 1_000, 100_000, 2_000_000):
         asked = [estimates.next_poll_ms(ahead, rate, claim) for _ in range(20)]
@@ -488,10 +491,10 @@ def test_the_farther_back_the_later_one_asks_again_and_never_too_late_for_the_tu
         assert min(asked) > 0
         assert max(asked) >= before * (1 - estimates.JITTER) * 0.99
         before = max(asked)
-    assert len({estimates.next_poll_ms(100_000, rate, claim) for _ in range(20)}) > 1, "not all together"
+    assert len({estimates.next_poll_ms(100_000, rate, claim) for _ in range(20)}) > 1, "spread over time"
 
 
-def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(event: EventView) -> None:
+def test_the_auditor_finds_a_skipped_number_an_exceeded_cap_and_a_second_entry(event: EventView) -> None:
     join_waiting_entries(event, 6)
     tick(event)
     assert_audit_clean()
@@ -505,7 +508,7 @@ def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(
     ]
 
 
-def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventView) -> None:
+def test_the_budget_is_never_counted_twice_when_the_clock_stands_still(event: EventView) -> None:
     join_waiting_entries(event, 3)
     backdate_tick(event, 1)
     now = clock.now()
@@ -517,16 +520,16 @@ def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventVie
     assert locked.budget == budget
 
 
-def test_a_clock_that_was_set_back_stops_nobody(event: EventView) -> None:
-    """Ticked by a clock that was an hour ahead; from the first tick after it is right again the rate counts on."""
+def test_a_clock_that_was_set_back_stops_no_room(event: EventView) -> None:
+    """Ticked by a clock that was an hour ahead: from the first tick after the correction on the rate counts again."""
     join_waiting_entries(event, 3)
     WaitingRoom.objects.update(ticked_at=clock.now() + timedelta(hours=1), budget=0)
-    assert admission.tick(event.id, 1) == 0, "and no moment is counted that nobody knows"
+    assert admission.tick(event.id, 1) == 0, "and the unknown time is not counted"
     assert tick(event, seconds=60) == 3
     assert WaitingRoom.objects.get().ticked_at <= clock.now()  # type: ignore[operator]
 
 
-def test_the_auditor_finds_a_claim_given_back_and_who_came_to_the_line_without_a_number(event: EventView) -> None:
+def test_the_auditor_finds_a_claim_taken_back_and_an_entry_in_line_without_a_number(event: EventView) -> None:
     first, *_ = join_waiting_entries(event, 4)
     tick(event)
     claim_or_get_entry(first)
@@ -539,7 +542,7 @@ def test_the_auditor_finds_a_claim_given_back_and_who_came_to_the_line_without_a
 
 
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
-    """In the order of the statement, which names every column but those that the model does not have either."""
+    """In the order of the statement, which names every column except those that the model does not have either."""
     fields = [field.name for field in dataclasses.fields(Room)]
     assert sorted(fields) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
     WaitingRoom.objects.update(
@@ -559,17 +562,17 @@ def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event
             lock_room(cursor, event.id + 1)
 
 
-def test_the_rate_in_force_is_what_the_health_of_the_shop_allows() -> None:
+def test_the_effective_rate_is_the_one_that_the_health_of_the_system_allows() -> None:
     event = make_room(rate=10, active=100)
     join_waiting_entries(event, 30)
     WaitingRoom.objects.update(rate_now=4)
     assert locked_room(event).rate == 4
-    assert tick(event) == 2, "half a second's worth"
+    assert tick(event) == 2, "half a second at the effective rate"
     operations.set_limits(event.id, rate_per_second=3, active_max=100, who="staff")
     assert locked_room(event).rate == 3, "never above what the operator allows"
 
 
-def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:
+def test_a_marked_entry_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:
     entries = join_waiting_entries(event, 6)
     QueueEntry.objects.filter(number__in=(5, 6)).update(marked="vip")
     assert tick(event) == 3

@@ -1,4 +1,4 @@
-"""`manage.py room`: each act is one line, a refusal is one line and changes nothing, and all of it is on record."""
+"""`manage.py room`: each act prints one line, a refusal is one line and changes nothing, and every act is recorded."""
 
 import io
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.queue.rooms import join_waiting_entries, make_room, open_now
 pytestmark = pytest.mark.django_db
 
 
-def say(*words: str) -> str:
+def run(*words: str) -> str:
     out = io.StringIO()
     call_command("room", *words, stdout=out)
     return out.getvalue().strip()
@@ -24,7 +24,7 @@ def say(*words: str) -> str:
 
 def refusal(*words: str) -> str:
     with pytest.raises(CommandError) as refused:
-        say(*words)
+        run(*words)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -38,21 +38,21 @@ def line(db: None) -> events.EventView:
 
 
 def test_an_evening_by_command(line: events.EventView) -> None:
-    assert say("concert", "pause", "--why", "the till is down") == "concert: paused"
-    assert say("concert", "pause") == "concert: was paused already"
-    assert say("concert", "message", "Back at 8.") == "concert: waiting visitors now see the message"
-    assert say("concert", "message", "Back at 8.") == "concert: nothing changed"
-    assert say("concert", "limits", "--rate", "25", "--active", "3") == "concert: 25/s, 3 active"
-    assert say("concert", "floor", "5") == "concert: it is never reduced below 5/s"
-    assert say("concert", "floor", "5") == "concert: it is never reduced below 5/s, unchanged"
-    assert say("concert", "floor", "auto") == "concert: it is never reduced below 2.5/s, a tenth"
-    assert say("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, unchanged"
-    assert say("concert", "admit", "1") == "concert: 1 of 1 admitted"
-    assert say("concert", "let-through", "4", "--who", "the boss") == "concert: 4 is in"
-    assert say("concert", "remove", "3") == "concert: 3 was removed"
-    assert say("concert", "remove", "3") == "concert: 3 had ended already"
-    assert say("concert", "message", "--clear") == "concert: the message was removed"
-    assert say("concert", "open") == "concert: open"
+    assert run("concert", "pause", "--why", "the till is down") == "concert: paused"
+    assert run("concert", "pause") == "concert: was paused already"
+    assert run("concert", "message", "Back at 8.") == "concert: waiting visitors now see the message"
+    assert run("concert", "message", "Back at 8.") == "concert: nothing changed"
+    assert run("concert", "limits", "--rate", "25", "--active", "3") == "concert: 25/s, 3 active"
+    assert run("concert", "floor", "5") == "concert: it is never reduced below 5/s"
+    assert run("concert", "floor", "5") == "concert: it is never reduced below 5/s, unchanged"
+    assert run("concert", "floor", "auto") == "concert: it is never reduced below 2.5/s, a tenth"
+    assert run("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, unchanged"
+    assert run("concert", "admit", "1") == "concert: 1 of 1 admitted"
+    assert run("concert", "let-through", "4", "--who", "the boss") == "concert: 4 is in"
+    assert run("concert", "remove", "3") == "concert: 3 was removed"
+    assert run("concert", "remove", "3") == "concert: 3 had ended already"
+    assert run("concert", "message", "--clear") == "concert: the message was removed"
+    assert run("concert", "open") == "concert: open"
     typist = cli.get_os_username()
     assert [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")] == [
         (typist, "state", "open → paused", "the till is down"),
@@ -68,11 +68,11 @@ def test_an_evening_by_command(line: events.EventView) -> None:
     ]
 
 
-def test_show_says_how_the_room_stands(line: events.EventView) -> None:
+def test_show_prints_the_state_of_the_room(line: events.EventView) -> None:
     WaitingRoom.objects.update(rate_now=2.5, supply_available=1234, supply_held=6)
-    say("concert", "admit", "1", "--why", "first night")
-    say("concert", "message", "Hello\nall")
-    shown = say("concert", "show")
+    run("concert", "admit", "1", "--why", "first night")
+    run("concert", "message", "Hello\nall")
+    shown = run("concert", "show")
     for words in (
         "Concert (concert): open", "waiting    3", "shopping   1 of 2",
         "2.5/s, reduced from 10/s to protect the system",
@@ -83,7 +83,7 @@ def test_show_says_how_the_room_stands(line: events.EventView) -> None:
         assert words in shown
 
 
-def test_what_hurts_is_asked_about(line: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_destructive_acts_ask_for_confirmation(line: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.sys, "stdin", io.StringIO())
     assert "4 waiting" in refusal("concert", "drain")
     assert "--yes" in refusal("concert", "off")
@@ -97,26 +97,26 @@ def test_what_hurts_is_asked_about(line: events.EventView, monkeypatch: pytest.M
     monkeypatch.setattr("builtins.input", lambda _: "no")
     assert "nothing was changed" in refusal("concert", "drain")
     monkeypatch.setattr("builtins.input", lambda _: "yes")
-    assert say("concert", "drain").endswith("concert: drained")
-    assert say("concert", "open") == "concert: open"
-    assert say("concert", "off", "--yes") == "concert: off"
+    assert run("concert", "drain").endswith("concert: drained")
+    assert run("concert", "open") == "concert: open"
+    assert run("concert", "off", "--yes") == "concert: off"
 
 
-def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
-    assert say("concert", "links") == "there are no links"
-    address, words = say("concert", "link", "--note", "Ann", "--hours", "2").splitlines()
+def test_a_link_is_created_listed_and_withdrawn(line: events.EventView) -> None:
+    assert run("concert", "links") == "there are no links"
+    address, words = run("concert", "link", "--note", "Ann", "--hours", "2").splitlines()
     assert "/events/concert/vip/" in address
     link = VipLink.objects.get()
     assert words == f"concert: valid once, for 2 h; its id is {link.pk}"
-    assert "open" in say("concert", "links")
-    assert say("concert", "revoke", str(link.pk)) == "concert: the link is revoked"
-    assert say("concert", "revoke", str(link.pk)) == "concert: the link was revoked already"
-    assert "revoked" in say("concert", "links")
-    assert "Ann" in say("concert", "links")
+    assert "open" in run("concert", "links")
+    assert run("concert", "revoke", str(link.pk)) == "concert: the link is revoked"
+    assert run("concert", "revoke", str(link.pk)) == "concert: the link was revoked already"
+    assert "revoked" in run("concert", "links")
+    assert "Ann" in run("concert", "links")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("nowhere", "show"), "there is no published event"),
         (("no\0where", "show"), "there is no published event"),
@@ -141,18 +141,18 @@ def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
         (("concert", "revoke", "00000000-0000-0000-0000-000000000000"), "has no link"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(line: events.EventView, words: tuple[str, ...], said: str) -> None:
-    assert said in refusal(*words)
+def test_a_refusal_is_one_line(line: events.EventView, words: tuple[str, ...], expected: str) -> None:
+    assert expected in refusal(*words)
     assert not RoomAct.objects.exists()
 
 
-def test_a_closed_room_is_opened_by_its_on_sale_alone() -> None:
+def test_a_closed_room_is_opened_only_by_its_on_sale() -> None:
     make_room()
     assert "cannot become open" in refusal("concert", "open")
     assert "visitors cannot be admitted manually" in refusal("concert", "admit", "1")
 
 
-def test_what_somebody_without_a_name_types_is_on_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acts_of_a_user_without_a_name_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def nameless() -> Any:
         raise KeyError("uid not found")
 
@@ -160,6 +160,6 @@ def test_what_somebody_without_a_name_types_is_on_record_too(monkeypatch: pytest
     event = make_room()
     open_now(event)
     join(event)
-    say("concert", "remove", "1")
+    run("concert", "remove", "1")
     assert RoomAct.objects.get().who.startswith("uid ")
     assert QueueEntry.objects.get().status == "left"

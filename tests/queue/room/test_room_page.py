@@ -1,4 +1,4 @@
-"""The staff's page of one room: how it stands, what can be done to it, who may, and what was refused."""
+"""The staff page of one room: its state, its acts, permissions, and refusals."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def event(db: None) -> events.EventView:
     return made
 
 
-def somebody(*permissions: str) -> Client:
+def staff_client(*permissions: str) -> Client:
     user = User.objects.create_user(f"with {len(permissions)}", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = Client(headers={"sec-fetch-site": "same-origin"})
@@ -44,7 +44,7 @@ def act(client: Client, event: events.EventView, action: str, **form: str) -> An
     )
 
 
-def test_the_page_shows_how_the_room_stands(boss: Client, event: events.EventView) -> None:
+def test_the_page_shows_the_state_of_the_room(boss: Client, event: events.EventView) -> None:
     operations.admit_now(event.id, 1, who="boss", why="<i>early</i>")
     WaitingRoom.objects.update(rate_now=1.5, supply_available=12, supply_held=3, message="<b>hi</b>")
     shown = boss.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
@@ -76,7 +76,7 @@ def test_the_page_shows_how_the_rate_changed_and_why(boss: Client, event: events
     assert "2.5" in boss.get("/admin/queue/waitingroom/").content.decode()
 
 
-def test_the_floor_is_set_from_the_page_and_a_wrong_one_is_refused_beside_its_field(
+def test_the_floor_is_set_on_the_page_and_an_invalid_one_is_refused_beside_its_field(
     boss: Client, event: events.EventView
 ) -> None:
     page = f"/admin/queue/waitingroom/{event.id}/change/"
@@ -90,7 +90,7 @@ def test_the_floor_is_set_from_the_page_and_a_wrong_one_is_refused_beside_its_fi
     boss.post(page, right | {"rate_floor": "5"})
     assert (WaitingRoom.objects.get().rate_floor, WaitingRoom.objects.get().rate_now) == (5, 5)
     boss.post(page, right | {"rate_floor": "5", "rate_per_second": "4"})
-    assert WaitingRoom.objects.get().rate_per_second == 4, "a rate below the floor: never slowed down"
+    assert WaitingRoom.objects.get().rate_per_second == 4, "a rate below the floor: it is never slowed down"
     boss.post(page, right | {"rate_floor": "", "rate_per_second": "4"})
     assert WaitingRoom.objects.get().rate_floor is None
     details = RoomAct.objects.filter(what="limits").order_by("id").values_list("who", "detail")
@@ -101,11 +101,11 @@ def test_the_floor_is_set_from_the_page_and_a_wrong_one_is_refused_beside_its_fi
     ]
 
 
-def test_what_the_forms_save_is_a_transaction_of_its_own(
+def test_the_forms_save_in_a_transaction_of_their_own(
     transactional_db: None, boss: Client, event: events.EventView
 ) -> None:
-    """Django puts a transaction around a form; the services refuse to be part of one. Only a test that is wrapped in
-    none itself can tell. A second operator who comes between the form's check and the lock is told of, too."""
+    """Django wraps a form in a transaction; the services refuse to join one. Only a test without a transaction around
+    it can show that. A second operator's change between the form's check and the lock is reported, too."""
     page = f"/admin/queue/waitingroom/{event.id}/change/"
     form = {"active_max": "3", "claim_seconds": "120", "admission_seconds": "300", "rate_floor": "5"}
     saved = boss.post(page, form | {"rate_per_second": "20"}, follow=True).content.decode()
@@ -114,16 +114,16 @@ def test_what_the_forms_save_is_a_transaction_of_its_own(
     assert (room.rate_per_second, room.active_max, room.rate_floor) == (20, 3, 5)
     form |= {"rate_per_second": "20", "rate_floor": "15"}
     with rival_at("lock_rooms", "before", lambda: operations.set_limits(event.id, rate_per_second=10, who="another")):
-        told = boss.post(page, form, follow=True).content.decode()
-    assert "The floor must be between 1 and the rate, 10" in told
-    assert "was changed successfully" not in told
+        shown = boss.post(page, form, follow=True).content.decode()
+    assert "The floor must be between 1 and the rate, 10" in shown
+    assert "was changed successfully" not in shown
     assert WaitingRoom.objects.get().rate_floor == 5
     made = boss.post("/admin/queue/viplink/add/", {"event": str(event.id), "note": "", "hours": "3"}, follow=True)
     assert "/events/concert/vip/" in made.content.decode()
 
 
-def test_every_act_of_the_page_is_done_said_and_on_record(boss: Client, event: events.EventView) -> None:
-    for action, form, said in (
+def test_every_act_of_the_page_is_done_reported_and_recorded(boss: Client, event: events.EventView) -> None:
+    for action, form, expected in (
         ("pause", {}, "The room is paused"),
         ("message", {"message": "Back at 8."}, "Waiting visitors now see the message"),
         ("admit_now", {"count": "1"}, "1 visitor admitted"),
@@ -132,7 +132,7 @@ def test_every_act_of_the_page_is_done_said_and_on_record(boss: Client, event: e
         ("clear_message", {"message": "Back at 8."}, "The message was removed"),
         ("resume", {}, "The room is open"),
     ):
-        assert said in act(boss, event, action, **form).content.decode()
+        assert expected in act(boss, event, action, **form).content.decode()
     acts = [(row.what, row.who, row.why) for row in RoomAct.objects.order_by("id")]
     assert acts == [
         (what, "boss", "a test") for what in ("state", "message", "admit", "let in", "remove", "message", "state")
@@ -140,7 +140,7 @@ def test_every_act_of_the_page_is_done_said_and_on_record(boss: Client, event: e
 
 
 @pytest.mark.parametrize(("action", "state"), [("drain", "drained"), ("switch_off", "off")])
-def test_what_hurts_is_asked_about_and_keeps_its_reason(
+def test_destructive_acts_ask_for_confirmation_and_keep_their_reason(
     boss: Client, event: events.EventView, action: str, state: str
 ) -> None:
     asked = act(boss, event, action).content.decode()
@@ -153,7 +153,7 @@ def test_what_hurts_is_asked_about_and_keeps_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("action", "form", "said"),
+    ("action", "form", "expected"),
     [
         ("", {}, "Choose an action"),
         ("dance", {}, "Choose an action"),
@@ -164,18 +164,16 @@ def test_what_hurts_is_asked_about_and_keeps_its_reason(
         ("remove", {"whom": ""}, "neither a queue number"),
     ],
 )
-def test_a_refusal_is_said_and_nothing_is_done(
-    boss: Client, event: events.EventView, action: str, form: dict[str, str], said: str
+def test_a_refusal_is_shown_and_nothing_changes(
+    boss: Client, event: events.EventView, action: str, form: dict[str, str], expected: str
 ) -> None:
     shown = act(boss, event, action, **form).content.decode()
-    assert said in shown
+    assert expected in shown
     assert 'class="success"' not in shown
     assert not RoomAct.objects.exists()
 
 
-def test_refused_limits_stand_beside_their_field_and_nothing_says_that_they_were_changed(
-    boss: Client, event: events.EventView
-) -> None:
+def test_refused_limits_are_shown_beside_their_field_and_not_as_changed(boss: Client, event: events.EventView) -> None:
     page = f"/admin/queue/waitingroom/{event.id}/change/"
     wrong = {"rate_per_second": "200000", "active_max": "2", "claim_seconds": "120", "admission_seconds": "300"}
     shown = boss.post(page, wrong, follow=True).content.decode()
@@ -188,31 +186,33 @@ def test_refused_limits_stand_beside_their_field_and_nothing_says_that_they_were
     assert WaitingRoom.objects.get().rate_per_second == 20
 
 
-def test_who_may_only_look_does_nothing(event: events.EventView) -> None:
-    looker = somebody("view_waitingroom", "view_viplink")
+def test_a_user_who_may_only_view_changes_nothing(event: events.EventView) -> None:
+    viewer = staff_client("view_waitingroom", "view_viplink")
     link = vip_links.make_link(event.id, who="boss")
-    shown = looker.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
+    shown = viewer.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
     assert "<h2>Actions</h2>" not in shown
-    assert act(looker, event, "pause").status_code == 403
-    assert looker.get("/admin/queue/viplink/add/").status_code == 403
-    assert "/vip/" not in looker.get(f"/admin/queue/viplink/{link.pk}/change/").content.decode()
+    assert act(viewer, event, "pause").status_code == 403
+    assert viewer.get("/admin/queue/viplink/add/").status_code == 403
+    assert "/vip/" not in viewer.get(f"/admin/queue/viplink/{link.pk}/change/").content.decode()
     assert WaitingRoom.objects.get().state == "open"
 
 
-def test_who_may_run_the_room_may_not_move_people_without_leave(event: events.EventView) -> None:
-    hand = somebody("view_waitingroom", "change_waitingroom", "view_queueentry")
-    assert "The room is paused" in act(hand, event, "pause").content.decode()
+def test_a_user_who_may_run_the_room_needs_permission_to_let_visitors_through_or_remove_them(
+    event: events.EventView,
+) -> None:
+    client = staff_client("view_waitingroom", "change_waitingroom", "view_queueentry")
+    assert "The room is paused" in act(client, event, "pause").content.decode()
     for action in ("let_through", "remove"):
-        assert act(hand, event, action, whom="4").status_code == 403
+        assert act(client, event, action, whom="4").status_code == 403
     assert set(QueueEntry.objects.values_list("status", flat=True)) == {"waiting"}
 
 
-def test_a_room_that_there_is_not_is_not_found(boss: Client) -> None:
+def test_an_unknown_room_is_not_found(boss: Client) -> None:
     assert boss.post("/admin/queue/waitingroom/999999/act/", {"action": "pause"}).status_code == 404
     assert boss.get("/admin/queue/waitingroom/999999/change/", follow=True).status_code == 200
 
 
-def test_a_link_is_made_shown_and_taken_back(boss: Client, event: events.EventView) -> None:
+def test_a_link_is_created_shown_and_withdrawn(boss: Client, event: events.EventView) -> None:
     form = {"event": str(event.id), "note": "Ann", "hours": "3"}
     wrong = boss.post("/admin/queue/viplink/add/", form | {"hours": "0"})
     assert (wrong.status_code, VipLink.objects.count()) == (200, 0)
@@ -230,8 +230,8 @@ def test_visitors_are_let_through_from_the_list_of_entries(boss: Client, event: 
     last = QueueEntry.objects.order_by("-number").first()
     assert last is not None
     chosen = {"action": "let_through", "_selected_action": str(last.pk), "why": "the drummer"}
-    for said in ("Number 4: admitted.", "in already"):
-        assert said in boss.post("/admin/queue/queueentry/", chosen, follow=True).content.decode()
+    for expected in ("Number 4: admitted.", "in already"):
+        assert expected in boss.post("/admin/queue/queueentry/", chosen, follow=True).content.decode()
     view = facade.entry_by_id(last.pk)
     assert view is not None
     assert view.is_ready

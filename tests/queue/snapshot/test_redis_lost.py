@@ -1,4 +1,4 @@
-"""The loss of Redis: joins and polls go on from PostgreSQL, nobody changes place, the copy comes back by itself.
+"""The loss of Redis: joins and polls go on from PostgreSQL, no position changes, the copy is restored by itself.
 
 These tests kill a server, so each has one of its own.
 """
@@ -37,10 +37,12 @@ def order(event: EventView) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("loss", ["killed", "flushed", "hanging"])
-def test_a_storm_goes_on_through_the_loss_of_redis(loss: str, event: EventView, own_redis: OwnRedis) -> None:
-    """Eight visitors at a time join and poll; in their midst Redis is killed, flushed or stops answering."""
+def test_concurrent_joins_and_polls_go_on_through_the_loss_of_redis(
+    loss: str, event: EventView, own_redis: OwnRedis
+) -> None:
+    """Eight visitors at a time join and poll; meanwhile Redis is killed, flushed or stops responding."""
     open_now(event)
-    # Some wait to the end: where nobody does, the gatekeeper copies nothing.
+    # Some wait to the end: without waiting entries the gatekeeper copies nothing.
     operations.set_limits(event.id, rate_per_second=1_000, active_max=20, who="staff")
     leader = gatekeeper.Gatekeeper(database_url())
 
@@ -91,7 +93,7 @@ def test_a_storm_goes_on_through_the_loss_of_redis(loss: str, event: EventView, 
     assert_audit_clean()
 
 
-def test_while_redis_is_away_operators_act_and_visitors_see_it(event: EventView, own_redis: OwnRedis) -> None:
+def test_without_redis_operators_act_and_visitors_see_it(event: EventView, own_redis: OwnRedis) -> None:
     entries = join_waiting_entries(event, 3)
     own_redis.kill()
     operations.set_state(event.id, "paused", who="staff")
@@ -102,7 +104,7 @@ def test_while_redis_is_away_operators_act_and_visitors_see_it(event: EventView,
     assert_audit_clean()
 
 
-def test_the_copy_comes_back_with_the_first_poll_without_any_gatekeeper(event: EventView, own_redis: OwnRedis) -> None:
+def test_the_copy_is_restored_by_the_first_poll_without_a_gatekeeper(event: EventView, own_redis: OwnRedis) -> None:
     entries = join_waiting_entries(event, 3)
     own_redis.kill()
     assert [position(event, entry) for entry in entries] == [1, 2, 3]
@@ -112,7 +114,7 @@ def test_the_copy_comes_back_with_the_first_poll_without_any_gatekeeper(event: E
     assert read_redis_copy(event) is not None
 
 
-def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
+def test_a_redis_that_returns_with_old_data_changes_no_position(
     event: EventView, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = join_waiting_entries(event, 50)
@@ -129,7 +131,7 @@ def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
     assert poll_status(event, entries[0]).is_ready
 
 
-def test_rebuilding_by_hand_says_what_it_wrote_and_that_the_order_is_the_same(
+def test_rebuilding_by_hand_prints_what_it_wrote_and_that_the_order_is_unchanged(
     event: EventView, own_redis: OwnRedis, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild, "CHUNK_MAX", 4)
@@ -143,7 +145,7 @@ def test_rebuilding_by_hand_says_what_it_wrote_and_that_the_order_is_the_same(
     assert read_redis_copy(event) is not None
 
 
-def test_rebuilding_notices_a_place_that_changed(
+def test_rebuilding_detects_a_changed_entry(
     event: EventView, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = join_waiting_entries(event, 3)
@@ -159,7 +161,7 @@ def test_rebuilding_notices_a_place_that_changed(
         call_command("rebuild_queue", event.slug)
 
 
-def test_rebuilding_refuses_in_one_line(event: EventView, own_redis: OwnRedis) -> None:
+def test_rebuilding_is_refused_in_one_line(event: EventView, own_redis: OwnRedis) -> None:
     with pytest.raises(CommandError, match="there is no published event"):
         call_command("rebuild_queue", "nowhere")
     own_redis.kill()
@@ -168,7 +170,7 @@ def test_rebuilding_refuses_in_one_line(event: EventView, own_redis: OwnRedis) -
     assert "\n" not in str(refused.value)
 
 
-def test_a_token_works_in_a_process_that_knows_nothing_yet(event: EventView, own_redis: OwnRedis) -> None:
+def test_a_token_works_in_a_process_with_empty_caches(event: EventView, own_redis: OwnRedis) -> None:
     (entry,) = join_waiting_entries(event, 1)
     own_redis.kill()
     assert caller_of_entry(entry).in_line

@@ -1,4 +1,4 @@
-"""A room's board: one small value, from PostgreSQL or from a copy that is believed only while it is good."""
+"""A room's snapshot: one small value, from PostgreSQL or from a copy that is trusted only while it is valid."""
 
 import logging
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def lie(event: EventView, value: bytes) -> None:
     redis.client().set(room_snapshot.key(event.id), value)
 
 
-def test_a_board_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> None:
+def test_a_snapshot_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> None:
     WaitingRoom.objects.update(
         head=10**9, next_number=2 * 10**9, chain_head=b"x" * 32, message="m" * 280, supply_available=1, supply_held=2
     )
@@ -55,23 +55,23 @@ def test_a_board_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> 
     assert len(captured) == 1
     assert shown.message == "m" * 280
     assert len(room_snapshot.encode(shown)) < 1_000
-    assert room_snapshot.decode(room_snapshot.encode(shown), event.id) is None, "no copy is fresh where none is kept"
+    assert room_snapshot.decode(room_snapshot.encode(shown), event.id) is None, "without copies none is fresh"
 
 
-def test_a_process_reads_it_once_for_everybody(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_reads_the_snapshot_once_for_all_callers(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_caches_fresh(monkeypatch)
     reads: list[int] = []
     real = room_snapshot.read_snapshot
     monkeypatch.setattr(room_snapshot, "read_snapshot", lambda event_id: (reads.append(event_id), real(event_id))[1])
-    boards = values(storm(8, lambda _: room_snapshot.get_snapshot(event.id)))
-    assert len(set(map(id, boards))) == 1
+    snapshots = values(storm(8, lambda _: room_snapshot.get_snapshot(event.id)))
+    assert len(set(map(id, snapshots))) == 1
     assert reads == [event.id]
     room_snapshot.invalidate(event.id)
     room_snapshot.get_snapshot(event.id)
     assert len(reads) == 2
 
 
-def test_a_room_that_is_not_there_has_no_board() -> None:
+def test_a_missing_room_has_no_snapshot() -> None:
     with pytest.raises(WaitingRoom.DoesNotExist):
         room_snapshot.get_snapshot(4_711)
 
@@ -96,7 +96,7 @@ def test_the_leader_copies_every_room_in_use_after_its_ticks(event: EventView, m
         stand_by.resign()
 
 
-def test_a_board_comes_from_the_copy_without_a_query(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_comes_from_the_copy_without_a_query(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     use_redis_copy_only(monkeypatch)
     room_snapshot.copy_to_redis([event.id])
     with CaptureQueriesContext(connection) as captured:
@@ -104,7 +104,7 @@ def test_a_board_comes_from_the_copy_without_a_query(event: EventView, monkeypat
     assert len(captured) == 0
 
 
-def test_an_operator_s_act_is_seen_by_every_process_at_once(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operators_act_is_seen_by_every_process_at_once(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     use_redis_copy_only(monkeypatch)
     (entry,) = join_waiting_entries(event, 1)
     room_snapshot.copy_to_redis([event.id])
@@ -123,8 +123,10 @@ def test_an_operator_s_act_is_seen_by_every_process_at_once(event: EventView, mo
     )
 
 
-def test_who_writes_without_redis_reads_what_it_wrote(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy still says open when the act is committed, and Redis takes no new one."""
+def test_a_process_that_writes_without_redis_reads_its_own_write(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is still open when the act is committed, and Redis accepts no new one."""
     keep_caches_fresh(monkeypatch, copy=True)
     (entry,) = join_waiting_entries(event, 1)
     assert poll_status(event, entry).estimate.status == "waiting"
@@ -153,7 +155,7 @@ FORGERIES: dict[str, Callable[[RoomSnapshot], bytes]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_copy_that_lies_is_thrown_away_and_made_anew(
+def test_an_invalid_copy_is_discarded_and_replaced(
     forgery: str, event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_redis_copy_only(monkeypatch)
@@ -166,7 +168,7 @@ def test_a_copy_that_lies_is_thrown_away_and_made_anew(
 
 
 @pytest.mark.parametrize("put", ["hset", "rpush", "sadd"])
-def test_a_key_of_another_kind_is_thrown_away(put: str, event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_another_type_is_discarded(put: str, event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     use_redis_copy_only(monkeypatch)
     (entry,) = join_waiting_entries(event, 1)
     arguments: dict[str, tuple[Any, ...]] = {"hset": ("a", "b"), "rpush": ("a",), "sadd": ("a",)}
@@ -175,10 +177,10 @@ def test_a_key_of_another_kind_is_thrown_away(put: str, event: EventView, monkey
     assert read_redis_copy(event) is not None
 
 
-def test_a_copy_that_is_behind_what_was_seen_is_not_followed(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P: reads the board after a tick: position 1
-    R: comes back with the board of before the tick, which still looks fresh
-    P: would say position 4 now; the head cannot fall, so it asks PostgreSQL
+def test_a_copy_older_than_the_last_read_is_not_used(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P: reads the snapshot after a tick: position 1
+    R: returns with the snapshot from before the tick, which still looks fresh
+    P: would report position 4 now; the head cannot fall, so it asks PostgreSQL
     """
     use_redis_copy_only(monkeypatch)
     entries = join_waiting_entries(event, 4)
@@ -189,8 +191,8 @@ def test_a_copy_that_is_behind_what_was_seen_is_not_followed(event: EventView, m
     assert position(event, entries[3]) == 1
 
 
-def test_a_board_is_never_older_than_the_shortest_wait_between_two_polls() -> None:
-    """Whichever process answers: the head it shows was true no longer ago than the poll before."""
+def test_a_snapshot_is_never_older_than_the_shortest_wait_between_two_polls() -> None:
+    """Whichever process answers: the head in the snapshot was current no longer ago than the previous poll."""
     shortest_ms = estimates.NEXT_POLL_MIN_MS * (1 - estimates.JITTER)
     assert (DEFAULTS["CACHE_SECONDS"] + DEFAULTS["COPY_FRESH_SECONDS"]) * 1_000 < shortest_ms
     assert DEFAULTS["COPY_TTL_MS"] <= DEFAULTS["COPY_FRESH_SECONDS"] * 1_000
@@ -199,7 +201,7 @@ def test_a_board_is_never_older_than_the_shortest_wait_between_two_polls() -> No
 DEFAULTS = {name: getattr(room_snapshot, name) for name in ("CACHE_SECONDS", "COPY_FRESH_SECONDS", "COPY_TTL_MS")}
 
 
-def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
+def test_without_redis_it_is_retried_once_a_second_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -208,7 +210,7 @@ def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
         asked.append("again")
         raise redis.RedisUnavailable("gone")
 
-    # The house's own logger spares its reader; this one says everything.
+    # Our own logger limits repeated messages; this one records all of them.
     monkeypatch.setattr(redis, "logger", logging.getLogger("tests.outages"))
     monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 3_600.0)
     assert [redis.attempt(fail) for _ in range(5)] == [None] * 5
@@ -223,14 +225,14 @@ def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
     ]
 
 
-def test_an_error_that_redis_answers_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_response_of_redis_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     redis.client().set("kind", "text")
     assert redis.attempt(lambda client: client.hgetall("kind")) is None
     assert redis.attempt(lambda client: client.get("kind")) == b"text"
     assert log_context.summarize_error(RuntimeError("one\ntwo")) == "one"
 
 
-def test_the_board_tells_the_time_of_the_database(event: EventView) -> None:
+def test_the_snapshot_has_the_time_of_the_database(event: EventView) -> None:
     early = clock.now()
     shown = room_snapshot.read_snapshot(event.id)
     assert early <= shown.at <= clock.now()

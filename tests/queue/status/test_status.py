@@ -1,4 +1,4 @@
-"""Polls of those who wait: answered from the board and the token, and never otherwise than the ledger would."""
+"""Polls of waiting visitors: answered from the snapshot and the token, always as PostgreSQL would."""
 
 from datetime import timedelta
 
@@ -50,7 +50,7 @@ def event() -> EventView:
     return make_room()
 
 
-def test_a_poll_of_who_waits_asks_the_database_nothing(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_of_a_waiting_visitor_makes_no_query(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = join_waiting_entries(event, 6)
     tick(event)
     keep_caches_fresh(monkeypatch)
@@ -63,7 +63,7 @@ def test_a_poll_of_who_waits_asks_the_database_nothing(event: EventView, monkeyp
     assert (answer.json()["status"], answer.json()["position_in_queue"]) == ("waiting", 3)
 
 
-def test_a_poll_from_the_head_down_asks_the_ledger_and_claims(
+def test_a_poll_from_the_head_down_reads_the_database_and_claims_the_admission(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = join_waiting_entries(event, 4)
@@ -77,12 +77,12 @@ def test_a_poll_from_the_head_down_asks_the_ledger_and_claims(
     assert position(event, entries[3]) == 1
 
 
-def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
+def test_a_visitor_who_joins_after_the_snapshot_was_read_does_not_get_an_old_status(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P: the board is read: next number 1, head 0
+    """P: the snapshot is read: next number 1, head 0
     J: joins the empty line in another process, has number 1 and is let in by the same transaction
-    P: number 1 is above the head that it remembers, but the board does not know the number: it is read anew
+    P: number 1 is above the cached head, but the snapshot does not cover the number: it is read again
     """
     open_now(event)
     keep_caches_fresh(monkeypatch, copy=True)
@@ -93,22 +93,22 @@ def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
     assert poll_status(event, entry).is_ready
 
 
-def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -> None:
+def test_an_entry_admitted_between_the_join_and_its_response_is_ready(event: EventView) -> None:
     """J: joins and has to wait; COMMIT
-    T: lets it in: the head is at its number
-    J: is answered: not that it waits at position 0, as whoever missed the turn does
+    T: admits it: the head is at its number
+    J: gets its response: not that it waits at position 0, like an entry that missed its turn
     """
     *_, joined = join_waiting_entries(event, 3)
     assert joined.waits
     assert tick(event) == 3
     cache.clear_all()
-    assert estimates.estimate(joined).ahead == 0, "what it would have been told"
+    assert estimates.estimate(joined).ahead == 0, "the position it would have reported"
     place = status.status_of_entry(event, joined)
     assert place.is_ready
     assert QueueEntry.objects.get(pk=joined.id).admission_expires_at is not None
 
 
-def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
+def test_a_visitor_who_left_gets_that_status_at_once_here_and_elsewhere_with_the_next_feed(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, elsewhere, stays = join_waiting_entries(event, 3)
@@ -125,7 +125,7 @@ def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
     assert poll_status(event, stays).entry is None
 
 
-def test_who_is_removed_or_let_through_ahead_of_the_head_is_asked_about(
+def test_a_removed_or_marked_entry_above_the_head_is_read_from_the_database(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed, through, stays = join_waiting_entries(event, 3)
@@ -139,7 +139,7 @@ def test_who_is_removed_or_let_through_ahead_of_the_head_is_asked_about(
     assert poll_status(event, stays).entry is None
 
 
-def test_until_a_process_has_caught_up_with_the_endings_the_ledger_is_asked(
+def test_until_a_process_has_read_all_endings_it_reads_the_database(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = join_waiting_entries(event, 6)
@@ -152,7 +152,7 @@ def test_until_a_process_has_caught_up_with_the_endings_the_ledger_is_asked(
     assert [poll_status(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
-def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
+def test_more_simultaneous_endings_than_one_page_holds_are_all_read(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = join_waiting_entries(event, 6)
@@ -165,12 +165,12 @@ def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
     assert [poll_status(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
-def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> None:
+def test_an_ending_that_commits_late_is_read_too(event: EventView) -> None:
     """L: leaves, dated now; not yet committed
     M: leaves, dated later, committed
     F: reads up to M's ending
     L: COMMIT
-    F: looks back beyond M, and finds L
+    F: reads back beyond M, and finds L
     """
     late, punctual = join_waiting_entries(event, 2)
     with rival_connection() as rival:
@@ -187,14 +187,14 @@ def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> N
     assert poll_status(event, late).estimate.status == "left"
 
 
-def test_a_stranger_s_number_is_nobody_s_place(event: EventView) -> None:
+def test_another_entrys_number_shows_no_position(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     QueueEntry.objects.all().delete()
     WaitingRoom.objects.update(next_number=1)
     assert status.get_status(event, caller_of_entry(entry)) is None
 
 
-def test_a_token_whose_number_is_no_number_asks_the_ledger(event: EventView) -> None:
+def test_a_token_with_an_invalid_number_reads_the_database(event: EventView) -> None:
     (entry,) = join_waiting_entries(event, 1)
     for number in ("1", -1, True, 1.5, None):
         token = jwt.issue("queue", str(entry.id), timedelta(hours=1), event.slug, num=number)
@@ -207,7 +207,7 @@ def test_a_token_whose_number_is_no_number_asks_the_ledger(event: EventView) -> 
 
 @pytest.fixture
 def lobby(event: EventView) -> list[facade.EntryView]:
-    """Four in a lobby an hour before the opening."""
+    """Four entries in a lobby an hour before the opening."""
     now = clock.now()
     entries = [
         QueueEntry(
@@ -234,14 +234,14 @@ def open_lobby(event: EventView) -> None:
 
 
 def draw(event: EventView, entries: list[facade.EntryView]) -> None:
-    """The entries have drawn the numbers 1, 2, … in this order; none of them is in its entry yet."""
+    """Draw the numbers 1, 2, … for the entries in this order; none of them is written to its entry yet."""
     DrawnPlace.objects.bulk_create(
         DrawnPlace(event_id=event.id, number=number, entry_id=entry.id) for number, entry in enumerate(entries, 1)
     )
     Draw.objects.filter(event_id=event.id).update(drawn_at=clock.now())
 
 
-def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
+def test_a_lobby_status_gives_the_opening_time_without_a_query(
     event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_caches_fresh(monkeypatch)
@@ -254,17 +254,13 @@ def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
     assert seen.opens_at is not None
 
 
-def test_who_gathered_for_what_is_canceled_is_told_that_it_is_over(
-    event: EventView, lobby: list[facade.EntryView]
-) -> None:
+def test_the_lobby_of_a_canceled_event_reports_that_it_is_over(event: EventView, lobby: list[facade.EntryView]) -> None:
     Event.objects.update(status=Event.Status.CANCELED)
     for seen in (poll_status(event, lobby[0]), status_from_database(event, lobby[1])):
         assert (seen.estimate.status, seen.estimate.stage, seen.estimate.opens_at) == ("drained", "", None)
 
 
-def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
-    event: EventView, lobby: list[facade.EntryView]
-) -> None:
+def test_a_lobby_token_gets_a_number_once_it_is_drawn(event: EventView, lobby: list[facade.EntryView]) -> None:
     open_lobby(event)
     token = issue_queue_token(lobby[0].id, event.slug, None)
 
@@ -284,13 +280,13 @@ def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
     again = ask(str(drawn["queue_token"]))
     assert again["position_in_queue"] == 4
     assert "queue_token" not in again
-    # By account or browser the same, though the entry has no number of its own yet.
+    # The same by account or browser, though the entry has no number of its own yet.
     seen = status.get_status(event, facade.Caller(visitor_id="in-the-lobby-0"))
     assert seen is not None
     assert seen.estimate.ahead == 4
 
 
-def test_who_left_the_lobby_is_told_so_before_and_after_the_draw(
+def test_a_visitor_who_left_the_lobby_gets_that_status_before_and_after_the_draw(
     event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_caches_fresh(monkeypatch)
@@ -304,23 +300,23 @@ def test_who_left_the_lobby_is_told_so_before_and_after_the_draw(
         assert position(event, lobby[1]) == 2
 
 
-def test_a_lobby_asks_again_over_a_span_after_the_opening_and_in_time_to_claim() -> None:
+def test_polls_of_a_lobby_are_spread_after_the_opening_and_in_time_to_claim() -> None:
     assert all(240_000 <= estimates.lobby_poll_ms(7_200, 10, 120) <= 300_000 for _ in range(50))
     assert all(60_000 <= estimates.lobby_poll_ms(60, 10, 120) <= 62_000 for _ in range(50))
-    crowd = [estimates.lobby_poll_ms(10, 1_000_000, 120) for _ in range(200)]
-    assert min(crowd) >= 10_000
-    assert max(crowd) <= 10_000 + 60_000
-    assert max(crowd) - min(crowd) > 20_000
+    polls = [estimates.lobby_poll_ms(10, 1_000_000, 120) for _ in range(200)]
+    assert min(polls) >= 10_000
+    assert max(polls) <= 10_000 + 60_000
+    assert max(polls) - min(polls) > 20_000
     assert all(estimates.lobby_poll_ms(0, 5, 1) >= 1_000 for _ in range(50))
 
 
-# --- the two ways to the same answer ---------------------------------------------------------------------------------
+# --- the two paths to the same response ------------------------------------------------------------------------------
 
 ACTS = ["join", "join", "leave", "remove", "tick", "claim", "miss", "lapse", "pause", "open", "cap", "drain"]
 
 
 @pytest.mark.slow
-def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises() -> None:
+def test_the_snapshot_and_the_database_agree_for_any_room_and_no_position_rises() -> None:
     made = iter(range(1_000))
 
     @settings(max_examples=examples(10), deadline=None)

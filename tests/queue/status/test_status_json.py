@@ -1,4 +1,4 @@
-"""The text that a waiting crowd is answered with against the answer built in full."""
+"""The JSON text for waiting visitors, compared with the fully built response."""
 
 import json
 import random
@@ -20,7 +20,7 @@ EVENT = events.EventView(
     events.Policy(NOW, None, 10, 3, 60, 8, None),
 )  # fmt: skip
 
-boards = st.builds(
+snapshots = st.builds(
     RoomSnapshot,
     event_id=st.just(1),
     at=st.just(NOW),
@@ -46,21 +46,21 @@ boards = st.builds(
 )
 
 
-@given(board=boards, ahead=st.integers(1, 2_000_000), seed=st.integers(0, 1_000))
-def test_the_text_says_what_the_answer_in_full_says(board: RoomSnapshot, ahead: int, seed: int) -> None:
-    number = board.head + ahead
+@given(snapshot=snapshots, ahead=st.integers(1, 2_000_000), seed=st.integers(0, 1_000))
+def test_the_text_equals_the_full_response(snapshot: RoomSnapshot, ahead: int, seed: int) -> None:
+    number = snapshot.head + ahead
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimates, "_random", random.Random(seed))
-        in_full = status_answer(EVENT, QueueStatus(estimates.estimate_for_number(board, number)))
+        in_full = status_answer(EVENT, QueueStatus(estimates.estimate_for_number(snapshot, number)))
         patch.setattr(estimates, "_random", random.Random(seed))
-        status_json.encode_status(board, number)  # A board met for the first time asks for an outlook of its own.
+        status_json.encode_status(snapshot, number)  # The first use of a snapshot computes its estimate.
         patch.setattr(estimates, "_random", random.Random(seed))
-        said = status_json.encode_status(board, number)
-    assert said is not None
-    assert json.loads(said) == in_full
+        text = status_json.encode_status(snapshot, number)
+    assert text is not None
+    assert json.loads(text) == in_full
 
 
-def test_who_waits_in_a_drained_room_is_answered_in_full() -> None:
+def test_in_a_drained_room_the_full_response_is_built() -> None:
     drained = RoomSnapshot(
         1, NOW, "drained", 5, 10, 1.0, 1, 0, 0.0, 5, 60, 60, 0, 0, "", None, 0, False, False, "", 1
     )  # fmt: skip

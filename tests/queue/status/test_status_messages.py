@@ -1,4 +1,4 @@
-"""What the waiting page says without scripts, word for word."""
+"""The texts of the waiting page without scripts, word for word."""
 
 import pytest
 
@@ -20,13 +20,13 @@ from apps.queue.status.status_messages import describe_odds, describe_wait
         ("paused", (0, 60), 5, "The line is paused. Your place is saved."),
     ],
 )
-def test_a_wait_is_told_as_people_tell_it(
+def test_a_wait_is_shown_in_rounded_words(
     status: str, wait_range: tuple[int, int] | None, tickets_left: int | None, words: str
 ) -> None:
     assert describe_wait(status, wait_range, tickets_left) == words
 
 
-def test_the_odds_are_told_only_where_they_mean_something() -> None:
+def test_the_odds_are_shown_only_where_they_mean_something() -> None:
     assert describe_odds(10, None) == describe_odds(10, 1_000) == ""
     assert "may run out" in describe_odds(10, 20)
     assert "unlikely" in describe_odds(20, 20)

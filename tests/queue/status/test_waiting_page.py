@@ -1,4 +1,4 @@
-"""The page on which one waits: it says where one stands, and goes on when it is one's turn."""
+"""The waiting page: it shows the position, and leads to the sale at the visitor's turn."""
 
 import re
 
@@ -20,7 +20,7 @@ WAIT, CHOOSE = "/events/concert/wait", "/events/concert/choose"
 
 @pytest.fixture
 def room(db: None) -> events.EventView:
-    """Open, three slots, all of them taken."""
+    """An open room with three slots, all of them taken."""
     event = make_room(general_admission=20)
     for _ in range(3):
         factories.join(event)
@@ -39,7 +39,7 @@ def mine() -> QueueEntry:
     return QueueEntry.objects.order_by("-number").first()  # type: ignore[return-value]
 
 
-def test_who_has_to_wait_sees_where_it_stands(waiting: Client) -> None:
+def test_a_waiting_visitor_sees_the_position(waiting: Client) -> None:
     page = waiting.get(WAIT)
     text = page.content.decode()
     assert page.status_code == 200
@@ -52,12 +52,12 @@ def test_who_has_to_wait_sees_where_it_stands(waiting: Client) -> None:
     assert "/api/events/concert/queue/status" in text
 
 
-def test_choosing_leads_back_to_the_line_while_one_waits(waiting: Client) -> None:
+def test_choosing_leads_back_to_the_waiting_page_while_the_visitor_waits(waiting: Client) -> None:
     for answer in (waiting.get(CHOOSE), waiting.post(CHOOSE, {"view": "best"})):
         assert (answer.status_code, answer.url) == (303, WAIT)
 
 
-def test_whose_turn_it_is_goes_straight_on_to_choose(waiting: Client, room: events.EventView) -> None:
+def test_at_the_turn_the_page_leads_straight_to_choosing(waiting: Client, room: events.EventView) -> None:
     WaitingRoom.objects.update(active_max=4, ticked_at=None)
     assert operations.admit_now(room.id, 1, who="staff") == 1
     assert mine().admission_expires_at is None
@@ -67,12 +67,12 @@ def test_whose_turn_it_is_goes_straight_on_to_choose(waiting: Client, room: even
     assert waiting.get(CHOOSE).status_code == 200
 
 
-def test_a_pause_is_said(waiting: Client) -> None:
+def test_a_pause_is_shown(waiting: Client) -> None:
     WaitingRoom.objects.update(state="paused")
     assert "Your place is saved" in waiting.get(WAIT).content.decode()
 
 
-def test_nobody_promises_a_minute_while_nothing_is_left_to_buy(waiting: Client) -> None:
+def test_no_estimate_is_shown_while_nothing_is_left_to_buy(waiting: Client) -> None:
     WaitingRoom.objects.update(supply_available=0, supply_held=4)
     text = waiting.get(WAIT).content.decode()
     assert "Less than a minute" not in text
@@ -80,11 +80,11 @@ def test_nobody_promises_a_minute_while_nothing_is_left_to_buy(waiting: Client) 
     assert "Unpaid tickets go back on sale" in text
 
 
-def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) -> None:
+def test_a_drained_room_informs_waiting_visitors_and_refuses_others(waiting: Client) -> None:
     WaitingRoom.objects.update(state="drained", supply_available=0, supply_held=0)
     text = waiting.get(WAIT).content.decode()
     assert "Sold out" in text
-    assert "wait.js" in text, "should the room open again, the page goes on by itself"
+    assert "wait.js" in text, "should the room open again, the page continues by itself"
     other = Client(headers={"sec-fetch-site": "same-origin"})
     refused = other.post(other.post("/events/concert/join").url)
     assert refused.status_code == 409
@@ -93,13 +93,13 @@ def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) 
     WaitingRoom.objects.update(supply_available=7, supply_held=0)
     cache.clear_all()
     for text in (waiting.get(WAIT).content.decode(), other.post("/events/concert/join").content.decode()):
-        assert "The line is closed" in text, "nobody says that what is free is sold"
+        assert "The line is closed" in text, "free tickets are not called sold"
         assert "Join the line again" not in text
     OnSale.objects.update(closes_at=clock.now())
     assert "Sales have ended" in waiting.get(WAIT).content.decode()
 
 
-def test_leaving_is_one_press_and_joining_again_another(waiting: Client) -> None:
+def test_leaving_is_one_click_and_joining_again_another(waiting: Client) -> None:
     left = waiting.post("/events/concert/leave")
     assert (left.status_code, left.url) == (303, WAIT)
     assert "You left the line" in waiting.get(WAIT).content.decode()
@@ -108,7 +108,7 @@ def test_leaving_is_one_press_and_joining_again_another(waiting: Client) -> None
     assert mine().number == 5
 
 
-def test_a_turn_that_is_over_is_said(waiting: Client) -> None:
+def test_a_turn_that_is_over_is_shown(waiting: Client) -> None:
     QueueEntry.objects.filter(pk=mine().pk).update(
         status="ready", ready_at=clock.now(), admission_expires_at=clock.now()
     )
@@ -116,7 +116,9 @@ def test_a_turn_that_is_over_is_said(waiting: Client) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_who_is_not_in_line_is_sent_to_the_event(browser: Client, room: events.EventView, method: str) -> None:
+def test_a_visitor_who_is_not_in_line_is_redirected_to_the_event(
+    browser: Client, room: events.EventView, method: str
+) -> None:
     if method == "get":
         assert browser.get(WAIT).url == "/events/concert/"
     else:
@@ -128,7 +130,7 @@ def test_a_leave_from_another_site_is_refused(waiting: Client) -> None:
     assert mine().status == "waiting"
 
 
-def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Client, room: events.EventView) -> None:
+def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> None:
     staff = Client(headers={"sec-fetch-site": "same-origin"})
     staff.force_login(User.objects.create_superuser("boss"))
     here = "/admin/queue/waitingroom/"
@@ -166,7 +168,7 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
         assert staff.get(f"/admin/queue/{page}/").status_code == 200
 
 
-def test_staff_take_a_visitor_out_of_the_line(waiting: Client) -> None:
+def test_staff_remove_a_visitor(waiting: Client) -> None:
     staff = Client(headers={"sec-fetch-site": "same-origin"})
     staff.force_login(User.objects.create_superuser("boss"))
     form = {"action": "remove", "_selected_action": str(mine().pk), "why": "a script"}
