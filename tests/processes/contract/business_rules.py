@@ -1,0 +1,64 @@
+"""What a schema cannot say: calls that fit the document and are refused all the same, each with its reason."""
+
+import re
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    operations: tuple[str, ...]
+    type: str
+    """Of the refusal's problem document."""
+    detail: str
+    """What its `detail` contains, as a regular expression."""
+    reason: str
+
+
+RULES = (
+    Rule(("hold",), "invalid", r"no such ", "which seats, sections and categories there are is the event's plan"),
+    Rule(("hold",), "invalid", r"^body: |at most \d+ ", "each event has its own limit, and a hold is of something"),
+    Rule(("hold",), "invalid", r"ga_quantity: ", "a section needs a quantity, and a quantity a section"),
+    Rule(("hold",), "invalid", r"companions: ", "companions sit beside accessible seats, and count among the quantity"),
+    Rule(("hold",), "invalid", r"access_code: ", "codes are normalized before their length is judged"),
+    Rule(
+        ("check_out", "quote"),
+        "invalid",
+        r"(^|; )code: ",
+        "the same of promo codes; attempts of one order share it",
+    ),
+    Rule(("check_out",), "invalid", r"payment_method: ", "which methods there are is the provider's choice"),
+    Rule(("check_out",), "invalid", r"email: .*attempts|email: .*tries", "attempts of one order have one buyer"),
+    Rule(("check_out", "quote"), "code-unknown", "", "which codes there are is the organizer's choice"),
+    Rule(("hold", "list_seats", "listen_to_updates"), "admission-expired", "", "an admission lasts five minutes"),
+    Rule(("hold", "check_out", "quote"), "reservation-expired", "", "the deadline of a reservation passes"),
+    Rule(
+        ("hold", "check_out", "cancel_order", "return_tickets", "check_in"),
+        "idempotency-mismatch",
+        "",
+        "a key names one request, and calls share a few keys",
+    ),
+    Rule(
+        ("hold", "return_tickets"),
+        "invalid",
+        r"twice",
+        "the generator puts known values into lists of different items",
+    ),
+    Rule(("return_tickets",), "invalid", r"tickets: not tickets", "each order has its own tickets"),
+    Rule(("receive_payment_message",), "signature-invalid", "", "only the provider can sign"),
+)
+KEPT_AFTER_DELETE = {
+    "get_reservation": "a released reservation is shown as canceled",
+    "release_reservation": "releasing again changes nothing",
+    "queue_status": "an entry that has left is shown as left",
+    "leave_queue": "leaving again changes nothing",
+}
+"""Operations that still return what was deleted, with the reason."""
+
+
+def is_business_rule(operation: str, document: Any) -> bool:
+    """Return whether this refusal of a well-formed request is one of the rules."""
+    return isinstance(document, dict) and any(
+        operation in rule.operations
+        and rule.type == document.get("type")
+        and re.search(rule.detail, document["detail"])
+        for rule in RULES
+    )

@@ -1,0 +1,46 @@
+"""Loaded by schemathesis: the token of each generated call, and the refusals that are business rules."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from schemathesis.core.failures import Failure
+from schemathesis.openapi.checks import RejectedPositiveData, UseAfterFree
+
+from tests.processes.contract.business_rules import KEPT_AFTER_DELETE, is_business_rule
+
+_tokens: dict[str, Any] = {
+    name: itertools.cycle(tokens)
+    for name, tokens in json.loads(Path(os.environ["CONTRACT_TOKENS"]).read_text()).items()
+}
+
+
+@schemathesis.auth(refresh_interval=None)
+class NextToken:
+    """A call for an event has a token of that event where there is one, any other the account's."""
+
+    def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
+        path = context.operation.path
+        if "/organizer/" in path:
+            return next(_tokens["feed"])
+        event = (case.path_parameters or {}).get("event")
+        if "/check-in" in path or event not in _tokens:
+            event = "account"
+        return next(_tokens[event])
+
+    def set(self, case: schemathesis.Case, data: str, context: schemathesis.AuthContext) -> None:
+        case.headers["Authorization"] = f"Bearer {data}"
+
+
+@schemathesis.hook
+def filter_failure(
+    context: schemathesis.HookContext, failure: Failure, case: schemathesis.Case, response: schemathesis.Response
+) -> bool:
+    """Keep every failure that no business rule explains."""
+    operation = case.operation.definition.raw["operationId"]
+    if isinstance(failure, UseAfterFree):
+        return operation not in KEPT_AFTER_DELETE
+    return not (isinstance(failure, RejectedPositiveData) and is_business_rule(operation, response.json()))
