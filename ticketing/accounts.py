@@ -31,7 +31,7 @@ from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
-from apps.kernel.http.json_body import get_json_object
+from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
 from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 from apps.orders import facade as orders
@@ -232,12 +232,14 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 class Credentials(serializers.Serializer):
-    username = serializers.CharField(max_length=EMAIL_LENGTH_MAX, help_text="The account's email address.")
+    username = serializers.CharField(
+        max_length=EMAIL_LENGTH_MAX, trim_whitespace=False, help_text="The account's email address."
+    )
     password = serializers.CharField(max_length=PASSWORD_LENGTH_MAX, trim_whitespace=False)
 
 
 class Refresh(serializers.Serializer):
-    refresh = serializers.CharField(max_length=TOKEN_LENGTH_MAX)
+    refresh = serializers.CharField(max_length=TOKEN_LENGTH_MAX, trim_whitespace=False)
 
 
 class TokenPair(serializers.Serializer):
@@ -247,6 +249,15 @@ class TokenPair(serializers.Serializer):
 
 class Access(serializers.Serializer):
     access = serializers.CharField()
+
+
+def _read_body(form: type[serializers.Serializer], request: Request) -> dict[str, Any]:
+    """Return the body's values. Raises Invalid, also for a field that the form does not have."""
+    body = get_json_object(request)
+    given = form(data=body)
+    refuse_unknown_fields(body, given.fields)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)
 
 
 class Tokens(APIView):
@@ -259,14 +270,13 @@ class Tokens(APIView):
         responses={200: TokenPair, 401: OpenApiResponse(description="`credentials-wrong`")},
     )
     def post(self, request: Request) -> Response:
-        credentials = Credentials(data=get_json_object(request))
-        credentials.is_valid(raise_exception=True)
-        name = account_name(credentials.validated_data["username"])
+        credentials = _read_body(Credentials, request)
+        name = account_name(credentials["username"])
         limit_password_attempts(request._request, name)
         user = authenticate(
             request._request,
             username=name,
-            password=credentials.validated_data["password"],
+            password=credentials["password"],
         )
         if user is None:
             raise CredentialsWrong
@@ -284,10 +294,9 @@ class TokensRefreshed(APIView):
         responses={200: Access, 401: OpenApiResponse(description="`token-invalid`, `token-expired`")},
     )
     def post(self, request: Request) -> Response:
-        serializer = Refresh(data=get_json_object(request))
-        serializer.is_valid(raise_exception=True)
+        given = _read_body(Refresh, request)
         try:
-            refresh = RefreshToken(serializer.validated_data["refresh"])
+            refresh = RefreshToken(given["refresh"])
         except ExpiredTokenError as error:
             raise problems.TokenExpired from error
         except (TokenError, RecursionError) as error:

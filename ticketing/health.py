@@ -8,6 +8,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -34,6 +35,7 @@ _measure = sql.load("ticketing", "measure")
 
 
 @never_cache
+@csrf_exempt  # Other methods get 405, not a page about forms.
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
     """The process responds."""
@@ -41,6 +43,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
+@csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
     """200 while PostgreSQL responds: `ok`, or `degraded` without Redis, which is slower but correct. Otherwise 503."""
@@ -168,6 +171,7 @@ for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
 
 
 @never_cache
+@csrf_exempt
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics in the Prometheus text format."""

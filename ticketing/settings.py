@@ -366,7 +366,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["apps.kernel.http.json_body.JSONBody"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "apps.kernel.http.openapi_document.ApiSchema",
     "EXCEPTION_HANDLER": "apps.kernel.http.problems.exception_handler",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "apps.kernel.http.negotiation.Negotiation",
     "UNAUTHENTICATED_USER": None,
@@ -380,8 +380,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api",
-    "APPEND_COMPONENTS": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}},
-    "SECURITY": [{"bearer": []}, {}],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "apps.kernel.http.openapi_document.add_components",
+    ],
+    "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "EventState": "apps.events.serializers.STATES",
         "PlaceStatus": "apps.queue.serializers.STATUSES",

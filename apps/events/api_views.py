@@ -43,6 +43,7 @@ class _Public(APIView):
 class EventList(_Public):
     @extend_schema(
         operation_id="list_events",
+        auth=[],
         summary="Public events that have not started, soonest first",
         parameters=[OpenApiParameter("q", str, description="Search words; all must occur in name, venue or city.")],
         responses=EventListSerializer,
@@ -53,7 +54,7 @@ class EventList(_Public):
 
 
 class EventDetail(_Public):
-    @extend_schema(operation_id="get_event", summary="One event", responses=EventDetailSerializer)
+    @extend_schema(operation_id="get_event", auth=[], summary="One event", responses=EventDetailSerializer)
     def get(self, request: Request, event: str) -> Response:
         try:
             page = selectors.get_event_page(event)

@@ -1,27 +1,62 @@
 """OpenAPI schema of orders. `buyer_details.read_details` validates a checkout's body."""
 
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.events import facade as events
+from apps.kernel.http.openapi import ONE_LINE_OR_BLANK, unique_texts
 from apps.orders.models import Order, Payment, Refund
 from apps.orders.return_quotes import TICKETS_MAX
 
-ORDER_LINK = OpenApiParameter("key", str, description="The key of the signed link in the order's e-mail, for guests.")
+
+@extend_schema_field(
+    {
+        "anyOf": [
+            {"type": "string", "format": "email", "maxLength": 254},
+            {"type": "string", "pattern": r"^\s*$"},
+        ]
+    }
+)
+class Email(serializers.CharField):
+    """An address, or blank."""
 
 
 class CheckoutSerializer(serializers.Serializer):
-    email = serializers.EmailField(required=False, help_text="Required for guests. Default: the account's address.")
-    name = serializers.CharField(required=False, max_length=120, help_text="Who the tickets are for.")
-    code = serializers.CharField(required=False, help_text="A promo code; case and blanks are ignored.")
+    email = Email(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        help_text="Required for guests. Default, also for null and blank: the account's address.",
+    )
+    name = serializers.RegexField(
+        ONE_LINE_OR_BLANK,
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        max_length=120,
+        help_text="Who the tickets are for. Default, also for null and blank: the account's name.",
+    )
+    code = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, help_text="A promo code; case and blanks are ignored."
+    )
     payment_method = serializers.CharField(
-        required=False, help_text="One of the provider's methods, see docs/payments.md. Default: its first."
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        help_text="One of the provider's methods, see docs/payments.md. Default: its first.",
     )
 
 
 class QuoteSerializer(serializers.Serializer):
-    code = serializers.CharField(required=False, help_text="A promo code. Omitted or empty: no code.")
-    email = serializers.CharField(required=False, help_text="Checked against the code's limit per buyer, if any.")
+    code = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, help_text="A promo code. Omitted, null or empty: no code."
+    )
+    email = serializers.CharField(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        help_text="Checked against the code's limit per buyer, if any.",
+    )
 
 
 class QuoteAnswerSerializer(serializers.Serializer):
@@ -87,8 +122,15 @@ class ReturnsSerializer(serializers.Serializer):
     keeps_fees = serializers.BooleanField(help_text="Whether the organizer keeps the fees of returned tickets.")
 
 
+@extend_schema_field(
+    unique_texts(minItems=1, maxItems=TICKETS_MAX, items={"type": "string", "pattern": "^[ -~]+$"}),
+)
+class TicketCodes(serializers.ListField):
+    child = serializers.CharField()
+
+
 class ReturnSerializer(serializers.Serializer):
-    tickets = serializers.ListField(child=serializers.CharField(), min_length=1, max_length=TICKETS_MAX)
+    tickets = TicketCodes(help_text="Their codes.")
 
 
 class ReturnAnswerSerializer(serializers.Serializer):

@@ -8,7 +8,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.kernel.http.openapi import NO_STORE_HEADERS, OPTIONAL_CALLER
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
 from apps.queue.entries import positions
 from apps.queue.errors import EntryNotFound
@@ -24,6 +24,7 @@ class QueueView(APIView):
         operation_id="join_queue",
         tags=["queue"],
         summary="Join the line; joining again gives the same place",
+        auth=OPTIONAL_CALLER,
         request=JoinBody,
         responses={201: JoinedPlace, 409: OpenApiResponse(description="`not-on-sale`, `room-drained`")},
     )
@@ -45,7 +46,6 @@ class QueueView(APIView):
         summary="Give up one's place",
         responses={
             200: Place,
-            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
             409: OpenApiResponse(description="`still-holding`: give back what you hold first, or pay for it"),
         },
     )
@@ -67,7 +67,6 @@ class QueueStatusView(APIView):
         summary="Where one stands",
         responses={
             200: JoinedPlace,
-            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
         },
     )
     def get(self, request: Request, event: str) -> Response:

@@ -18,6 +18,7 @@ class JoinBody(serializers.Serializer):
     visitor_id = serializers.RegexField(
         r"^[A-Za-z0-9_-]{8,64}$",
         required=False,
+        allow_null=True,
         help_text="A random id kept by the client. Without an id, a cookie or a token, a new visitor joins.",
     )
 

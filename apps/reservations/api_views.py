@@ -14,7 +14,14 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import client_address, idempotency, problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
+from apps.kernel.http.openapi import (
+    IDEMPOTENCY_KEY,
+    NO_STORE_HEADERS,
+    NOT_MODIFIED,
+    NOT_YOURS,
+    OPTIONAL_CALLER,
+    whole_number,
+)
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
 from apps.reservations.access_codes.attempt_limit import count_attempt
@@ -34,7 +41,7 @@ class SectionsView(APIView):
         tags=["availability"],
         summary="List the sections with the number of available tickets",
         auth=[],
-        responses={200: serializers.Sections, 304: OpenApiResponse(description="Unchanged since that ETag")},
+        responses={200: serializers.Sections, 304: NOT_MODIFIED},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         frame = count_frame(event)
@@ -51,9 +58,13 @@ class UpdatesView(APIView):
         operation_id="listen_to_updates",
         tags=["availability"],
         summary="Receive live updates: as server-sent events, over a WebSocket, or by polling",
-        auth=[],
+        auth=OPTIONAL_CALLER,
         parameters=[
-            OpenApiParameter("section", str, description="Include this section's seats; requires an admission."),
+            OpenApiParameter(
+                "section",
+                {"type": "array", "maxItems": serializers.SECTIONS_MAX, "items": {"type": "string"}},
+                description="Include these sections' seats; requires an admission.",
+            ),
             OpenApiParameter("reservation", uuid.UUID, description="Include this reservation; for its owner."),
             OpenApiParameter("order", uuid.UUID, description="Include this order; for its owner."),
             OpenApiParameter("since", str, description="The id of the last received frame, like Last-Event-ID."),
@@ -61,11 +72,9 @@ class UpdatesView(APIView):
         responses={
             (200, "application/json"): serializers.Updates,
             (200, "text/event-stream"): OpenApiResponse(str, description="The same frames as a stream of events"),
-            304: OpenApiResponse(description="Unchanged since that ETag"),
-            401: NO_IDENTITY,
+            304: NOT_MODIFIED,
             403: NOT_YOURS,
-            404: OpenApiResponse(description="`not-found`"),
-            422: OpenApiResponse(description="`invalid`"),
+            410: _ADMISSION_EXPIRED,
             429: _NOT_READY,
             503: OpenApiResponse(description="`busy`: all connections are in use"),
         },
@@ -81,10 +90,10 @@ class SeatsView(APIView):
         tags=["availability"],
         summary="List a section's seats by row, front row first",
         parameters=[
-            OpenApiParameter("page", int, default=1),
-            OpenApiParameter("page_size", int, default=PAGE_SIZE_DEFAULT, description=f"At most {PAGE_SIZE_MAX}."),
+            OpenApiParameter("page", whole_number(1, PAGE_MAX), default=1),
+            OpenApiParameter("page_size", whole_number(1, PAGE_SIZE_MAX), default=PAGE_SIZE_DEFAULT),
         ],
-        responses={200: serializers.Seats, 401: NO_IDENTITY, 410: _ADMISSION_EXPIRED, 429: _NOT_READY},
+        responses={200: serializers.Seats, 410: _ADMISSION_EXPIRED, 429: _NOT_READY},
     )
     def get(self, request: Request, event: str, section: str) -> Response:
         found = events.get_event(event)
@@ -129,7 +138,6 @@ class ReservationsView(APIView):
         responses={
             201: serializers.ReservationState,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            401: NO_IDENTITY,
             403: OpenApiResponse(
                 description="`access-code-required`, `access-code-wrong`; `not-owner` of the reservation to replace, "
                 "`token-wrong-event`"
@@ -168,7 +176,7 @@ class ReservationView(APIView):
         operation_id="get_reservation",
         tags=["reservations"],
         summary="Get a reservation",
-        responses={200: serializers.ReservationDetail, 401: NO_IDENTITY, 403: NOT_YOURS},
+        responses={200: serializers.ReservationDetail, 403: NOT_YOURS},
     )
     def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
         return Response(owned_reservation(request, reservation_id).contract(), headers=NO_STORE_HEADERS)
@@ -179,7 +187,6 @@ class ReservationView(APIView):
         summary="Release a reservation; idempotent",
         responses={
             200: serializers.ReservationDetail,
-            401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(description="`payment-in-progress`"),
         },

@@ -1,13 +1,17 @@
 """Request bodies and responses of the reservations API, for the OpenAPI document; services validate requests."""
 
-from drf_spectacular.utils import extend_schema_serializer
+from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from apps.events import facade as events
-from apps.kernel.codes import code_format
+from apps.kernel.http.openapi import unique_texts
 from apps.reservations.models import Reservation
 
 SEAT_STATUSES = ["available", "held", "sold", "blocked"]
+QUANTITY_MAX = 1_000_000
+SEAT_ID_LENGTH_MAX = 120
+SECTIONS_MAX = 4
+"""The number of sections whose seats one client can follow: what a zoomed-in map shows."""
 
 
 class Price(serializers.Serializer):
@@ -58,28 +62,41 @@ class Seats(serializers.Serializer):
 
 
 class BestAvailableBody(serializers.Serializer):
-    section = serializers.SlugField()
-    quantity = serializers.IntegerField(min_value=1)
-    category = serializers.CharField(required=False)
+    section = serializers.CharField()
+    quantity = serializers.IntegerField(min_value=1, max_value=QUANTITY_MAX)
+    category = serializers.CharField(required=False, allow_null=True)
     accessible = serializers.BooleanField(required=False, default=False)
     companions = serializers.IntegerField(
-        required=False, default=0, min_value=0, help_text="Of the quantity: seats beside an accessible seat."
+        required=False,
+        default=0,
+        min_value=0,
+        max_value=QUANTITY_MAX,
+        help_text="Of the quantity: seats beside an accessible seat.",
     )
+
+
+@extend_schema_field(
+    unique_texts(items={"type": "string", "minLength": 1, "maxLength": SEAT_ID_LENGTH_MAX}),
+)
+class SeatIds(serializers.ListField):
+    child = serializers.CharField()
 
 
 @extend_schema_serializer(component_name="HoldBody")
 class HoldBody(serializers.Serializer):
-    seats = serializers.ListField(child=serializers.CharField(), required=False, help_text="Seat ids.")
-    ga_section = serializers.SlugField(required=False)
-    ga_quantity = serializers.IntegerField(required=False, min_value=1)
-    best_available = BestAvailableBody(required=False)
+    seats = SeatIds(required=False, allow_null=True, help_text="Seat ids.")
+    ga_section = serializers.CharField(required=False, allow_null=True, help_text="With `ga_quantity`.")
+    ga_quantity = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=QUANTITY_MAX)
+    best_available = BestAvailableBody(required=False, allow_null=True)
     access_code = serializers.CharField(
         required=False,
-        max_length=code_format.LENGTH_MAX,
+        allow_null=True,
+        allow_blank=True,
         help_text="Opens sections that require one; ignored by others.",
     )
     replace = serializers.UUIDField(
         required=False,
+        allow_null=True,
         help_text="A live reservation of the same buyer, released if and only if this hold succeeds.",
     )
 

@@ -73,6 +73,18 @@ def test_a_refresh_token_is_not_an_access_token(api: Api, ann: User) -> None:
     assert_problem(api.get("/orders", token=str(RefreshToken.for_user(ann))), 401, "token-invalid")
 
 
+def test_an_unknown_field_is_refused_by_name(api: Api, ann: User) -> None:
+    for path in ("/auth/token", "/auth/token/refresh"):
+        body = {"username": "ann@example.org", "password": PASSWORD, "refresh": "x", "scope": "all"}
+        errors = assert_problem(api.post(path, body), 422, "invalid")["errors"]
+        assert errors["scope"] == "unknown field"
+
+
+def test_blank_credentials_are_wrong_and_not_malformed(api: Api, ann: User) -> None:
+    assert_problem(api.post("/auth/token", {"username": " ", "password": " "}), 401, "credentials-wrong")
+    assert_problem(api.post("/auth/token/refresh", {"refresh": " "}), 401, "token-invalid")
+
+
 @pytest.mark.parametrize("path", ["/auth/token", "/auth/token/refresh"])
 @pytest.mark.parametrize(
     "body",

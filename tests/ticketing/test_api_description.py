@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from django.test import Client
 
 from apps.kernel.http import problems
 from apps.orders.errors import StaffProblem
+from tests.support.api_client import assert_problem
 from tests.support.servers import CHECKOUT
 from ticketing.server import http_protocol
 
@@ -77,6 +79,36 @@ def test_every_operation_has_an_id_a_tag_and_a_success_response(schema: dict[str
             assert call["tags"], path
             assert call.get("summary"), f"{method} {path}"
             assert any(status.startswith("2") for status in call["responses"]), path
+
+
+def test_every_address_refuses_other_methods_and_names_its_own(schema: dict[str, Any], client: Client) -> None:
+    for path, calls in schema["paths"].items():
+        address = path.replace("{reservation_id}", str(uuid.UUID(int=7))).replace("{order_id}", str(uuid.UUID(int=7)))
+        address = address.replace("{receipt_handle}", str(uuid.UUID(int=7)))
+        for method in ("PUT", "PATCH", "TRACE", "BREW"):
+            response = client.generic(method, re.sub(r"\{\w+\}", "concert", address))
+            assert_problem(response, 405, "method-not-allowed")
+            allowed = {one.lower() for one in response.headers["Allow"].split(", ")}
+            assert allowed - {"head", "options"} == set(calls), path
+
+
+def test_every_refusal_is_described_as_a_problem_document(schema: dict[str, Any]) -> None:
+    for path, calls in schema["paths"].items():
+        for method, call in calls.items():
+            refusals = {status: one for status, one in call["responses"].items() if status >= "400"}
+            assert {"400", "406", "429", "503"} <= refusals.keys(), f"{method} {path}"
+            assert ("404" in refusals) == ("{" in path), f"{method} {path}"
+            assert ("401" in refusals) >= ("security" in call), f"{method} {path}"
+            for one in refusals.values():
+                assert list(one["content"]) == ["application/problem+json"]
+                assert re.search(r"`[a-z-]+`", one["description"]), f"{method} {path}: no type is named"
+
+
+def test_every_request_body_has_no_members_but_the_described_ones(schema: dict[str, Any]) -> None:
+    components = schema["components"]["schemas"]
+    bodies = [name for name in components if name.endswith("Request") and "properties" in components[name]]
+    assert len(bodies) > 5
+    assert [name for name in bodies if components[name].get("additionalProperties") is not False] == []
 
 
 def test_the_docs_page_loads_everything_from_this_site(client: Client, db: None) -> None:

@@ -3,13 +3,16 @@
 import msgspec
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_cache_control
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.events import event_views
 from apps.events.announcements import archive, feed
 from apps.events.announcements.serializers import AnnouncementHistorySerializer, AnnouncementsSerializer
+from apps.kernel.http.openapi import NOT_MODIFIED, whole_number
+
+_NUMBER = whole_number(0, feed.NUMBER_MAX)
 
 
 class _Public(APIView):
@@ -22,9 +25,10 @@ class AnnouncementsView(_Public):
     @extend_schema(
         operation_id="list_announcements",
         tags=["announcements"],
+        auth=[],
         summary="Current announcements, or those posted or changed since a version",
-        parameters=[OpenApiParameter("since", int, description="The `latest` of the previous response.")],
-        responses={200: AnnouncementsSerializer, 304: OpenApiResponse(description="Unchanged since that ETag")},
+        parameters=[OpenApiParameter("since", _NUMBER, description="The `latest` of the previous response.")],
+        responses={200: AnnouncementsSerializer, 304: NOT_MODIFIED},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = feed.feed_of_event(event)
@@ -38,8 +42,9 @@ class AnnouncementHistoryView(_Public):
     @extend_schema(
         operation_id="list_announcement_history",
         tags=["announcements"],
+        auth=[],
         summary="All current announcements, newest first, paginated",
-        parameters=[OpenApiParameter("before", int, description="The `next_before` of the previous page.")],
+        parameters=[OpenApiParameter("before", _NUMBER, description="The `next_before` of the previous page.")],
         responses=AnnouncementHistorySerializer,
     )
     def get(self, request: Request, event: str) -> HttpResponse:

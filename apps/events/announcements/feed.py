@@ -13,7 +13,7 @@ from apps.kernel.http import problems
 
 NEXT_POLL_MS = 5_000
 MAX_AGE_SECONDS = 3
-_NUMBER_DIGITS_MAX = 9
+NUMBER_MAX = 999_999_999
 _ENCODED_MAX = 64
 
 
@@ -75,9 +75,9 @@ def parse_before(text: str | None) -> int | None:
 
 
 def _parse_number(text: str | None, field: str) -> int | None:
-    if not text:
+    if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(NUMBER_MAX))):
         raise problems.Invalid({field: "Send a number from an earlier response."})
     return int(text)
 

@@ -288,7 +288,7 @@ def _row(
 ) -> RawRow:
     row_at = row.position or _ORIGIN
     label_of_row = label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True)
-    # Rows without a label are told apart by where they stand, so their numbers may repeat.
+    # Rows without a label are different rows, so their numbers may repeat.
     numbers = taken.numbers.setdefault((zone_index, label_of_row or place), {})
     seats = []
     for s, seat in enumerate(row.seats):

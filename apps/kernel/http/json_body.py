@@ -1,7 +1,7 @@
 """The body of an API request, read strictly: what passes here can be stored, compared and written back."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import IO, Any
 
 import msgspec
@@ -64,6 +64,12 @@ def get_json_object(request: Request) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise problems.Invalid("a JSON object is expected")
     return data
+
+
+def refuse_unknown_fields(body: Mapping[str, Any], known: Container[str]) -> None:
+    """Raise Invalid for each field that is not known: a misspelled one must not be taken for one that was left out."""
+    if unknown := {name[:80]: "unknown field" for name in body if name not in known}:
+        raise problems.Invalid(unknown)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

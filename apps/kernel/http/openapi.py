@@ -1,9 +1,41 @@
-"""Parameters, headers and answers that several operations of the API share, and how they are described."""
+"""Parameters, headers, responses and security that operations of the API name in their descriptions."""
+
+from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
+from apps.kernel.http.idempotency import KEY_LENGTH_MAX
+
 NO_STORE_HEADERS = {"Cache-Control": "no-store"}
-"""Headers of an answer that is for one caller and one moment."""
-IDEMPOTENCY_KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)
-NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
+"""Headers of a response that no cache may store."""
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    OpenApiParameter.HEADER,
+    required=True,
+    description="Printable ASCII, unique among the buyer's requests. The same key returns the same response.",
+)
 NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
+NOT_MODIFIED = OpenApiResponse(description="Unchanged since that ETag")
+# Security requirements. Any: drf-spectacular takes them, but its types name only texts.
+CALLER: Any = [{"bearer": []}, {"visitor": []}, {"session": []}]
+"""Any of these identifies the caller: a token, or a cookie of a browser."""
+OPTIONAL_CALLER: Any = [*CALLER, {}]
+ORDER_CALLER: Any = [*CALLER, {"order_link": []}]
+FEED_KEY: Any = [{"feed_key": []}]
+
+_INNER = r"[^\x00-\x1f\x7f-\x9f]"
+_OUTER = r"[^\s\x00-\x1f\x7f-\x9f]"
+ONE_LINE = rf"^\s*{_OUTER}({_INNER}*{_OUTER})?\s*$"
+"""Text without control characters, and not blank; white space around it is dropped."""
+ONE_LINE_OR_BLANK = rf"^\s*({_OUTER}({_INNER}*{_OUTER})?)?\s*$"
+
+
+def unique_texts(**more: Any) -> dict[str, Any]:
+    """Return the schema of a list of texts, each of them once."""
+    return {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}, **more}
+
+
+def whole_number(minimum: int, maximum: int, **more: Any) -> dict[str, Any]:
+    """Return the schema of a parameter that takes a whole number between these."""
+    return {"type": "integer", "minimum": minimum, "maximum": maximum, **more}

@@ -9,19 +9,19 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import NO_IDENTITY, NO_STORE_HEADERS
+from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
+from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
 from apps.orders.checkin.door_links import Doorkeeper, authenticate_doorkeeper
 from apps.orders.checkin.scan_messages import to_contract
 from apps.orders.checkin.scan_parser import read_scan
 from apps.orders.checkin.serializers import (
+    SCAN,
     BatchAnswersSerializer,
     BatchSerializer,
     CountsSerializer,
     ScanAnswerSerializer,
-    ScanSerializer,
 )
 
 _FORBIDDEN = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not valid")
@@ -33,7 +33,7 @@ class CheckIn(APIView):
         operation_id="count_entered",
         tags=["door"],
         summary="Count valid tickets and check-ins by section",
-        responses={200: CountsSerializer, 401: NO_IDENTITY, 403: _FORBIDDEN, 404: _EVENT_NOT_FOUND},
+        responses={200: CountsSerializer, 403: _FORBIDDEN, 404: _EVENT_NOT_FOUND},
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
@@ -44,10 +44,9 @@ class CheckIn(APIView):
         operation_id="check_in",
         tags=["door"],
         summary="Scan a ticket, once per scan_id. Every decided scan returns 200 with its outcome",
-        request=ScanSerializer,
+        request=SCAN,
         responses={
             200: ScanAnswerSerializer,
-            401: NO_IDENTITY,
             403: _FORBIDDEN,
             404: _EVENT_NOT_FOUND,
             422: OpenApiResponse(description="`invalid`; `idempotency-mismatch`: the id was used for another code"),
@@ -69,7 +68,6 @@ class CheckInBatch(APIView):
         request=BatchSerializer,
         responses={
             200: BatchAnswersSerializer,
-            401: NO_IDENTITY,
             403: _FORBIDDEN,
             404: _EVENT_NOT_FOUND,
             422: OpenApiResponse(description="`invalid`: no list, or more than 100"),
@@ -78,7 +76,9 @@ class CheckInBatch(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         keeper = authenticate_doorkeeper(request, found)
-        scans = get_json_object(request).get("scans")
+        body = get_json_object(request)
+        refuse_unknown_fields(body, ("scans",))
+        scans = body.get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
             raise problems.Invalid({"scans": f"must be a list of 1 to {SCANS_MAX} scans"})
         return Response({"answers": [_check_in_one(found, keeper, each) for each in scans]}, headers=NO_STORE_HEADERS)

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_STORE_HEADERS, NOT_YOURS
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.quote import quote
@@ -27,7 +27,6 @@ class Checkout(APIView):
         responses={
             202: CheckoutAnswerSerializer,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(
                 description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the seats stay held"
@@ -57,7 +56,6 @@ class Quote(APIView):
         request=QuoteSerializer,
         responses={
             200: QuoteAnswerSerializer,
-            401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(description="`code-used-up`, `code-buyer-limit`, `code-not-valid`"),
             410: OpenApiResponse(description="`reservation-expired`"),

@@ -39,7 +39,9 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
     Raises Invalid, ReservationExpired, CodeRefused.
     """
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
-    email = payload.get("email") or ""
+    email = payload.get("email")
+    if email is None:
+        email = ""
     if not isinstance(email, str):
         errors["email"] = "must be a string"
     if errors:

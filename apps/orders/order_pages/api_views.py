@@ -10,10 +10,10 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_STORE_HEADERS, NOT_YOURS, ORDER_CALLER
 from apps.orders import access, selectors
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
-from apps.orders.serializers import ORDER_LINK, OrderListSerializer, OrderSerializer
+from apps.orders.serializers import OrderListSerializer, OrderSerializer
 
 
 class OrderList(APIView):
@@ -21,7 +21,7 @@ class OrderList(APIView):
         operation_id="list_orders",
         tags=["orders"],
         summary="The caller's orders, newest first",
-        responses={200: OrderListSerializer, 401: NO_IDENTITY},
+        responses={200: OrderListSerializer},
     )
     def get(self, request: Request) -> Response:
         orders = selectors.list_orders(access.require_caller(request))
@@ -33,8 +33,8 @@ class OrderDetail(APIView):
         operation_id="get_order",
         tags=["orders"],
         summary="An order and its tickets",
-        parameters=[ORDER_LINK],
-        responses={200: OrderSerializer, 401: NO_IDENTITY, 403: NOT_YOURS},
+        auth=ORDER_CALLER,
+        responses={200: OrderSerializer, 403: NOT_YOURS},
     )
     def get(self, request: Request, order_id: UUID) -> Response:
         return Response(access.get_authorized_order(request, order_id).contract(), headers=NO_STORE_HEADERS)
@@ -45,12 +45,12 @@ class CancelOrder(APIView):
         operation_id="cancel_order",
         tags=["orders"],
         summary="Cancel an unpaid order. Idempotent",
-        parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
+        auth=ORDER_CALLER,
+        parameters=[IDEMPOTENCY_KEY],
         request=None,
         responses={
             200: OrderSerializer,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(description="`order-not-cancelable`: it is paid; `idempotency-in-progress`"),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),

@@ -15,6 +15,7 @@ class PaymentWebhook(APIView):
         operation_id="receive_payment_message",
         tags=["orders"],
         summary="Receive a payment provider's webhook. 200 means that it is stored, not yet processed",
+        auth=[],
         request=None,
         responses={
             200: StoredSerializer,

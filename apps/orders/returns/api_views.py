@@ -9,10 +9,10 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NOT_YOURS, ORDER_CALLER
 from apps.orders import access
 from apps.orders.returns.returns import return_idempotently
-from apps.orders.serializers import ORDER_LINK, ReturnAnswerSerializer, ReturnSerializer
+from apps.orders.serializers import ReturnAnswerSerializer, ReturnSerializer
 
 
 class ReturnTickets(APIView):
@@ -20,12 +20,12 @@ class ReturnTickets(APIView):
         operation_id="return_tickets",
         tags=["orders"],
         summary="Return tickets if the organizer allows it. They are void at once; the refund follows",
-        parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
+        auth=ORDER_CALLER,
+        parameters=[IDEMPOTENCY_KEY],
         request=ReturnSerializer,
         responses={
             202: ReturnAnswerSerializer,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(
                 description="`return-not-allowed`, `order-not-returnable`, `tickets-not-valid`, `tickets-checked-in`, "

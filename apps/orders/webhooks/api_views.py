@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.kernel.http.openapi import FEED_KEY, NO_STORE_HEADERS, whole_number
 from apps.orders.webhooks import feed
 from apps.orders.webhooks.serializers import FeedSerializer
 
@@ -19,18 +19,19 @@ class Messages(APIView):
     @extend_schema(
         operation_id="receive_messages",
         tags=["organizers"],
+        auth=FEED_KEY,
         summary="Receive messages about the organizer's orders; each is hidden from other receivers for ten minutes",
         parameters=[
             OpenApiParameter(
                 "n",
-                int,
-                description=f"How many messages at most: 1 to {feed.MESSAGES_MAX}, default {feed.MESSAGES_DEFAULT}.",
+                whole_number(1, feed.MESSAGES_MAX),
+                default=feed.MESSAGES_DEFAULT,
+                description="How many messages at most.",
             )
         ],
         responses={
             200: FeedSerializer,
             401: _UNAUTHENTICATED,
-            422: OpenApiResponse(description="`invalid`: n"),
             429: _RATE_LIMITED,
         },
     )
@@ -45,6 +46,7 @@ class ReceivedMessage(APIView):
     @extend_schema(
         operation_id="delete_message",
         tags=["organizers"],
+        auth=FEED_KEY,
         summary="Delete a received message, so that it is not returned again",
         responses={
             204: None,

@@ -6,14 +6,14 @@ from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_cache_control
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.kernel.http.openapi import NO_STORE_HEADERS, NOT_MODIFIED, whole_number
 from apps.queue.entries.positions import find_entry
 from apps.queue.errors import EntryNotFound
 from apps.queue.fairness import published, receipts, serializers
@@ -35,13 +35,14 @@ class ProofView(APIView):
                 "part", str, enum=published.PARTS, description="The part to continue; `places` by default."
             ),
             OpenApiParameter(
-                "after", int, description="The `next` of the previous page. Without both parameters: the document."
+                "after",
+                whole_number(0, published.AFTER_MAX - 1),
+                description="The `next` of the previous page. Without both parameters: the document.",
             ),
         ],
         responses={
-            200: serializers.Proof,
-            304: OpenApiResponse(description="Unchanged since that ETag"),
-            422: OpenApiResponse(description="`invalid`"),
+            200: serializers.PROOF_OR_PAGE,
+            304: NOT_MODIFIED,
         },
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
@@ -60,7 +61,6 @@ class ReceiptView(APIView):
         summary="Get a signed receipt of your queue entry",
         responses={
             200: serializers.Receipt,
-            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
         },
     )
     def get(self, request: Request, event: str) -> Response:

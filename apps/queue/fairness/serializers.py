@@ -1,5 +1,6 @@
 """Serializers of the proof and the receipt for the OpenAPI schema. docs/fairness.md explains the fields."""
 
+from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 
 LOBBY_STAGES = ["lobby", "drawn", "first come"]
@@ -78,6 +79,29 @@ class Proof(serializers.Serializer):
     marked = ProofList()
     admissions = ProofList()
     acts = ProofList()
+
+
+class ProofPage(serializers.Serializer):
+    format = serializers.IntegerField()
+    event = serializers.CharField()
+
+
+class ProofPlacesPage(ProofPage, ProofPlaces):
+    part = serializers.ChoiceField(choices=["places"])
+
+
+class ProofListPage(ProofPage):
+    part = serializers.ChoiceField(choices=["entrants", "marked", "admissions", "acts"])
+    items = serializers.ListField(help_text="As `items` of that part in the whole document.")
+    next = serializers.IntegerField(allow_null=True)
+
+
+PROOF_OR_PAGE = PolymorphicProxySerializer(
+    component_name="ProofOrPage",
+    serializers=[Proof, ProofPlacesPage, ProofListPage],
+    resource_type_field_name=None,
+)
+"""The whole without `part` and `after`; with either, one page of one part, whose fields are flat."""
 
 
 class ReceiptAsOf(serializers.Serializer):

@@ -40,13 +40,12 @@ from apps.reservations.live.event_updates import EventUpdates
 from apps.reservations.live.queries import OwnerReader
 from apps.reservations.live.seat_viewers import SeatViewers
 from apps.reservations.ownership import get_reservation_for
+from apps.reservations.serializers import SECTIONS_MAX
 
 logger = logging.getLogger(__name__)
 
 PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
 NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
-SECTIONS_MAX = 4
-"""The number of sections whose seats one client can follow: what a zoomed-in map shows."""
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),
@@ -292,14 +291,21 @@ class _Subscriptions:
         self.things: list[tuple[str, uuid.UUID]] = []
         for kind in kinds:
             if kind in query:
-                try:
-                    self.things.append((kind, uuid.UUID(query[kind])))
-                except ValueError as error:
-                    raise problems.Invalid({kind: "no such id"}) from error
+                self.things.append((kind, _parse_id(kind, query[kind])))
 
     @property
     def is_personal(self) -> bool:
         return bool(self.sections or self.things)
+
+
+def _parse_id(kind: str, text: str) -> uuid.UUID:
+    """Return the id, in the one form that responses have: Python also takes braces and no hyphens. Raises Invalid."""
+    try:
+        if str(found := uuid.UUID(text)) == text.lower():
+            return found
+    except ValueError:
+        pass
+    raise problems.Invalid({kind: f"the id of {'an' if kind == 'order' else 'a'} {kind} is expected"})
 
 
 def _require_same_origin(request: Request) -> None:

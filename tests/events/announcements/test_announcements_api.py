@@ -64,7 +64,7 @@ def test_an_unchanged_response_is_304(api: Api, concert: EventView) -> None:
     assert texts(changed) == [(2, "Second.")]
 
 
-@pytest.mark.parametrize("query", ["", "?since=0", "?since=1", "?since=7", "?since="])
+@pytest.mark.parametrize("query", ["", "?since=0", "?since=1", "?since=7"])
 def test_the_view_and_the_fast_path_return_the_same_bytes(concert: EventView, query: str) -> None:
     post(concert, "Doors open at seven. ⏰ <b>")
     post(concert, "The bar is open.")
@@ -74,7 +74,9 @@ def test_the_view_and_the_fast_path_return_the_same_bytes(concert: EventView, qu
         assert view.headers[name] == fast.headers[name]
 
 
-@pytest.mark.parametrize("since", ["x", "-1", "1.5", "1e3", "%D9%A1", "%00", "+1", "null", "9999999999", "1" * 5_000])
+@pytest.mark.parametrize(
+    "since", ["", "x", "-1", "1.5", "1e3", "%D9%A1", "%00", "+1", "null", "9999999999", "1" * 5_000]
+)
 def test_an_invalid_number_is_refused_with_its_field(api: Api, concert: EventView, since: str) -> None:
     assert list(assert_problem(api.get(f"{ANNOUNCEMENTS}?since={since}"), 422, "invalid")["errors"]) == ["since"]
     assert list(assert_problem(api.get(f"{HISTORY}?before={since}"), 422, "invalid")["errors"]) == ["before"]

@@ -115,6 +115,11 @@ def test_a_batch_is_decided_in_order_and_a_bad_scan_blocks_no_other(client, tick
     assert ticket.checked_in_at is not None
 
 
+def test_a_batch_has_no_other_fields(client, concert) -> None:
+    answer = send(client, bearer(), f"{PATH}/batch", scans=[{}], scan=7)
+    assert (answer.status_code, answer.json()["errors"]) == (422, {"scan": "unknown field"})
+
+
 @pytest.mark.parametrize("scans", [None, [], "x", {}, [{}] * 101], ids=["none", "empty", "text", "object", "too many"])
 def test_a_batch_is_a_list_of_one_to_a_hundred(client, concert, scans) -> None:
     answer = send(client, bearer(), f"{PATH}/batch", scans=scans)

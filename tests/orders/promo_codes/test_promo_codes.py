@@ -254,6 +254,15 @@ def test_a_quote_returns_the_bill_and_creates_no_order(concert, api) -> None:
     assert api.post(path, {}, token=token).json() == response
 
 
+@pytest.mark.parametrize("email", [{}, [], 0, False])
+def test_an_email_address_that_is_no_text_is_refused_by_a_quote(concert, api, email: Any) -> None:
+    reservation, token = held_by_api(api)
+    path = f"/reservations/{reservation}/quote"
+    errors = assert_problem(api.post(path, {"email": email}, token=token), 422, "invalid")["errors"]
+    assert errors == {"email": "must be a string"}
+    assert api.post(path, {"email": None}, token=token).status_code == 200
+
+
 def test_quote_and_checkout_refuse_with_the_same_types(concert, api) -> None:
     code = make_code(concert, rate=5_000, uses_max=1)
     place_order(seat(concert, 5), code="HALFPRICE")

@@ -102,6 +102,9 @@ def test_an_admitted_visitor_receives_all_seats_and_then_the_changes(server: Web
         ("?section=hall", 401, "token-missing"),
         ("?reservation=00000000-0000-4000-8000-000000000001", 401, "token-missing"),
         ("?reservation=nonsense", 422, "invalid"),
+        ("?reservation=%7B00000000-0000-4000-8000-000000000001%7D", 422, "invalid"),
+        ("?order=00000000000040008000000000000001", 422, "invalid"),
+        ("?order=", 422, "invalid"),
     ],
 )
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
