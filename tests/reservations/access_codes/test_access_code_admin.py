@@ -1,4 +1,4 @@
-"""Access codes for staff: made at the desk or by the thousand, limited and counted; and which sections need one."""
+"""Access codes for staff: created singly or by the thousand, limited and counted; and which sections need one."""
 
 import csv
 import io
@@ -48,7 +48,7 @@ def stock(*args: str) -> str:
     return out.getvalue().strip()
 
 
-def test_a_code_is_made_at_the_desk_and_its_uses_are_counted(concert, desk) -> None:
+def test_a_code_is_created_in_the_admin_and_its_uses_are_counted(concert, desk) -> None:
     (hall, _) = events.list_sections(concert.id)
     assert desk.post(f"{CODES}add/", form(concert, uses_max=2, sections=[hall.id])).status_code == 302
     code = AccessCode.objects.get()
@@ -63,7 +63,7 @@ def test_a_code_is_made_at_the_desk_and_its_uses_are_counted(concert, desk) -> N
     assert "/events/concert/choose?access=FANCLUB" in page
 
 
-def test_a_code_that_is_used_keeps_its_word_and_no_limit_below_its_uses(concert, desk) -> None:
+def test_a_used_code_keeps_its_terms_and_no_limit_may_be_below_its_uses(concert, desk) -> None:
     code = make_access_code(concert)
     for number in (1, 2):
         hold(concert, seats=[f"hall-A-{number}"], access_code="FANCLUB")
@@ -77,7 +77,7 @@ def test_a_code_that_is_used_keeps_its_word_and_no_limit_below_its_uses(concert,
     assert_audit_clean()
 
 
-def test_codes_are_switched_off_and_on_together(concert, desk) -> None:
+def test_codes_are_disabled_and_enabled_together(concert, desk) -> None:
     ids = [make_access_code(concert, code=word).pk for word in ("ONE", "TWO")]
     desk.post(CODES, {"action": "deactivate", "_selected_action": ids})
     assert not AccessCode.objects.filter(is_active=True).exists()
@@ -94,7 +94,7 @@ def test_codes_are_switched_off_and_on_together(concert, desk) -> None:
         ({"uses_per_buyer_max": 0}, "A limit is at least 1"),
     ],
 )
-def test_the_desk_says_what_is_wrong(concert, desk, changes, words) -> None:
+def test_the_admin_explains_invalid_input(concert, desk, changes, words) -> None:
     answer = desk.post(f"{CODES}add/", form(concert, **changes))
     assert answer.status_code == 200
     assert words in answer.content.decode()
@@ -112,7 +112,7 @@ def test_a_draft_has_no_codes_yet(concert, desk) -> None:
     assert "Publish it first" in desk.post(f"{CODES}add/", form(concert)).content.decode()
 
 
-def test_codes_by_the_thousand_are_all_different_and_have_links(concert) -> None:
+def test_thousands_of_codes_are_all_different_and_have_links(concert) -> None:
     rows = created("--count", "2500", "--prefix", "fan club", "--section", "hall", "--uses", "2")
     assert len({row["code"] for row in rows}) == 2_500
     assert all(row["link"].endswith(f"/events/concert/choose?access={row['code']}") for row in rows)
@@ -120,7 +120,7 @@ def test_codes_by_the_thousand_are_all_different_and_have_links(concert) -> None
     hold(concert, seats=["hall-A-1"], access_code=rows[0]["code"].lower())
 
 
-def test_the_command_takes_every_term(concert) -> None:
+def test_the_command_accepts_every_term(concert) -> None:
     (row,) = created(
         "--count", "1", "--uses", "none", "--per-buyer", "1", "--valid-from", "2027-03-01T10:00+01:00",
         "--valid-until", "2027-03-02T10:00+01:00", "--note", "Fan club",
@@ -160,7 +160,7 @@ def test_the_command_refuses_in_one_line_and_creates_nothing(concert, args) -> N
         ({"code": "TWICE"}, "access_code_once_per_event"),
     ],
 )
-def test_the_database_refuses_by_name(concert, changes, constraint) -> None:
+def test_the_database_refuses_by_named_constraints(concert, changes, constraint) -> None:
     values = {"event_id": concert.id, "code": "ONCE", "created_at": clock.now()}
     AccessCode.objects.create(**values | {"code": "TWICE"})
     if "valid_until" in changes:
@@ -173,7 +173,7 @@ def test_the_database_refuses_by_name(concert, changes, constraint) -> None:
 # --- which sections need one -----------------------------------------------------------------------------------------
 
 
-def test_the_stock_desk_asks_for_codes_and_opens_again(concert, desk) -> None:
+def test_the_stock_page_sets_and_clears_the_need_for_codes(concert, desk) -> None:
     address = f"/admin/reservations/seatinventory/stock/{concert.id}/"
     page = desk.get(address).content.decode()
     assert "Hall: access code required" in page
@@ -190,7 +190,7 @@ def test_the_stock_desk_asks_for_codes_and_opens_again(concert, desk) -> None:
     assert desk.post(address, {"action": "guard", "section": "cellar"}).status_code == 422
 
 
-def test_the_command_asks_for_codes_and_opens_again(concert) -> None:
+def test_the_command_sets_and_clears_the_need_for_codes(concert) -> None:
     assert stock("guard", "floor") == "concert: floor needs an access code"
     assert stock("guard", "floor") == "concert: floor needs an access code, unchanged"
     assert "floor (with code)" in stock("show")

@@ -1,4 +1,4 @@
-"""Typing an access code where one chooses: it is asked for, tried, brought by a link, and told in plain words."""
+"""Typing an access code on the pages for choosing: required, tried, brought by a link, and explained in plain words."""
 
 import uuid
 from datetime import timedelta
@@ -32,7 +32,7 @@ def hold(browser: Client, **fields: Any) -> Any:
     return browser.post(CHOOSE, {"idempotency_key": uuid.uuid4().hex, **fields})
 
 
-def said(response: Any) -> str:
+def page_text(response: Any) -> str:
     return " ".join(response.context["form_errors"])
 
 
@@ -44,14 +44,16 @@ def test_each_way_to_choose_has_one_field_for_the_code(fan: Client, view: str) -
     assert 'id="access-heading"' in page
 
 
-def test_an_event_that_needs_no_code_asks_for_none(shopper: Client) -> None:
+def test_an_event_without_codes_shows_no_field_for_them(shopper: Client) -> None:
     for view in ("map", "list", "best", "quantity"):
         page = shopper.get(f"{CHOOSE}?view={view}").content.decode()
         assert "access_code" not in page
         assert "with-code" not in page
 
 
-def test_the_event_s_page_and_the_plan_say_where_a_code_is_needed(client: Client, presale: events.EventView) -> None:
+def test_the_events_page_and_the_seating_plan_show_where_a_code_is_needed(
+    client: Client, presale: events.EventView
+) -> None:
     page = client.get("/events/concert/").content.decode()
     assert page.count("Code required</span>") == 1
     assert "need an access code" in page
@@ -59,7 +61,7 @@ def test_the_event_s_page_and_the_plan_say_where_a_code_is_needed(client: Client
     assert [section["needs_access"] for section in plan["sections"]] == [True, False]
 
 
-def test_the_plan_s_version_changes_with_what_needs_a_code(presale: events.EventView) -> None:
+def test_the_plans_version_changes_with_the_sections_that_need_a_code(presale: events.EventView) -> None:
     from apps.reservations.staff.access_restrictions import guard
 
     before = events.plan_version(presale.id)
@@ -67,14 +69,16 @@ def test_the_plan_s_version_changes_with_what_needs_a_code(presale: events.Event
     assert events.plan_version(presale.id) != before
 
 
-def test_without_a_code_the_choice_stays_and_the_field_is_pointed_at(fan: Client) -> None:
+def test_without_a_code_the_choice_is_kept_and_the_field_is_marked(fan: Client) -> None:
     response = hold(fan, **BOX)
     assert response.status_code == 403
-    assert "access code" in said(response)
+    assert "access code" in page_text(response)
     assert response.context["selected"] == ["hall-A-1"]
 
 
-def test_with_the_code_it_is_held_and_the_browser_keeps_the_code(fan: Client, presale: events.EventView) -> None:
+def test_with_the_code_the_seats_are_held_and_the_browser_keeps_the_code(
+    fan: Client, presale: events.EventView
+) -> None:
     factories.make_access_code(presale)
     response = hold(fan, **BOX, access_code="fan club")
     assert response.status_code == 303
@@ -99,7 +103,7 @@ def test_with_the_code_it_is_held_and_the_browser_keeps_the_code(fan: Client, pr
         ({"uses_max": 1}, "FANCLUB", 409, "reached its usage limit"),
     ],
 )
-def test_what_is_wrong_with_a_code_is_said_whether_it_is_tried_or_used(
+def test_an_invalid_code_is_explained_whether_it_is_tried_or_used(
     fan: Client, presale: events.EventView, values: dict[str, Any], typed: str, status: int, words: str
 ) -> None:
     times = {name: clock.now() + value for name, value in values.items() if isinstance(value, timedelta)}
@@ -109,13 +113,13 @@ def test_what_is_wrong_with_a_code_is_said_whether_it_is_tried_or_used(
     for button in ({}, {"use_code": "1"}):
         response = hold(fan, **BOX, access_code=typed, **button)
         assert response.status_code == status
-        assert words in said(response)
+        assert words in page_text(response)
         assert response.context["selected"] == ["hall-A-1"]
         assert response.context["access_code"] == typed
         assert "access" not in response.cookies
 
 
-def test_trying_a_code_says_what_it_opens_and_holds_nothing(fan: Client, presale: events.EventView) -> None:
+def test_trying_a_code_shows_what_it_opens_and_holds_nothing(fan: Client, presale: events.EventView) -> None:
     code = factories.make_access_code(presale, uses_max=1, uses_per_buyer_max=1)
     response = hold(fan, view="best", access_code="fanclub", use_code="1", best_section="hall", best_quantity="3")
     assert response.status_code == 200
@@ -129,7 +133,7 @@ def test_trying_a_code_says_what_it_opens_and_holds_nothing(fan: Client, presale
     assert forgotten.cookies["access"].value == ""
 
 
-def test_tries_of_codes_are_limited(fan: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_with_codes_are_limited(fan: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limits, "check_request", lambda kind, *_: 4.0 if kind == "code" else None)
     for button in ({}, {"use_code": "1"}):
         response = hold(fan, **BOX, access_code="GUESS", **button)
@@ -138,7 +142,7 @@ def test_tries_of_codes_are_limited(fan: Client, monkeypatch: pytest.MonkeyPatch
     assert fan.get(CHOOSE).status_code == 200
 
 
-def test_a_link_brings_the_code_and_leaves_the_address_at_once(browser: Client, presale: events.EventView) -> None:
+def test_a_link_stores_the_code_and_removes_it_from_the_address(browser: Client, presale: events.EventView) -> None:
     response = browser.get(f"{CHOOSE}?access=fan+club&view=list")
     assert (response.status_code, response.url) == (302, f"{CHOOSE}?view=list")
     assert response.cookies["access"].value == "FANCLUB"
@@ -149,7 +153,7 @@ def test_a_link_brings_the_code_and_leaves_the_address_at_once(browser: Client, 
     assert 'value="FANCLUB"' in page.content.decode()
 
 
-def test_looking_at_another_section_without_script_takes_the_typed_code_along(fan: Client) -> None:
+def test_viewing_another_section_without_script_keeps_the_typed_code(fan: Client) -> None:
     response = fan.get(f"{CHOOSE}?view=list&section=hall&access_code=typed&seats=hall-A-1")
     assert response.status_code == 302
     assert "access" not in response.url

@@ -1,4 +1,4 @@
-"""Sections that nobody holds in without an access code: who is let in, what others are told, and what a use is."""
+"""Sections that need an access code to hold in: admission, refusals, and what counts as a use."""
 
 import json
 import uuid
@@ -41,7 +41,7 @@ STAFF: dict[str, Any] = {"who": "staff:ann", "why": "test"}
 
 @pytest.fixture
 def show() -> events.EventView:
-    """The hall wants a code; the floor does not."""
+    """The hall needs a code; the floor does not."""
     return make_event(general_admission=50, needs_access=("hall",))
 
 
@@ -50,25 +50,25 @@ def presale() -> events.EventView:
     return make_event(general_admission=50, needs_access=("floor", "hall"))
 
 
-def told(request: reservations.HoldRequest) -> str:
-    """The type of what refuses it; nothing if it is held."""
+def submit(request: reservations.HoldRequest) -> str:
+    """Submit the hold; return the problem's type if it is refused, otherwise an empty string."""
     outcome = submit_hold(request)
     return outcome.problem.type if isinstance(outcome, reservations.Refused) else ""
 
 
 def try_to(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> str:
-    return told(make_hold_request(event, entry, **payload))
+    return submit(make_hold_request(event, entry, **payload))
 
 
 def reservation(view: reservations.ReservationView) -> Reservation:
     return Reservation.objects.get(pk=view.id)
 
 
-# --- who is let in ---------------------------------------------------------------------------------------------------
+# --- admission --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wanted", [BOX, BEST, BOX | FLOOR])
-def test_without_a_code_nobody_holds_where_one_is_wanted(show, wanted: dict[str, Any]) -> None:
+def test_without_a_code_no_hold_succeeds_where_one_is_needed(show, wanted: dict[str, Any]) -> None:
     make_access_code(show)
     problem = problem_of(submit_hold(make_hold_request(show, **wanted)))
     assert (problem.type, problem.status, problem.extra) == ("access-code-required", 403, {"sections": ["hall"]})
@@ -76,14 +76,14 @@ def test_without_a_code_nobody_holds_where_one_is_wanted(show, wanted: dict[str,
 
 
 @pytest.mark.parametrize("wanted", [BOX, BEST, BOX | FLOOR])
-def test_a_code_opens_what_wants_one_and_is_named(show, wanted: dict[str, Any]) -> None:
+def test_a_code_opens_its_section_and_the_hold_names_it(show, wanted: dict[str, Any]) -> None:
     code = make_access_code(show)
     held = hold(show, **wanted, **CODE)
     assert reservation(held).access_code_id == code.pk
     assert_audit_clean()
 
 
-def test_general_admission_wants_a_code_too(presale) -> None:
+def test_general_admission_may_need_a_code_too(presale) -> None:
     make_access_code(presale, "floor")
     assert try_to(presale, **FLOOR) == "access-code-required"
     assert try_to(presale, **FLOOR, **CODE) == ""
@@ -91,26 +91,26 @@ def test_general_admission_wants_a_code_too(presale) -> None:
 
 
 @pytest.mark.parametrize("typed", ["fanclub", " Fan Club ", "ＦＡＮＣＬＵＢ"])
-def test_a_code_may_be_typed_in_any_way(show, typed: str) -> None:
+def test_a_code_may_be_typed_in_any_spelling(show, typed: str) -> None:
     make_access_code(show)
     assert try_to(show, **BOX, access_code=typed) == ""
 
 
 @pytest.mark.parametrize("empty", ["", " ", None])
-def test_an_empty_code_is_none(show, empty: str | None) -> None:
+def test_an_empty_code_counts_as_none(show, empty: str | None) -> None:
     assert try_to(show, **BOX, access_code=empty) == "access-code-required"
 
 
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x00B", "\ud800", "A\x07B", True])
-def test_what_is_no_code_is_told_by_its_field(show, unusable: Any) -> None:
+def test_an_unusable_code_is_refused_by_its_field(show, unusable: Any) -> None:
     with pytest.raises(problems.Invalid) as refused:
         make_hold_request(show, **BOX, access_code=unusable)
     assert list(refused.value.extra["errors"]) == ["access_code"]
     assert hold_demand.parse_demand(show, {**BOX, "access_code": unusable}) is None
 
 
-def test_a_code_that_nothing_wants_is_neither_asked_for_nor_used(show) -> None:
-    """So a link with a code serves on once everybody may come in."""
+def test_a_code_that_is_not_needed_is_neither_checked_nor_used(show) -> None:
+    """So a link with a code remains usable after the section is opened to every visitor."""
     code = make_access_code(show, uses_max=1)
     for typed in ("FANCLUB", "NONSENSE"):
         assert reservation(hold(show, **FLOOR, access_code=typed)).access_code_id is None
@@ -120,8 +120,8 @@ def test_a_code_that_nothing_wants_is_neither_asked_for_nor_used(show) -> None:
     assert_audit_clean()
 
 
-def test_a_wrong_code_says_nothing_of_other_codes(presale) -> None:
-    """Unknown, withdrawn, another event's, or for another section: one answer, letter by letter."""
+def test_a_wrong_code_reveals_nothing_about_other_codes(presale) -> None:
+    """Unknown, disabled, another event's, or for another section: one response, byte for byte."""
     other = make_event("other", needs_access=("hall",))
     make_access_code(other, code="OTHERS")
     make_access_code(presale, code="WITHDRAWN", is_active=False)
@@ -142,15 +142,15 @@ def test_a_code_for_one_section_does_not_open_two(presale) -> None:
 
 
 @pytest.mark.parametrize(("times", "word"), [({"valid_from": 1}, "yet"), ({"valid_until": -1}, "no longer")])
-def test_out_of_its_time_a_code_opens_nothing(show, times: dict[str, int], word: str) -> None:
+def test_a_code_outside_its_period_opens_nothing(show, times: dict[str, int], word: str) -> None:
     make_access_code(show, **{name: clock.now() + timedelta(hours=hours) for name, hours in times.items()})
     problem = problem_of(submit_hold(make_hold_request(show, **BOX, **CODE)))
     assert (problem.type, problem.status) == ("access-code-not-valid", 409)
     assert word in problem.detail
 
 
-def test_the_code_is_in_no_answer_and_its_own_question(show) -> None:
-    """The key's answer is the same for the same code, and another code is another request."""
+def test_the_code_is_in_no_response_but_is_part_of_the_request(show) -> None:
+    """The key's response is the same for the same code, and another code is another request."""
     make_access_code(show)
     entry = join(show)
     first = submit_hold(make_hold_request(show, entry, key="one", **BOX, **CODE))
@@ -158,11 +158,11 @@ def test_the_code_is_in_no_answer_and_its_own_question(show) -> None:
     assert "FANCLUB" not in first.answer.body
     assert "access" not in first.answer.body
     assert submit_hold(make_hold_request(show, entry, key="one", **BOX, **CODE)) == first
-    assert told(make_hold_request(show, entry, key="one", **BOX, access_code="OTHER")) == "idempotency-mismatch"
-    assert told(make_hold_request(show, entry, key="one", **BOX)) == "idempotency-mismatch"
+    assert submit(make_hold_request(show, entry, key="one", **BOX, access_code="OTHER")) == "idempotency-mismatch"
+    assert submit(make_hold_request(show, entry, key="one", **BOX)) == "idempotency-mismatch"
 
 
-def test_who_lost_the_answer_gets_it_though_a_code_is_wanted_by_now(show) -> None:
+def test_a_lost_response_is_repeated_though_a_code_is_needed_by_now(show) -> None:
     guard(show, "hall", needs_access=False, **STAFF)
     entry = join(show)
     first = submit_hold(make_hold_request(show, entry, key="one", **BOX))
@@ -170,10 +170,10 @@ def test_who_lost_the_answer_gets_it_though_a_code_is_wanted_by_now(show) -> Non
     assert submit_hold(make_hold_request(show, entry, key="one", **BOX)) == first
 
 
-# --- what a use is ---------------------------------------------------------------------------------------------------
+# --- uses -------------------------------------------------------------------------------------------------------------
 
 
-def test_uses_are_counted_and_come_back_however_a_reservation_ends(show) -> None:
+def test_uses_are_counted_and_returned_however_a_reservation_ends(show) -> None:
     code = make_access_code(show, uses_max=1)
 
     def is_used_up() -> bool:
@@ -197,7 +197,7 @@ def test_uses_are_counted_and_come_back_however_a_reservation_ends(show) -> None
     assert_audit_clean()
 
 
-def test_a_use_whose_time_is_over_is_swept_for_the_next_who_asks(show) -> None:
+def test_an_expired_use_is_swept_for_the_next_buyer(show) -> None:
     make_access_code(show, uses_max=1)
     late = hold(show, seats=["hall-B-1"], **CODE)
     backdate_deadline(late.id)
@@ -206,7 +206,7 @@ def test_a_use_whose_time_is_over_is_swept_for_the_next_who_asks(show) -> None:
     assert_audit_clean()
 
 
-def test_one_buyer_uses_it_as_often_as_one_may(show) -> None:
+def test_one_buyer_uses_a_code_at_most_as_often_as_allowed(show) -> None:
     make_access_code(show, uses_per_buyer_max=1)
     bought = hold(show, join(show, visitor_id="visitor-one-0001"), **BOX, **CODE)
     begin_payment(bought.id)
@@ -218,7 +218,7 @@ def test_one_buyer_uses_it_as_often_as_one_may(show) -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_one_list_takes_no_more_uses_than_there_are(show) -> None:
+def test_one_batch_takes_no_more_uses_than_there_are(show) -> None:
     make_access_code(show, uses_max=2)
     requests = [make_hold_request(show, seats=[f"hall-A-{number}"], **CODE) for number in range(1, 6)]
     outcomes = reservations.hold(requests)
@@ -227,7 +227,7 @@ def test_one_list_takes_no_more_uses_than_there_are(show) -> None:
     assert_audit_clean()
 
 
-def test_who_replaces_keeps_the_code_and_its_use(show) -> None:
+def test_replacing_a_hold_keeps_the_code_and_its_use(show) -> None:
     code = make_access_code(show, uses_max=1, uses_per_buyer_max=1)
     entry = join(show)
     first = hold(show, entry, **BOX, **CODE)
@@ -239,7 +239,7 @@ def test_who_replaces_keeps_the_code_and_its_use(show) -> None:
     assert_audit_clean()
 
 
-def test_who_replaces_by_what_wants_no_code_gives_the_use_back(show) -> None:
+def test_replacing_by_a_hold_that_needs_no_code_returns_the_use(show) -> None:
     make_access_code(show, uses_max=1)
     entry = join(show)
     first = hold(show, entry, **BOX, **CODE)
@@ -249,7 +249,7 @@ def test_who_replaces_by_what_wants_no_code_gives_the_use_back(show) -> None:
     assert_audit_clean()
 
 
-def test_who_cannot_replace_for_want_of_a_code_keeps_what_there_was(show) -> None:
+def test_a_replacement_refused_for_its_code_keeps_the_old_hold(show) -> None:
     entry = join(show)
     first = hold(show, entry, **FLOOR)
     assert try_to(show, entry, **BOX, replace=str(first.id)) == "access-code-required"
@@ -257,8 +257,8 @@ def test_who_cannot_replace_for_want_of_a_code_keeps_what_there_was(show) -> Non
     assert reservation(first).status == "pending_payment"
 
 
-def test_a_late_payment_confirms_only_within_the_code_s_limits(show) -> None:
-    """Its use was anybody's once it had expired."""
+def test_a_late_payment_confirms_only_within_the_codes_limits(show) -> None:
+    """Any buyer could have its use once it had expired."""
     make_access_code(show, uses_max=1)
     late = hold(show, **BOX, **CODE)
     begin_payment(late.id)
@@ -276,7 +276,7 @@ def test_a_late_payment_confirms_only_within_the_code_s_limits(show) -> None:
 # --- staff -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_held_before_a_code_was_wanted_stands(show) -> None:
+def test_a_hold_from_before_a_code_was_needed_stays_valid(show) -> None:
     guard(show, "hall", needs_access=False, **STAFF)
     held = hold(show, **BOX)
     assert guard(show, "hall", needs_access=True, **STAFF)
@@ -289,7 +289,7 @@ def test_what_was_held_before_a_code_was_wanted_stands(show) -> None:
     assert kinds == ["opened", "guarded"]
 
 
-def test_no_section_of_that_name_can_be_guarded(show) -> None:
+def test_an_unknown_section_cannot_need_a_code(show) -> None:
     with pytest.raises(problems.Invalid):
         guard(show, "cellar", needs_access=True, **STAFF)
 
@@ -297,7 +297,7 @@ def test_no_section_of_that_name_can_be_guarded(show) -> None:
 # --- the auditor -----------------------------------------------------------------------------------------------------
 
 
-def test_the_auditor_finds_a_code_used_more_often_than_may(show) -> None:
+def test_the_auditor_finds_a_code_used_more_often_than_allowed(show) -> None:
     code = make_access_code(show)
     for number in (1, 2):
         hold(show, seats=[f"hall-A-{number}"], **CODE)
@@ -305,7 +305,7 @@ def test_the_auditor_finds_a_code_used_more_often_than_may(show) -> None:
     assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations of at most 1"]
 
 
-def test_the_auditor_finds_a_buyer_who_uses_one_more_often_than_may(show) -> None:
+def test_the_auditor_finds_a_buyer_with_more_uses_than_allowed(show) -> None:
     code = make_access_code(show)
     held = [hold(show, seats=[f"hall-A-{number}"], **CODE) for number in (1, 2)]
     Reservation.objects.update(buyer=held[0].buyer)
@@ -314,7 +314,7 @@ def test_the_auditor_finds_a_buyer_who_uses_one_more_often_than_may(show) -> Non
     assert breach.endswith(f"access code FANCLUB of {held[0].buyer}: used by 2 reservations of at most 1")
 
 
-def test_the_auditor_finds_who_is_in_without_a_code(show) -> None:
+def test_the_auditor_finds_a_hold_without_a_code(show) -> None:
     make_access_code(show)
     held = hold(show, **BOX, **CODE)
     Reservation.objects.update(access_code=None, created_at=clock.now() + timedelta(minutes=5))
@@ -331,7 +331,7 @@ def test_the_auditor_finds_a_code_of_another_event(show) -> None:
     assert breach.startswith(f"I5: concert: reservation {held.id} is pending_payment by access code {code.pk}")
 
 
-# --- what others pay for it ------------------------------------------------------------------------------------------
+# --- cost for other holds ---------------------------------------------------------------------------------------------
 
 PLAIN = [
     {"seats": ["hall-A-1"]},
@@ -341,27 +341,27 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("wanted", PLAIN)
-def test_a_hold_of_an_event_without_such_sections_asks_nothing_more(wanted: dict[str, Any]) -> None:
+def test_a_hold_of_an_event_without_codes_makes_no_more_queries(wanted: dict[str, Any]) -> None:
     event = make_event(general_admission=50)
     make_access_code(event)
     request = make_hold_request(event, **wanted, **CODE)
     with statements() as seen:
-        assert told(request) == ""
+        assert submit(request) == ""
     assert not [name for name in seen if "access" in name or "code" in name or "section" in name]
 
 
-def test_a_hold_beside_such_sections_locks_no_code(show) -> None:
+def test_a_hold_in_another_section_locks_no_code(show) -> None:
     for wanted in ({}, FLOOR):
         request = make_hold_request(show, **(wanted or {"ga_section": "floor", "ga_quantity": 1}))
         with statements() as seen:
-            assert told(request) == ""
+            assert submit(request) == ""
         assert not [name for name in seen if "access" in name or "code" in name]
 
 
-def test_who_lacks_a_code_locks_no_seat(show) -> None:
+def test_a_hold_refused_for_its_code_locks_no_seat(show) -> None:
     request = make_hold_request(show, **BOX)
     with statements() as seen:
-        assert told(request) == "access-code-required"
+        assert submit(request) == "access-code-required"
     assert "lock_seats_skipping" not in seen
 
 
@@ -370,7 +370,7 @@ def test_codes_are_locked_between_caps_and_seats() -> None:
     make_access_code(event, uses_max=1)
     request = make_hold_request(event, **BOX, **CODE)
     with statements() as seen:
-        assert told(request) == ""
+        assert submit(request) == ""
     order = ["lock_caps_skipping", "lock_access_codes", "access_codes", "lock_seats_skipping"]
     assert [name for name in seen if name in order] == order
 
@@ -380,14 +380,14 @@ def test_codes_are_locked_between_caps_and_seats() -> None:
 
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> events.EventView:
-    """Two places, which want a code; the gate is open."""
+    """Two tickets that need a code; the gate is open."""
     disable_expiry(monkeypatch)
     event = make_event(rows=0, general_admission=2, needs_access=("floor",))
     open_gate(event)
     return event
 
 
-def test_the_gate_asks_for_a_code_before_it_says_sold_out(gated) -> None:
+def test_the_gate_requires_a_code_before_it_reports_sold_out(gated) -> None:
     make_access_code(gated)
     problem = ask_gate(gated, **FLOOR)
     assert problem is not None
@@ -398,7 +398,7 @@ def test_the_gate_asks_for_a_code_before_it_says_sold_out(gated) -> None:
     assert getattr(ask_gate(gated, **FLOOR, **CODE), "type", "") == "sold-out"
 
 
-def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -> None:
+def test_the_gate_requires_no_code_of_a_buyer_who_held_before_one_was_needed(gated) -> None:
     guard(gated, "floor", needs_access=False, **STAFF)
     cache.clear_all()
     entry = join(gated)
@@ -409,26 +409,26 @@ def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -
     assert reservations.hold_one(gated, entry, dict(FLOOR), key).body == body
 
 
-def test_the_gate_asks_for_the_code_of_a_named_seat_whose_section_it_has_met(
+def test_the_gate_requires_the_code_of_a_named_seat_whose_section_it_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disable_expiry(monkeypatch)
     event = make_event(rows=1, seats_per_row=1, needs_access=("hall",))
     make_access_code(event)
     open_gate(event)
-    assert ask_gate(event, **BOX) is None, "it may be anywhere"
+    assert ask_gate(event, **BOX) is None, "its section is not known yet"
     hold(event, **BOX, **CODE)
     assert getattr(ask_gate(event, **BOX), "type", "") == "access-code-required"
     assert getattr(ask_gate(event, **BOX, **CODE), "type", "") == "seats-unavailable"
 
 
-def test_the_gate_says_so_to_many_at_once(gated) -> None:
+def test_the_gate_refuses_many_requests_at_once(gated) -> None:
     questions = [gate.Question(gated, join(gated).id, payload, "key") for payload in (FLOOR, FLOOR | CODE, FLOOR)]
-    said = [problem.type if problem is not None else "" for problem in gate.refusals(questions)]
-    assert said == ["access-code-required", "", "access-code-required"]
+    types = [problem.type if problem is not None else "" for problem in gate.refusals(questions)]
+    assert types == ["access-code-required", "", "access-code-required"]
 
 
-def test_the_ledger_says_what_the_gate_says(gated) -> None:
+def test_the_database_decides_as_the_gate_does(gated) -> None:
     entry = join(gated)
     problem = problem_of(submit_hold(make_hold_request(gated, entry, **FLOOR)))
     from_gate = ask_gate(gated, **FLOOR)

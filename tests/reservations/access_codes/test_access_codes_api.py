@@ -1,4 +1,4 @@
-"""Sections that need an access code, through both doors: who is told what, how tries are limited, what is kept."""
+"""Sections that need an access code, on the site and on the fast path: refusals, attempt limits, and stored data."""
 
 import logging
 import uuid
@@ -28,15 +28,15 @@ def hold(api: Api, token: str, key: str = "", **body: Any) -> Any:
     return api.post(HOLD, body, token=token, key=key or uuid.uuid4().hex)
 
 
-def test_the_sections_say_which_of_them_need_a_code(api: Api, presale: events.EventView) -> None:
-    said = api.get("/events/concert/sections").json()["sections"]
-    assert {one["section_id"]: (one["needs_access"], one["available_seats"]) for one in said} == {
+def test_the_sections_state_which_of_them_need_a_code(api: Api, presale: events.EventView) -> None:
+    sections = api.get("/events/concert/sections").json()["sections"]
+    assert {one["section_id"]: (one["needs_access"], one["available_seats"]) for one in sections} == {
         "hall": (False, 50),
         "floor": (True, 20),
     }
 
 
-def test_a_code_opens_the_section_it_is_for(api: Api, presale: events.EventView) -> None:
+def test_a_code_opens_its_section(api: Api, presale: events.EventView) -> None:
     factories.make_access_code(presale, "floor", uses_max=1)
     token = api.admission("concert")
     document = assert_problem(hold(api, token, **PLACE), 403, "access-code-required")
@@ -62,7 +62,7 @@ def test_the_same_key_with_the_same_code_gives_the_same_bytes(api: Api, presale:
     assert Reservation.objects.count() == 1
 
 
-def test_the_gate_answers_as_the_ledger_does(api: Api, presale: events.EventView) -> None:
+def test_the_gate_answers_as_the_database_does(api: Api, presale: events.EventView) -> None:
     asked = [hold(api, api.admission("concert"), **PLACE).content]
     open_gate(presale)
     asked += [hold(api, api.admission("concert"), **PLACE).content for _ in range(2)]
@@ -70,12 +70,12 @@ def test_the_gate_answers_as_the_ledger_does(api: Api, presale: events.EventView
 
 
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x07B", {"code": "FANCLUB"}])
-def test_what_is_no_code_is_told_by_its_field(api: Api, presale: events.EventView, unusable: Any) -> None:
+def test_an_unusable_code_is_refused_by_its_field(api: Api, presale: events.EventView, unusable: Any) -> None:
     answer = hold(api, api.admission("concert"), **SEAT, access_code=unusable)
     assert list(assert_problem(answer, 422, "invalid")["errors"]) == ["access_code"]
 
 
-def test_who_replaces_keeps_the_code(api: Api, presale: events.EventView) -> None:
+def test_replacing_a_hold_keeps_the_code(api: Api, presale: events.EventView) -> None:
     factories.make_access_code(presale, uses_max=1)
     token = api.admission("concert")
     first = hold(api, token, **PLACE, access_code="FANCLUB").json()
@@ -84,7 +84,7 @@ def test_who_replaces_keeps_the_code(api: Api, presale: events.EventView) -> Non
     factories.assert_audit_clean()
 
 
-def test_tries_are_limited_and_holds_without_a_code_are_not(
+def test_attempts_are_limited_and_holds_without_a_code_are_not(
     api: Api, presale: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factories.make_access_code(presale)

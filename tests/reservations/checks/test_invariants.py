@@ -1,4 +1,4 @@
-"""The auditor finds each breach when it is planted, with the constraint out of the way where one stands before it."""
+"""The auditor finds each planted breach, after the constraint that prevents it is dropped where there is one."""
 
 import uuid
 from datetime import timedelta
@@ -19,14 +19,14 @@ from apps.reservations.models import (
 from tests.support.factories import assert_audit_clean, audit_breaches, backdate_deadline, hold, join, make_event
 from tests.support.reservations.buyers import begin_payment, confirm, run_sql, seat
 
-# Each test is undone with its transaction, the dropped constraints too.
+# Each test is rolled back with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
 def _sale() -> None:
-    """One event with a live reservation (hall-A-1 and two places), another buyer's (hall-B-1), and a sale
-    (hall-C-1). Clean."""
+    """One event with a live reservation (hall-A-1 and two tickets), another buyer's (hall-B-1), and a sale (hall-C-1).
+    The audit is clean."""
     event = make_event(general_admission=10, per_buyer_max=3)
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     hold(event, seats=["hall-B-1"])
@@ -49,7 +49,7 @@ def drop_index(name: str) -> None:
 
 
 def found(invariant: str, *words: str) -> bool:
-    """Some breach of this invariant names all these words."""
+    """Whether some breach of this invariant contains all these words."""
     return any(
         breach.startswith(f"{invariant}: ") and all(word in breach for word in words) for breach in audit_breaches()
     )
@@ -60,19 +60,19 @@ def test_i1_a_seat_without_its_inventory_row() -> None:
     assert found("I1", "concert/hall", "capacity 50, 49 inventory rows")
 
 
-def test_i1_a_held_seat_set_free_behind_its_reservation_s_back() -> None:
+def test_i1_a_held_seat_freed_without_its_reservation() -> None:
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)
     assert found("I1", "concert/hall", "held 1 against 2 by lines")
     assert found("I2", str(seat("hall-A-1").pk))
 
 
-def test_i1_a_sold_seat_that_says_it_is_held() -> None:
+def test_i1_a_sold_seat_with_status_held() -> None:
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1)
     assert found("I1", "sold 0 against 1")
     assert found("I2", str(seat("hall-C-1").pk), "confirmed")
 
 
-def test_i1_an_ended_reservation_whose_lines_still_hold() -> None:
+def test_i1_an_ended_reservation_whose_lines_are_live() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(status="canceled", ended_at=clock.now())
     assert found("I1", str(owner.pk), "is canceled with 1 of 1 lines live")
@@ -85,32 +85,32 @@ def test_i1_a_live_reservation_whose_lines_hold_nothing() -> None:
     assert found("I1", str(owner.pk), "is pending_payment with 0 of 1 lines live")
 
 
-def test_i1_a_header_that_counts_other_than_its_lines() -> None:
+def test_i1_a_header_whose_counts_differ_from_its_lines() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(seat_count=2)
     assert found("I1", str(owner.pk), "1 tickets against 2 in its header")
 
 
-def test_i1_a_blocked_seat_that_does_not_say_why() -> None:
+def test_i1_a_blocked_seat_without_a_reason() -> None:
     drop("seatinventory", "seat_inventory_blocked_says_why")
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=3)
     assert found("I1", f"seat {seat('hall-D-1').pk} has status 3", "blocked for nothing")
 
 
-def test_i1_a_free_seat_that_says_why_it_is_blocked() -> None:
+def test_i1_a_free_seat_with_a_reason_for_blocking() -> None:
     drop("seatinventory", "seat_inventory_blocked_says_why")
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(blocked_for="house")
     assert found("I1", f"seat {seat('hall-D-1').pk} has status 0", "blocked for house")
 
 
-def test_i1_a_free_seat_that_is_somebody_s() -> None:
+def test_i1_a_free_seat_with_an_owner() -> None:
     drop("seatinventory", "seat_inventory_held_has_reservation")
     owner = owner_of("hall-A-1")
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(reservation_id=owner.pk)
     assert found("I1", f"seat {seat('hall-D-1').pk} has status 0", f"reservation {owner.pk}")
 
 
-def test_i1_a_seat_in_a_state_that_there_is_not() -> None:
+def test_i1_a_seat_with_an_unknown_status() -> None:
     drop("seatinventory", "seat_inventory_held_has_reservation")
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=4)
     assert found("I1", f"seat {seat('hall-D-1').pk} has status 4")
@@ -129,12 +129,12 @@ def test_i1_a_general_admission_section_without_its_row() -> None:
     assert found("I1", "concert: general admission floor: no inventory row")
 
 
-def test_i1_a_capacity_that_is_not_what_the_public_is_told() -> None:
+def test_i1_a_capacity_that_differs_from_the_published_one() -> None:
     GeneralAdmissionInventory.objects.update(capacity=12)
     assert found("I1", "general admission floor: capacity 12, published 10")
 
 
-def test_i1_a_house_that_keeps_more_than_is_blocked() -> None:
+def test_i1_more_house_seats_than_blocked_ones() -> None:
     drop("generaladmissioninventory", "general_admission_house_is_blocked")
     GeneralAdmissionInventory.objects.update(blocked=1, house=2)
     assert found("I1", "house seats 2 of 1 blocked")
@@ -161,13 +161,13 @@ def test_i2_a_held_seat_without_an_owner() -> None:
 
 
 def test_i2_a_line_for_a_seat_that_does_not_exist() -> None:
-    """There is no foreign key in the hottest table: the auditor looks for orphans instead."""
+    """The busiest table has no foreign key: the auditor looks for orphans instead."""
     ReservationLine.objects.filter(seat=seat("hall-B-1")).update(seat_id=999_999_999)
     assert found("I2", "seat 999999999")
 
 
 @pytest.mark.parametrize(("taken", "words"), [(1, "taken 1 against 2"), (3, "taken 3 against 2")])
-def test_i3_a_count_that_is_not_what_its_lines_say(taken: int, words: str) -> None:
+def test_i3_a_count_that_differs_from_its_lines(taken: int, words: str) -> None:
     GeneralAdmissionInventory.objects.update(taken=taken)
     assert found("I3", "general admission", words)
 
@@ -178,7 +178,7 @@ def test_i3_a_count_above_the_capacity() -> None:
     assert found("I3", "taken 11 against 2", "capacity 10")
 
 
-def test_i3_more_sold_and_blocked_than_there_is_although_the_lines_agree() -> None:
+def test_i3_more_sold_and_blocked_than_the_capacity_although_the_lines_agree() -> None:
     drop("generaladmissioninventory", "general_admission_never_oversold")
     GeneralAdmissionInventory.objects.update(blocked=9)
     assert found("I3", "taken 2 against 2", "blocked 9, capacity 10")
@@ -198,13 +198,13 @@ def test_i5_two_live_reservations_of_one_admission() -> None:
     assert found("I5", f"admission {one.entry_id} has 2 live reservations")
 
 
-def test_i5_a_buyer_with_more_than_the_cap() -> None:
+def test_i5_a_buyer_above_the_cap() -> None:
     one, other = owner_of("hall-A-1"), owner_of("hall-B-1")
     Reservation.objects.filter(pk=other.pk).update(buyer=one.buyer)
     assert found("I5", f"buyer {one.buyer} has 4 of at most 3")
 
 
-def test_i5_an_address_with_more_than_the_cap() -> None:
+def test_i5_an_address_above_the_cap() -> None:
     Reservation.objects.update(email="one@example.org")
     assert found("I5", "e-mail one@example.org has 5 of at most 3")
 
@@ -226,7 +226,7 @@ def test_i8_a_canceled_reservation_that_was_confirmed_again() -> None:
 
 
 def test_i8_a_ledger_with_a_gap() -> None:
-    """Where a reservation stands in the end is right; that it was paying before, nobody wrote down."""
+    """The final status of the reservation is right, but the transition to paying was not recorded."""
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(status="canceled", ended_at=clock.now())
     ReservationTransition.objects.create(
@@ -235,7 +235,7 @@ def test_i8_a_ledger_with_a_gap() -> None:
     assert found("I8", str(owner.pk), "was pending_payment", "its next ledger entry is paying → canceled")
 
 
-def test_i8_a_ledger_in_which_somebody_canceled_lives_again() -> None:
+def test_i8_a_ledger_in_which_a_canceled_reservation_lives_again() -> None:
     owner = owner_of("hall-B-1")
     for before, after in (("pending_payment", "canceled"), ("canceled", "pending_payment")):
         ReservationTransition.objects.create(
@@ -252,8 +252,8 @@ def test_i8_a_reservation_without_any_ledger() -> None:
     assert found("I8", str(owner.pk), "is pending_payment, its last ledger entry is None")
 
 
-def end_behind_its_back(guid: str) -> Reservation:
-    """A reservation that has ended by the book, while its seats and lines were forgotten."""
+def end_without_releasing(guid: str) -> Reservation:
+    """End the reservation correctly in header and ledger, but leave its seats and lines."""
     owner = owner_of(guid)
     Reservation.objects.filter(pk=owner.pk).update(status="expired", ended_at=clock.now())
     ReservationTransition.objects.create(
@@ -263,24 +263,24 @@ def end_behind_its_back(guid: str) -> Reservation:
 
 
 def test_i10_seats_and_lines_of_a_reservation_that_has_ended() -> None:
-    owner = end_behind_its_back("hall-A-1")
+    owner = end_without_releasing("hall-A-1")
     assert found("I10", f"seat {seat('hall-A-1').pk} (status 1) is held by {owner.pk} (expired)")
     assert found("I10", f"reservation {owner.pk} is expired, 2 of its lines are live")
     assert not found("I8")
 
 
-def test_i10_a_seat_of_a_reservation_that_nobody_knows() -> None:
+def test_i10_a_seat_of_an_unknown_reservation() -> None:
     stranger = uuid.uuid4()
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=1, reservation_id=stranger)
     assert found("I10", f"seat {seat('hall-D-1').pk} (status 1) is held by {stranger} (unknown)")
 
 
-def test_i10_places_taken_that_are_nobody_s() -> None:
+def test_i10_tickets_taken_without_a_line() -> None:
     GeneralAdmissionInventory.objects.update(taken=5)
     assert found("I10", "general admission floor: 3 of 5 taken have no line")
 
 
-def test_i10_places_held_for_a_reservation_that_is_not_there() -> None:
+def test_i10_tickets_held_for_a_missing_reservation() -> None:
     gone = "00000000-0000-4000-8000-000000000000"
     line = ReservationLine.objects.get(seat=None)
     line.pk, line.reservation_id = None, gone
@@ -289,7 +289,7 @@ def test_i10_places_held_for_a_reservation_that_is_not_there() -> None:
     assert found("I10", "a line holds 2 for reservation", gone, "does not exist")
 
 
-def test_i1_places_in_a_section_of_seats_or_of_another_event() -> None:
+def test_i1_tickets_in_a_reserved_section_or_of_another_event() -> None:
     hall = seat("hall-A-1").section_id
     elsewhere = make_event("elsewhere", general_admission=10)
     floor = GeneralAdmissionInventory.objects.get(event_id=elsewhere.id).section_id
@@ -298,13 +298,14 @@ def test_i1_places_in_a_section_of_seats_or_of_another_event() -> None:
         assert found("I1", "2 of 2 lines live", "1 lines are invalid")
 
 
-def test_a_sum_that_no_column_could_hold_is_a_breach_and_ends_no_audit() -> None:
+def test_a_sum_that_overflows_every_column_is_a_breach_and_does_not_end_the_audit() -> None:
     ReservationLine.objects.filter(seat=None).update(price_minor=9 * 10**18)
     assert found("I1", "18000000000000005000 against 10000 to pay")
 
 
-def test_i10_what_lapsed_longer_ago_than_a_sweep_may_take() -> None:
-    """Five seconds are the promise: a second late is none, six are; a payment's deadline counts once it has one."""
+def test_i10_a_reservation_that_lapsed_longer_ago_than_a_sweep_may_take() -> None:
+    """The limit is five seconds: one second late is no breach, six are; a payment's deadline counts once there is
+    one."""
     pending, paying = owner_of("hall-A-1"), owner_of("hall-B-1")
     begin_payment(paying.pk)
     backdate_deadline(pending.pk, seconds=1)
@@ -321,8 +322,8 @@ def test_i10_what_lapsed_longer_ago_than_a_sweep_may_take() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_a_walk_in_small_pieces_finds_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """What lies on either side of a piece's edge is seen once, the last seat and what is beyond it too."""
+def test_an_audit_in_small_chunks_finds_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Rows on either side of a chunk's edge are read once, also the last seat and those beyond it."""
     monkeypatch.setattr(auditor, "PIECE_MAX", size)
     monkeypatch.setattr(auditor, "PIECE_MIN", 1)
     assert_audit_clean(without_money=True)
@@ -333,7 +334,7 @@ def test_a_walk_in_small_pieces_finds_the_same(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_one_event_is_audited_alone_and_as_thoroughly() -> None:
-    """The breaches of the event, and none of its neighbour's, whichever of them has the first seats."""
+    """The breaches of the event are found, and none of the other event's, whichever of them has the first seats."""
     opera = make_event("opera", venue="The Other Venue", general_admission=4)
     hold(opera, join(opera), seats=["hall-A-1"])
     hold(opera, join(opera), ga_section="floor", ga_quantity=1)

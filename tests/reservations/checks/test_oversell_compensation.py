@@ -1,5 +1,5 @@
-"""An oversell, which must be impossible, planted with the constraints out of the way: found, planned, and made up for
-in both ways, once."""
+"""An oversell, which must be impossible, planted after the constraints were dropped: found, planned, and compensated in
+both ways, once."""
 
 from dataclasses import replace
 from io import StringIO
@@ -36,7 +36,7 @@ def way(event: events.EventView, strategy: str) -> events.EventView:
 
 
 def keep(*guids: str) -> None:
-    """The house keeps these seats."""
+    """Block these seats as house seats."""
     SeatInventory.objects.filter(seat__guid__in=guids).update(status=3, blocked_for=BlockedFor.HOUSE)
 
 
@@ -64,15 +64,15 @@ def concert(db: None) -> events.EventView:
     return event
 
 
-def sold_places(event: events.EventView, *quantities: int) -> list[Order]:
-    """Orders that are paid, oldest first, each for so many places."""
+def buy_tickets(event: events.EventView, *quantities: int) -> list[Order]:
+    """Create paid orders, oldest first, each of this many tickets."""
     return [sale.buy(hold(event, ga_section="floor", ga_quantity=quantity)) for quantity in quantities]
 
 
-def test_the_newest_give_up_and_never_more_than_needed(concert: events.EventView) -> None:
-    """Sold 3, 4, 1, then 1 held and unpaid, and 6 fit: the unpaid one and the newest paid one are not enough; with the
-    one before them they are more than needed, so both stay."""
-    orders = sold_places(concert, 3, 4, 1)
+def test_the_newest_orders_are_canceled_and_never_more_than_needed(concert: events.EventView) -> None:
+    """Sold 3, 4, 1, then 1 held and unpaid, and 6 fit: canceling the unpaid one and the newest paid one is not enough;
+    with the one before them it is more than needed, so both stay."""
+    orders = buy_tickets(concert, 3, 4, 1)
     unpaid = hold(concert, ga_section="floor", ga_quantity=1)
     shrink(6)
     plan = oversell_plan.plan(concert)
@@ -90,8 +90,8 @@ def test_the_newest_give_up_and_never_more_than_needed(concert: events.EventView
     assert_audit_clean()
 
 
-def test_who_has_paid_gets_the_money_back_and_it_is_kept_who_approved(concert: events.EventView) -> None:
-    first, second = sold_places(concert, 4, 4)
+def test_a_canceled_buyer_is_refunded_and_the_approver_is_recorded(concert: events.EventView) -> None:
+    first, second = buy_tickets(concert, 4, 4)
     shrink(4)
     applied(concert, "Grace Hopper")
     sale.deliver_outbox()
@@ -105,7 +105,7 @@ def test_who_has_paid_gets_the_money_back_and_it_is_kept_who_approved(concert: e
     assert_audit_clean()
 
 
-def test_of_two_buyers_of_a_seat_who_paid_keeps_it_whoever_came_first(concert: events.EventView) -> None:
+def test_of_two_buyers_of_a_seat_the_one_who_paid_keeps_it_in_either_order(concert: events.EventView) -> None:
     early = hold(concert, seats=["hall-A-1"])
     paid = sale.buy(hold(concert, seats=["hall-B-1"]))
     share_seat(early.id, paid.reservation_id, "hall-A-1")
@@ -121,7 +121,7 @@ def test_of_two_buyers_of_a_seat_who_paid_keeps_it_whoever_came_first(concert: e
 def test_of_two_paid_buyers_of_a_seat_the_first_keeps_it(concert: events.EventView) -> None:
     first, second = (sale.buy(hold(concert, seats=[guid])) for guid in ("hall-A-1", "hall-B-1"))
     share_seat(first.reservation_id, second.reservation_id, "hall-A-1")
-    # The row names the one who has to go.
+    # The inventory row names the reservation to cancel.
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=second.reservation_id)
     assert applied(concert) == [True]
     sale.deliver_outbox()
@@ -132,8 +132,8 @@ def test_of_two_paid_buyers_of_a_seat_the_first_keeps_it(concert: events.EventVi
     assert_audit_clean()
 
 
-def test_an_oversell_by_a_miscount_with_every_constraint_in_place(db: None) -> None:
-    """The count was set back by hand, and two more places were sold than there are: no constraint sees that."""
+def test_an_oversell_by_a_wrong_count_with_every_constraint_in_place(db: None) -> None:
+    """The count was lowered by hand, and two more tickets were sold than there are: no constraint notices."""
     event = make_event(general_admission=4)
     first = hold(event, ga_section="floor", ga_quantity=4)
     GeneralAdmissionInventory.objects.update(taken=0)
@@ -146,31 +146,31 @@ def test_an_oversell_by_a_miscount_with_every_constraint_in_place(db: None) -> N
     assert_audit_clean()
 
 
-def test_the_house_gives_places_and_says_when_it_has_too_few(concert: events.EventView) -> None:
-    house = way(concert, "house_seats")
-    sold_places(house, 4, 4)
+def test_house_tickets_are_used_and_a_shortage_of_them_is_reported(concert: events.EventView) -> None:
+    show = way(concert, "house_seats")
+    buy_tickets(show, 4, 4)
     GeneralAdmissionInventory.objects.update(blocked=5, house=2)
-    plan = oversell_plan.plan(house)
+    plan = oversell_plan.plan(show)
     assert [step.line for step in plan.steps] == ["use 2 house tickets of floor"]
     assert plan.uncovered == ["floor: 2 house tickets for an oversell of 3"]
-    assert applied(house) == [True]
+    assert applied(show) == [True]
     row = get_general_admission()
     assert (row.blocked, row.house, row.taken) == (3, 0, 8)
-    assert applied(house) == []
-    # What the house cannot give, the other way does.
+    assert applied(show) == []
+    # What the house tickets do not cover, cancellation does.
     assert applied(way(concert, "cancel_newest")) == [True]
     assert differences() == []
     assert_audit_clean()
 
 
-def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventView) -> None:
-    house = way(concert, "house_seats")
-    first, second = (sale.buy(hold(house, seats=[guid])) for guid in ("hall-B-5", "hall-E-1"))
+def test_the_nearest_house_seat_is_assigned_and_new_tickets_are_issued(concert: events.EventView) -> None:
+    show = way(concert, "house_seats")
+    first, second = (sale.buy(hold(show, seats=[guid])) for guid in ("hall-B-5", "hall-E-1"))
     keep("hall-A-1", "hall-B-7", "hall-B-9")
     share_seat(first.reservation_id, second.reservation_id, "hall-B-5")
-    (step,) = oversell_plan.plan(house).steps
+    (step,) = oversell_plan.plan(show).steps
     assert step.line == f"move reservation {second.reservation_id} from seat hall-B-5 to hall-B-7"
-    assert applied(house) == [True]
+    assert applied(show) == [True]
     sale.deliver_outbox()
     assert statuses(first.reservation_id, second.reservation_id) == ["confirmed", "confirmed"]
     assert (seat("hall-B-5").reservation_id, seat("hall-B-7").reservation_id) == (
@@ -180,34 +180,34 @@ def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventV
     assert (seat("hall-B-7").status, seat("hall-B-7").blocked_for) == (2, "")
     ticket = Ticket.objects.get(order=second, voided_at=None)
     assert (ticket.row, ticket.number) == ("B", "7")
-    assert applied(house) == []
+    assert applied(show) == []
     assert differences() == []
     assert_audit_clean()
 
 
-def test_an_accessible_seat_is_made_up_for_by_an_accessible_one_and_kept_from_the_others(db: None) -> None:
+def test_an_accessible_seat_is_replaced_by_an_accessible_one_which_other_buyers_do_not_get(db: None) -> None:
     event = make_event(accessible=frozenset({"hall-A-1", "hall-A-3", "hall-E-10"}))
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
-    house = way(event, "house_seats")
-    one = hold(house, seats=["hall-A-1"])
-    other = hold(house, seats=["hall-C-1"])
+    show = way(event, "house_seats")
+    one = hold(show, seats=["hall-A-1"])
+    other = hold(show, seats=["hall-C-1"])
     share_seat(one.id, other.id, "hall-A-1")
     keep("hall-A-2", "hall-E-10")
-    (step,) = oversell_plan.plan(house).steps
+    (step,) = oversell_plan.plan(show).steps
     assert step.line.endswith("to hall-E-10")
-    walker, rival = hold(house, seats=["hall-B-3"]), hold(house, seats=["hall-C-3"])
+    walker, rival = hold(show, seats=["hall-B-3"]), hold(show, seats=["hall-C-3"])
     share_seat(walker.id, rival.id, "hall-B-3")
-    assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(house).steps] == ["hall-E-10", "hall-A-2"]
+    assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(show).steps] == ["hall-E-10", "hall-A-2"]
     keep("hall-A-3")
     SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, blocked_for="")
-    assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(house).steps] == ["hall-A-3", "hall-E-10"]
+    assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(show).steps] == ["hall-A-3", "hall-E-10"]
 
 
 @pytest.mark.parametrize("row_names", ["lapsed", "live"])
-def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row_names: str) -> None:
-    """Where the row names the lapsed one its sweep frees the seat, and the repair gives it to the other. Where it names
-    the other, no sweep can end the lapsed one: it is canceled."""
+def test_an_overdue_hold_is_ended_first(concert: events.EventView, row_names: str) -> None:
+    """If the inventory row names the lapsed one, its sweep frees the seat, and the repair assigns it to the other. If
+    it names the other, no sweep can end the lapsed one: it is canceled."""
     lapsed, live = hold(concert, seats=["hall-A-1"]), hold(concert, seats=["hall-B-1"])
     share_seat(lapsed.id, live.id, "hall-A-1")
     if row_names == "live":
@@ -223,8 +223,8 @@ def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row
     assert_audit_clean()
 
 
-def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
-    """One place of 20 is 5 %, and done; two of 20 are 10 %, and wait for a name."""
+def test_a_large_part_of_a_section_needs_an_approval(db: None) -> None:
+    """One ticket of 20 is 5 % and is done; two of 20 are 10 %, and wait for an approver's name."""
     event = make_event(general_admission=20)
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
@@ -246,8 +246,8 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     assert_audit_clean()
 
 
-def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
-    """A hold is past its deadline and a seat says free under its buyer: both are put right, and the oversell stays."""
+def test_steps_done_before_a_missing_approval_are_reported(db: None) -> None:
+    """A hold is past its deadline and a seat is free under its buyer: both are repaired, and the oversell stays."""
     event = make_event(general_admission=20)
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
@@ -266,9 +266,9 @@ def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
     ]
 
 
-def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert: events.EventView) -> None:
+def test_the_command_shows_the_plan_first_and_exits_1_while_something_is_oversold(concert: events.EventView) -> None:
     call_command("compensate", "concert", stdout=StringIO())
-    orders = sold_places(concert, 1, 1)
+    orders = buy_tickets(concert, 1, 1)
     shrink(1)
     out = StringIO()
     with pytest.raises(SystemExit) as ended:
@@ -289,7 +289,7 @@ def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
         call_command("compensate", *arguments)
 
 
-def test_whom_to_take_places_from() -> None:
+def test_the_choice_of_orders_to_cancel() -> None:
     one, two, three = (uuid4() for _ in range(3))
     newest_for = oversell_plan.choose_newest
     assert newest_for({one: 1, two: 1, three: 1}, 2, set()) == [one, two]
@@ -298,7 +298,7 @@ def test_whom_to_take_places_from() -> None:
     assert newest_for({one: 1, two: 1}, 1, {two}) == []
 
 
-# --- twice at once -------------------------------------------------------------------------------------------------
+# --- concurrency ---------------------------------------------------------------------------------------------------
 
 
 def oversold_by_one() -> tuple[events.EventView, list[reservations.ReservationView]]:
@@ -310,9 +310,9 @@ def oversold_by_one() -> tuple[events.EventView, list[reservations.ReservationVi
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("rival_takes", [3, 2], ids=["the same", "another"])
-def test_two_who_compensate_at_once_take_from_nobody_twice(rival_takes: int) -> None:
-    """we: plan "cancel D" | rival: cancels D, or by a plan of another moment C | we: lock D and its section, read
-    again: D stands no more, or nobody is one too many."""
+def test_two_concurrent_compensations_cancel_no_order_twice(rival_takes: int) -> None:
+    """we: plan "cancel D" | rival: cancels D, or by a later plan C | we: lock D and its section, read again: D is
+    canceled already, or there is no oversell any more."""
     with without_constraints():
         event, views = oversold_by_one()
         ours, rivals = oversell_plan.plan(event), oversell_plan.plan(event)
@@ -331,9 +331,10 @@ def test_two_who_compensate_at_once_take_from_nobody_twice(rival_takes: int) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_buys_between_the_lock_of_the_order_and_that_of_the_reservation_is_left_to_the_next_plan() -> None:
-    """we: plan "cancel D"; D has no order to lock | D: pays; COMMIT | we: lock D: it is paid, and its order is not
-    ours: canceled now its buyer would be neither told nor refunded. The next plan finds the order."""
+def test_a_buyer_who_pays_between_the_two_locks_is_left_to_the_next_plan() -> None:
+    """we: plan "cancel D"; D has no order to lock | D: pays; COMMIT | we: lock D: it is paid, and we have not locked
+    its order: if it were canceled now, its buyer would be neither notified nor refunded. The next plan finds the
+    order."""
     with without_constraints():
         event, views = oversold_by_one()
         ours = oversell_plan.plan(event)
@@ -347,8 +348,9 @@ def test_who_buys_between_the_lock_of_the_order_and_that_of_the_reservation_is_l
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_reading_again_both_cancel() -> None:
-    """The control: who does what the plan says, and does not ask again under the locks, takes from two for one."""
+def test_control_without_reading_again_both_cancel() -> None:
+    """The control: a compensation that executes the plan without reading again under the locks cancels two orders for
+    one."""
     with without_constraints():
         _, views = oversold_by_one()
         for planned in (views[3].id, views[2].id):

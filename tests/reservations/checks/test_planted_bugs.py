@@ -1,5 +1,5 @@
-"""Every constraint of this app is dropped in turn, what it forbids is planted, and the auditor names it: the database
-has the last word, and where it has lost it, somebody notices.
+"""Every constraint of this app is dropped in turn, a row that it forbids is planted, and the auditor names it: a fault
+that the database no longer prevents is detected.
 
 The constraints are read from the database: a new one without a case here fails.
 """
@@ -19,7 +19,7 @@ from apps.reservations.models import GeneralAdmissionInventory, Reservation, Res
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, make_event
 from tests.support.reservations.buyers import begin_payment, cancel, confirm, run_sql, seat
 
-# Each test is undone with its transaction, the dropped constraints too.
+# Each test is rolled back with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
 
 NOWHERE = 999_999_999
@@ -29,20 +29,20 @@ LEFT_OUT = {
     "reservations_availabilityframe": "the last frame that was published: shown, never decided by",
     "reservations_cleanuplog": "what sweeps did: shown, never decided by",
     "reservations_inventorychange": "what staff did: shown, never decided by",
-    "reservations_purchasecap": "a lock and no count: a row twice is locked twice by everybody, in one order",
+    "reservations_purchasecap": "a lock and no count: every transaction locks a duplicate row twice, in one order",
     "reservations_reservationtransition": "a number; a trigger keeps the rows, and the audit reads their story",
-    "reservations_toldpage": "what caches in front of the house were last told: never decided by",
+    "reservations_toldpage": "the state last published to caches in front of the site: never decided by",
     "reservations_reservation_pkey": "what the audit itself names reservations by",
     "reservations_reservationline_pkey": "a number that nothing refers to",
     "reservations_reservation_account_id": "an account, likewise",
 }
-"""By the beginning of a table's or a constraint's name: why the auditor need not see it."""
+"""By the beginning of a table's or a constraint's name: why the auditor does not check it."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`plant` does what the constraint forbids; `says` are the words of a breach that names it. `also`: constraints
-    that forbid it too."""
+    """`plant` does what the constraint forbids; `says` are the words of a breach that names it. `also`: other
+    constraints that forbid it too."""
 
     plant: Callable[[], object]
     says: tuple[str, ...]
@@ -65,7 +65,7 @@ def of_line(**values: Any) -> Callable[[], object]:
     return lambda: ReservationLine.objects.filter(seat=seat("hall-B-1")).update(**values)
 
 
-def of_places(**values: Any) -> Callable[[], object]:
+def of_tickets(**values: Any) -> Callable[[], object]:
     return lambda: ReservationLine.objects.filter(seat=None).update(**values)
 
 
@@ -75,7 +75,7 @@ def owner_of(guid: str) -> Any:
 
 
 def twice(table: str) -> Callable[[], object]:
-    """The first row is there once more."""
+    """Duplicate the table's first row."""
     return lambda: run_sql(f"INSERT INTO reservations_{table} SELECT * FROM reservations_{table} LIMIT 1")
 
 
@@ -83,7 +83,7 @@ _TAKEN = "reservations_generaladmissioninventory_taken_check"
 _BLOCKED = "reservations_generaladmissioninventory_blocked_check"
 _NOT_NEGATIVE = "general_admission_never_negative"
 _NOT_OVERSOLD = "general_admission_never_oversold"
-_HOUSE = "general_admission_house_is_blocked"
+_HOUSE_IS_BLOCKED = "general_admission_house_is_blocked"
 _HAS_OWNER = "seat_inventory_held_has_reservation"
 _SAYS_WHY = "seat_inventory_blocked_says_why"
 
@@ -111,11 +111,11 @@ BUGS: dict[str, Bug] = {
     _NOT_OVERSOLD: Bug(of_floor(taken=11), ("I3: concert: general admission floor: taken 11",)),
     _NOT_NEGATIVE: Bug(of_floor(taken=-1), ("I3: concert: general admission floor: taken -1",), (_TAKEN,)),
     _TAKEN: Bug(of_floor(taken=-1), ("I3: concert: general admission floor: taken -1",), (_NOT_NEGATIVE,)),
-    _BLOCKED: Bug(of_floor(blocked=-1), ("I3: concert", "blocked -1"), (_NOT_NEGATIVE, _HOUSE)),
+    _BLOCKED: Bug(of_floor(blocked=-1), ("I3: concert", "blocked -1"), (_NOT_NEGATIVE, _HOUSE_IS_BLOCKED)),
     "reservations_generaladmissioninventory_capacity_check": Bug(
         of_floor(capacity=-1), ("I1: concert: general admission floor: capacity -1",), (_NOT_OVERSOLD,)
     ),
-    _HOUSE: Bug(of_floor(house=1), ("I1: concert", "house seats 1 of 0 blocked")),
+    _HOUSE_IS_BLOCKED: Bug(of_floor(house=1), ("I1: concert", "house seats 1 of 0 blocked")),
     "reservations_generaladmissioninventory_house_check": Bug(
         of_floor(house=-1), ("I1: concert", "house seats -1 of 0 blocked")
     ),
@@ -151,38 +151,38 @@ BUGS: dict[str, Bug] = {
     "reservations_reservation_total_minor_check": Bug(
         of_reservation("hall-B-1", total_minor=-1), ("I1: concert", "has 1 tickets for -1")
     ),
-    # Their lines.
+    # Lines of reservations.
     "reservation_line_seat_held_once": Bug(
         lambda: ReservationLine.objects.filter(seat=seat("hall-B-1")).update(seat=seat("hall-A-1")),
         ("I2: concert: seat", "is on 2 live lines"),
     ),
     "reservation_line_quantity": Bug(of_line(quantity=2), ("I1: concert", "1 lines are invalid")),
     "reservations_reservationline_quantity_check": Bug(
-        of_places(quantity=-1), ("I1: concert", "1 lines are invalid"), ("reservation_line_quantity",)
+        of_tickets(quantity=-1), ("I1: concert", "1 lines are invalid"), ("reservation_line_quantity",)
     ),
     "reservations_reservationline_price_minor_check": Bug(
         of_line(price_minor=-1), ("I1: concert", "-1 against 5000 to pay; 1 lines are invalid")
     ),
 }
-NOBODY = uuid.UUID("00000000-0000-4000-8000-000000000000")
+UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 UNCONSTRAINED: dict[str, Bug] = {
     "a line of no reservation": Bug(
-        of_line(reservation_id=NOBODY),
-        ("I2: concert: seat", f"its live line to {NOBODY}"),
+        of_line(reservation_id=UNKNOWN),
+        ("I2: concert: seat", f"its live line to {UNKNOWN}"),
     ),
     "a reservation of no entry": Bug(
-        of_reservation("hall-B-1", entry_id=NOBODY), ("I5: concert: reservation", f"{NOBODY} is not an entry")
+        of_reservation("hall-B-1", entry_id=UNKNOWN), ("I5: concert: reservation", f"{UNKNOWN} is not an entry")
     ),
     "a reservation of another event": Bug(
         of_reservation("hall-B-1", event_id=NOWHERE), ("I5: event 999999999: reservation", "is no entry of this event")
     ),
 }
-"""What no constraint forbids, since a hold would pay for it: what the locks of a hold rule out."""
+"""Breaches that no constraint forbids, since it would slow down every hold: the locks of a hold prevent them."""
 
 
 @pytest.fixture(autouse=True)
 def _sale() -> None:
-    """A hold of a seat and two places, one of a seat, a sale, a payment under way, and a hold that was given back."""
+    """A hold of a seat and two tickets, one of a seat, a sale, a payment under way, and a hold that was released."""
     event = make_event(general_admission=10)
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     hold(event, seats=["hall-B-1"])
@@ -193,7 +193,7 @@ def _sale() -> None:
 
 
 def standing() -> dict[str, str]:
-    """The constraints and unique indexes of the app's tables, with how each is dropped."""
+    """Return the constraints and unique indexes of the app's tables, with the statement that drops each."""
     found = run_sql(
         "SELECT conname, conrelid::regclass::text, false FROM pg_constraint"
         " WHERE conrelid::regclass::text LIKE 'reservations\\_%%' AND contype IN ('c', 'u', 'p', 'f', 'x')"
@@ -209,7 +209,7 @@ def standing() -> dict[str, str]:
 
 
 def is_called(name: str, case: str) -> bool:
-    """Django ends the names of references in a hash."""
+    """Django ends the names of foreign keys with a hash."""
     return name.startswith(case.removesuffix("…")) if case.endswith("…") else name == case
 
 
@@ -220,7 +220,7 @@ def test_every_constraint_has_its_bug() -> None:
 
 
 @pytest.mark.parametrize("case", BUGS)
-def test_what_a_dropped_constraint_let_through_is_named_by_the_auditor(case: str) -> None:
+def test_the_auditor_names_what_a_dropped_constraint_allowed(case: str) -> None:
     bug, there = BUGS[case], standing()
     place = str(seat("hall-D-1").pk)
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
@@ -234,7 +234,7 @@ def test_what_a_dropped_constraint_let_through_is_named_by_the_auditor(case: str
 
 
 @pytest.mark.parametrize("case", UNCONSTRAINED)
-def test_what_no_constraint_forbids_is_named_by_the_auditor_too(case: str) -> None:
+def test_the_auditor_names_what_no_constraint_forbids(case: str) -> None:
     bug = UNCONSTRAINED[case]
     bug.plant()
     breaches = audit_breaches()

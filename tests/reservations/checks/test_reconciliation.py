@@ -1,5 +1,5 @@
-"""The reconciler finds each difference that is planted, says it in one line, and puts it right where that takes nothing
-from anybody; a healthy system under load has none."""
+"""The reconciler finds each planted difference, reports it in one line, and repairs it if no buyer loses anything by
+that; a healthy system under load has none."""
 
 import dataclasses
 import threading
@@ -48,7 +48,7 @@ from tests.support.reservations.buyers import (
 
 
 def reconcile(*, repair: bool = False) -> list[reconciler.Outcome]:
-    """Every difference found, and what became of it; no check failed."""
+    """Return every difference found, with its outcome; no check failed."""
     findings = reconciler.run(repair_by="test" if repair else "")
     assert not [finding.failure for finding in findings if finding.failure]
     return [outcome for finding in findings for outcome in finding.outcomes]
@@ -62,8 +62,8 @@ def owner_of(guid: str) -> Reservation:
     return Reservation.objects.get(pk=seat(guid).reservation_id)
 
 
-def end_behind_its_back(reservation: Reservation) -> None:
-    """It is canceled by hand: header and ledger say so, its lines, seats and places do not."""
+def end_without_releasing(reservation: Reservation) -> None:
+    """Cancel it by hand: header and ledger record that, its lines, seats and tickets do not."""
     Reservation.objects.filter(pk=reservation.pk).update(status="canceled", ended_at=clock.now())
     ReservationTransition.objects.create(
         reservation=reservation, from_status=reservation.status, to_status="canceled", who="hand", at=clock.now()
@@ -72,7 +72,7 @@ def end_behind_its_back(reservation: Reservation) -> None:
 
 @pytest.fixture
 def sale(db: None) -> None:
-    """A live reservation of hall-A-1 and two places, another of hall-B-1, and a sale of hall-C-1 and one place."""
+    """A live reservation of hall-A-1 and two tickets, another of hall-B-1, and a sale of hall-C-1 and one ticket."""
     event = make_event(general_admission=10)
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     hold(event, seats=["hall-B-1"])
@@ -81,41 +81,41 @@ def sale(db: None) -> None:
     assert reconcile() == []
 
 
-# --- planted in a test's transaction, undone with it ---------------------------------------------------------------
+# --- planted in a test's transaction and rolled back with it -------------------------------------------------------
 
 
-def a_seat_free_behind_its_buyer_s_back() -> None:
+def a_free_seat_with_a_buyer() -> None:
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)
 
 
-def a_seat_blocked_under_its_buyer() -> None:
+def a_blocked_seat_with_a_buyer() -> None:
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(
         status=3, reservation_id=None, blocked_for=BlockedFor.OUT_OF_USE
     )
 
 
-def a_seat_that_names_a_stranger() -> None:
+def a_seat_that_names_another_reservation() -> None:
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=owner_of("hall-B-1").pk)
 
 
-def a_sold_seat_that_says_held() -> None:
+def a_sold_seat_with_status_held() -> None:
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1)
 
 
-def a_seat_held_by_nobody_there_is() -> None:
+def a_seat_held_for_a_missing_reservation() -> None:
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=1, reservation_id=uuid4())
 
 
-def a_seat_its_reservation_knows_nothing_of() -> None:
+def a_seat_without_a_line() -> None:
     SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=1, reservation_id=owner_of("hall-B-1").pk)
 
 
 def an_ended_reservation_that_still_holds() -> None:
-    end_behind_its_back(owner_of("hall-A-1"))
+    end_without_releasing(owner_of("hall-A-1"))
 
 
-def an_ended_one_whose_places_were_given_back() -> None:
-    end_behind_its_back(owner_of("hall-A-1"))
+def an_ended_reservation_whose_tickets_were_released() -> None:
+    end_without_releasing(owner_of("hall-A-1"))
     GeneralAdmissionInventory.objects.update(taken=1)
 
 
@@ -123,7 +123,7 @@ def lines_that_hold_nothing() -> None:
     ReservationLine.objects.filter(reservation=owner_of("hall-C-1")).update(live=False)
 
 
-def a_standing_one_that_lost_everything() -> None:
+def a_live_reservation_that_lost_everything() -> None:
     ReservationLine.objects.filter(reservation=owner_of("hall-C-1")).update(live=False)
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=0, reservation_id=None)
     GeneralAdmissionInventory.objects.update(taken=2)
@@ -142,43 +142,43 @@ def a_seat_without_its_row() -> None:
 
 
 def a_held_seat_without_its_row() -> None:
-    # Past Django, which knows that a line is on it; the database has no foreign key there.
+    # By SQL, since Django knows that a line refers to it; the database has no foreign key there.
     run_sql("DELETE FROM reservations_seatinventory WHERE seat_id = %s", [seat("hall-A-1").pk])
 
 
-def a_hold_that_nobody_sweeps() -> None:
+def a_hold_that_is_not_swept() -> None:
     backdate_deadline(owner_of("hall-A-1").pk, seconds=120)
 
 
-def a_hold_that_nobody_can_sweep() -> None:
+def a_hold_that_cannot_be_swept() -> None:
     backdate_deadline(owner_of("hall-A-1").pk, seconds=120)
-    a_seat_that_names_a_stranger()
+    a_seat_that_names_another_reservation()
     GeneralAdmissionInventory.objects.update(taken=0)
 
 
 @pytest.mark.parametrize(
     ("plant", "kind", "words"),
     [
-        (a_seat_free_behind_its_buyer_s_back, "hold_without_seat", "concert/hall: seat hall-A-1 is available, and"),
-        (a_seat_blocked_under_its_buyer, "hold_without_seat", "concert/hall: seat hall-A-1 is blocked, and"),
-        (a_seat_that_names_a_stranger, "hold_without_seat", "(pending_payment) holds it"),
-        (a_sold_seat_that_says_held, "seat_status", "hall-C-1 is held, and its reservation"),
-        (a_seat_held_by_nobody_there_is, "seat_without_hold", "(which does not exist), and no line holds it"),
-        (a_seat_its_reservation_knows_nothing_of, "seat_without_hold", "seat hall-D-1 is held for reservation"),
+        (a_free_seat_with_a_buyer, "hold_without_seat", "concert/hall: seat hall-A-1 is available, and"),
+        (a_blocked_seat_with_a_buyer, "hold_without_seat", "concert/hall: seat hall-A-1 is blocked, and"),
+        (a_seat_that_names_another_reservation, "hold_without_seat", "(pending_payment) holds it"),
+        (a_sold_seat_with_status_held, "seat_status", "hall-C-1 is held, and its reservation"),
+        (a_seat_held_for_a_missing_reservation, "seat_without_hold", "(which does not exist), and no line holds it"),
+        (a_seat_without_a_line, "seat_without_hold", "seat hall-D-1 is held for reservation"),
         (an_ended_reservation_that_still_holds, "hold_of_ended", "is canceled, and 2 of its 2 lines are still live"),
-        (an_ended_one_whose_places_were_given_back, "hold_of_ended", "2 of its 2 lines are still live"),
+        (an_ended_reservation_whose_tickets_were_released, "hold_of_ended", "2 of its 2 lines are still live"),
         (lines_that_hold_nothing, "holds_nothing", "is confirmed, and 2 of its 2 lines are not live"),
-        (a_standing_one_that_lost_everything, "holds_nothing", "2 of its 2 lines are not live"),
+        (a_live_reservation_that_lost_everything, "holds_nothing", "2 of its 2 lines are not live"),
         (too_few_taken, "places", "concert/floor: 1 of 10 tickets are counted as taken, the lines have 3"),
         (too_many_taken, "places", "9 of 10 tickets are counted as taken, the lines have 3"),
         (a_seat_without_its_row, "inventory_missing", "concert/hall: 1 of 50 seats have no inventory row"),
         (a_held_seat_without_its_row, "inventory_missing", "1 of 50 seats have no inventory row"),
-        (a_hold_that_nobody_sweeps, "overdue", "(pending_payment) still holds 3 places"),
-        (a_hold_that_nobody_can_sweep, "overdue", "s after its deadline"),
+        (a_hold_that_is_not_swept, "overdue", "(pending_payment) still holds 3 places"),
+        (a_hold_that_cannot_be_swept, "overdue", "s after its deadline"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_is_planted_is_found_said_and_put_right(
+def test_a_planted_difference_is_found_reported_and_repaired(
     sale: None, plant: Callable[[], None], kind: str, words: str
 ) -> None:
     plant()
@@ -192,7 +192,7 @@ def test_what_is_planted_is_found_said_and_put_right(
     assert {outcome.state for outcome in repaired} <= {"repaired", "gone"}, [outcome.line for outcome in repaired]
     assert reconcile() == []
     assert_audit_clean(without_money=True)
-    # Nothing was taken from the buyer who has paid.
+    # The buyer who has paid has lost nothing.
     assert set(kept) == set(
         ReservationLine.objects.filter(reservation__status="confirmed", live=True).values_list("pk", flat=True)
     )
@@ -203,9 +203,9 @@ def test_what_is_planted_is_found_said_and_put_right(
         assert change.who == "test"
 
 
-def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale: None) -> None:
-    """The sale's lines are dead and its seat is another buyer's by now; a header
-    counts more than its lines; the lines promise more places than there are."""
+def test_a_repair_takes_nothing_from_a_buyer_and_reports_the_manual_steps(sale: None) -> None:
+    """The sale's lines are dead and its seat is another buyer's by now; a header counts more than its lines; the lines
+    promise more tickets than there are."""
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     run_sql("ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT general_admission_never_oversold")
     sold, other = owner_of("hall-C-1"), owner_of("hall-B-1")
@@ -225,7 +225,7 @@ def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale
     assert seat("hall-C-1").reservation_id == other.pk
 
 
-def test_a_header_that_asks_another_price_than_its_lines_is_told_as_that(sale: None) -> None:
+def test_a_header_with_another_price_than_its_lines_is_reported_as_such(sale: None) -> None:
     Reservation.objects.filter(pk=owner_of("hall-C-1").pk).update(total_minor=1)
     (outcome,) = reconcile(repair=True)
     assert outcome.difference.kind == "price"
@@ -233,9 +233,9 @@ def test_a_header_that_asks_another_price_than_its_lines_is_told_as_that(sale: N
     assert Reservation.objects.get(pk=owner_of("hall-C-1").pk).total_minor == 1
 
 
-def test_paid_places_whose_line_cannot_hold_again_stay_taken(sale: None) -> None:
-    """The lines of a paid reservation are dead, and its seat is another's by now: a person must look, and until then
-    nobody is sold its place on the floor."""
+def test_paid_tickets_whose_line_cannot_hold_again_stay_taken(sale: None) -> None:
+    """The lines of a paid reservation are dead, and its seat is another's by now: a person must decide, and until then
+    its ticket on the floor is not sold again."""
     bought, other = owner_of("hall-C-1"), owner_of("hall-B-1")
     ReservationLine.objects.filter(reservation=bought).update(live=False)
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1, reservation_id=other.pk)
@@ -247,8 +247,8 @@ def test_paid_places_whose_line_cannot_hold_again_stay_taken(sale: None) -> None
     assert any(f"needs manual repair: reservation {bought.pk} may have lost its line" in line for line in lines), lines
 
 
-def test_a_seat_put_right_and_blocked_meanwhile_is_not_put_on_sale(sale: None) -> None:
-    a_seat_held_by_nobody_there_is()
+def test_a_seat_blocked_after_its_repair_is_not_put_on_sale(sale: None) -> None:
+    a_seat_held_for_a_missing_reservation()
     stale = [outcome.difference for outcome in reconcile() if outcome.difference.kind == "seat_without_hold"]
     reconcile(repair=True)
     blocked = SeatInventory.objects.get(pk=stale[0].about)
@@ -257,7 +257,7 @@ def test_a_seat_put_right_and_blocked_meanwhile_is_not_put_on_sale(sale: None) -
     assert SeatInventory.objects.get(pk=blocked.pk).blocked_for == BlockedFor.HOUSE
 
 
-def test_a_live_hold_of_an_admission_that_has_ended_is_told_and_left_alone(sale: None) -> None:
+def test_a_live_hold_of_an_ended_admission_is_reported_and_not_changed(sale: None) -> None:
     QueueEntry.objects.filter(pk=owner_of("hall-B-1").entry_id).update(status="expired", ended_at=clock.now())
     QueueEntry.objects.filter(pk=owner_of("hall-A-1").entry_id).update(status="left", ended_at=clock.now())
     (outcome,) = reconcile(repair=True)
@@ -280,7 +280,7 @@ def test_lines_without_a_reservation_hold_nothing_after_a_repair(sale: None) -> 
 @pytest.mark.django_db(transaction=True)
 def test_a_difference_that_is_gone_under_the_lock_is_not_repaired_again() -> None:
     """we: found "hall-A-1 is free, and R holds it" | rival: repairs it, R is paid | we: lock, read again: nothing to
-    do. What was found would have made a sold seat a held one."""
+    do. The repair as first planned would have made a sold seat a held one."""
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)
@@ -299,9 +299,9 @@ def test_a_difference_that_is_gone_under_the_lock_is_not_repaired_again() -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_somebody_new_on_the_seat_is_locked_before_it_is_judged() -> None:
-    """we: read that hall-A-1 is held for nobody there is | rival: frees it, and a buyer holds it | we: the buyer is not
-    among those we locked: begin again, and find it right."""
+def test_a_new_holder_of_the_seat_is_locked_before_the_repair_decides() -> None:
+    """we: read that hall-A-1 is held for a missing reservation | rival: frees it, and a buyer holds it | we: the
+    buyer's reservation is not among the locked ones: start again, and find no difference."""
     event = make_event()
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=1, reservation_id=uuid4())
     held: list[reservations.ReservationView] = []
@@ -318,7 +318,7 @@ def test_somebody_new_on_the_seat_is_locked_before_it_is_judged() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_reads_would_report_a_hold_in_passing_and_one_statement_does_not() -> None:
+def test_control_two_reads_would_report_a_concurrent_hold_and_one_statement_does_not() -> None:
     """The control: the naive check reads the count, then the lines, and a hold commits between the two."""
     event = make_event(general_admission=10)
     hold(event, ga_section="floor", ga_quantity=1)
@@ -326,13 +326,13 @@ def test_two_reads_would_report_a_hold_in_passing_and_one_statement_does_not() -
     with rival_at("reconcile_places", "before", lambda: hold(event, ga_section="floor", ga_quantity=2)):
         assert reconcile() == []
     ((by_lines,),) = run_sql("SELECT sum(quantity) FROM reservations_reservationline WHERE live")
-    assert (taken, by_lines) == (1, 3), "what the naive check would have called a difference"
+    assert (taken, by_lines) == (1, 3), "the naive check would have reported a difference"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_healthy_system_has_no_differences_while_people_buy_give_back_and_lapse() -> None:
-    """Five buyers hold, release, pay and lapse against a sweep and against each other; the reconciler, repairs and all,
-    runs in a loop beside them and finds nothing, once."""
+def test_a_healthy_system_has_no_differences_while_buyers_hold_release_pay_and_lapse() -> None:
+    """Five buyers hold, release, pay and lapse against a sweep and against each other; the reconciler, with repairs,
+    runs in a loop beside them and never finds anything."""
     event = make_event(rows=2, seats_per_row=5, general_admission=12)
     entries = [[join(event) for _ in range(4)] for _ in range(5)]
     over = threading.Event()
@@ -380,14 +380,14 @@ def _act(event: Any, entry: Any, number: int, turn: int) -> None:
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_that_there_is_nothing(sale: None) -> None:
+def test_the_command_reports_that_there_is_no_difference(sale: None) -> None:
     out = StringIO()
     call_command("reconcile", stdout=out)
     assert "reconcile: no difference" in out.getvalue()
     assert ReconcileRun.objects.get().left_count == 0
 
 
-def test_the_command_says_which_check_could_not_be_made(sale: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_reports_a_check_that_failed(sale: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(part: int | None) -> Any:
         raise RuntimeError("out of order")
 
@@ -418,6 +418,6 @@ def test_the_command_exits_1_for_a_difference_repaired_or_not_and_then_0(sale: N
 
 
 @pytest.mark.django_db
-def test_the_command_refuses_an_event_that_is_not_there() -> None:
+def test_the_command_refuses_an_unknown_event() -> None:
     with pytest.raises(CommandError, match="no published event"):
         call_command("reconcile", "nowhere\x00")

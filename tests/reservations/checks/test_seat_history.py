@@ -1,4 +1,4 @@
-"""Time travel: who had a seat at a moment, from the ledger, with exact borders; and bad questions refused in a line."""
+"""Seat history: the owner of a seat at a moment, from the ledger, with exact limits; invalid questions get one line."""
 
 import json
 import uuid
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 TICK = timedelta(microseconds=1)
 
 
-def story(event: events.EventView, guid: str = "hall-A-1") -> seat_history.Timeline:
+def history(event: events.EventView, guid: str = "hall-A-1") -> seat_history.Timeline:
     return seat_history.timeline(event, events.seats_by_guid(event.id, [guid])[guid])
 
 
@@ -40,19 +40,19 @@ def who_held(*args: str) -> str:
 
 
 def steps(reservation_id: uuid.UUID) -> dict[str, datetime]:
-    """When the reservation came to each state, by the ledger; the last time for one it came to twice."""
+    """Return when the reservation reached each status, by the ledger; the last time for a status reached twice."""
     rows = ReservationTransition.objects.filter(reservation_id=reservation_id).order_by("id")
     return dict(rows.values_list("to_status", "at"))
 
 
 def holder(event: events.EventView, moment: datetime) -> Any:
-    """State and reservation at the moment; None: free."""
-    spans = story(event).at(moment)
+    """Return status and reservation at the moment; None if the seat is free."""
+    spans = history(event).at(moment)
     assert len(spans) <= 1
     return (spans[0].state, spans[0].reservation_id) if spans else None
 
 
-def test_hold_release_hold_by_another_paid_and_given_back_each_to_its_microsecond() -> None:
+def test_hold_release_second_hold_payment_and_return_are_each_exact_to_the_microsecond() -> None:
     event = make_event()
     first = hold(event, seats=["hall-A-1", "hall-A-2"])
     reservations.release(first.id, who="buyer")
@@ -70,15 +70,15 @@ def test_hold_release_hold_by_another_paid_and_given_back_each_to_its_microsecon
         (two["canceled"], ("sold", second.id), None),
     ]:
         assert holder(event, moment - TICK) == before
-        assert holder(event, moment) == after, "what begins at a moment counts, what ends at it does not"
-    assert story(event).free_since(clock.now()) == two["canceled"]
-    assert story(event).free_since(one["pending_payment"] - TICK) is None
-    assert [span.state for span in story(event, "hall-A-2").spans] == ["held"]
-    assert story(event, "hall-E-10").spans == ()
+        assert holder(event, moment) == after, "a span that begins at the moment counts, one that ends at it does not"
+    assert history(event).free_since(clock.now()) == two["canceled"]
+    assert history(event).free_since(one["pending_payment"] - TICK) is None
+    assert [span.state for span in history(event, "hall-A-2").spans] == ["held"]
+    assert history(event, "hall-E-10").spans == ()
 
 
 def test_a_late_payment_has_the_seat_again_from_its_own_moment() -> None:
-    """Expired, free in between, and sold again by the payment that had occurred in time."""
+    """Expired, free in between, and sold again by a payment that was made in time."""
     event = make_event()
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     in_time = clock.now()
@@ -90,10 +90,10 @@ def test_a_late_payment_has_the_seat_again_from_its_own_moment() -> None:
     assert holder(event, at["expired"]) is None
     assert holder(event, at["confirmed"] - TICK) is None
     assert holder(event, at["confirmed"]) == ("sold", view.id)
-    assert [span.ended_as for span in story(event).spans] == ["paying", "expired", ""]
+    assert [span.ended_as for span in history(event).spans] == ["paying", "expired", ""]
 
 
-def test_a_seat_that_was_replaced_by_another_was_theirs_until_then() -> None:
+def test_a_seat_that_was_replaced_by_another_was_held_until_then() -> None:
     event = make_event()
     entry = join(event)
     view = hold(event, entry, seats=["hall-A-1"])
@@ -102,81 +102,81 @@ def test_a_seat_that_was_replaced_by_another_was_theirs_until_then() -> None:
     at = steps(view.id)["canceled"]
     assert holder(event, at - TICK) == ("held", view.id)
     assert holder(event, at) is None
-    assert [span.reservation_id for span in story(event, "hall-A-2").spans] == [outcome.reservation_id]
+    assert [span.reservation_id for span in history(event, "hall-A-2").spans] == [outcome.reservation_id]
 
 
-def test_what_staff_blocked_was_blocked_until_they_put_it_back() -> None:
+def test_a_blocked_seat_was_blocked_until_staff_put_it_back() -> None:
     event = make_event()
     seats = Selection(seats=("hall-A-1",))
     stock.block_seats(event, seats, "house", who="staff:1", why="for the mayor")
     stock.unblock_seats(event, seats, who="staff:2")
     view = hold(event, seats=["hall-A-1"])
-    blocked, held = story(event).spans
+    blocked, held = history(event).spans
     assert (blocked.state, blocked.who, blocked.why, blocked.ended_as) == (
         "blocked", "staff:1", "house: for the mayor", "available",
     )  # fmt: skip
     assert blocked.until is not None
-    assert story(event).at(blocked.until) == ()
+    assert history(event).at(blocked.until) == ()
     assert held.reservation_id == view.id
     assert "blocked by staff:1" in who_held("hall-A-1", "--at", (blocked.until - TICK).isoformat())
 
 
-def test_whom_a_compensation_moved_had_the_one_seat_until_then_and_the_other_from_then_on() -> None:
-    """Two bought hall-B-5, and the house gave one of them hall-B-7, which it had kept until that moment."""
-    house = way(make_event(), "house_seats")
+def test_a_moved_buyer_had_the_old_seat_until_the_move_and_the_new_one_from_then_on() -> None:
+    """Two buyers bought hall-B-5, and one of them was moved to hall-B-7, a house seat until that moment."""
+    show = way(make_event(), "house_seats")
     drop_constraints()
-    first, second = (buy(hold(house, seats=[guid])).reservation_id for guid in ("hall-B-5", "hall-E-1"))
+    first, second = (buy(hold(show, seats=[guid])).reservation_id for guid in ("hall-B-5", "hall-E-1"))
     share_seat(first, second, "hall-B-5")
-    stock.block_seats(house, Selection(seats=("hall-B-7",)), "house", who="ann", why="for the mayor")
+    stock.block_seats(show, Selection(seats=("hall-B-7",)), "house", who="ann", why="for the mayor")
     between = clock.now()
     assert [
-        done.was_applied for done in oversell_compensation.apply(oversell_plan.plan(house), by="op", approved_by="Ada")
+        done.was_applied for done in oversell_compensation.apply(oversell_plan.plan(show), by="op", approved_by="Ada")
     ] == [True]
-    blocked, sold = story(house, "hall-B-7").spans
+    blocked, sold = history(show, "hall-B-7").spans
     assert (blocked.who, blocked.ended_as, blocked.until) == ("ann", "sold", sold.since)
     assert (sold.state, sold.reservation_id, sold.until, sold.who) == ("sold", second, None, "op")
-    assert story(house, "hall-B-7").at(between) == (blocked,)
+    assert history(show, "hall-B-7").at(between) == (blocked,)
     assert "must never happen" not in who_held("hall-B-7", "--at", between.isoformat())
-    left = story(house, "hall-B-5")
-    assert {span.reservation_id for span in left.at(between)} == {first, second}, "the double sale is told"
+    left = history(show, "hall-B-5")
+    assert {span.reservation_id for span in left.at(between)} == {first, second}, "the double sale is shown"
     assert [span.reservation_id for span in left.at(clock.now())] == [first]
     assert [span.ended_as for span in left.spans if span.reservation_id == second] == [
         "paying", "sold", "moved to hall-B-7",
     ]  # fmt: skip
     assert "then moved to hall-B-7" in who_held("hall-B-5", "--at", between.isoformat())
-    # Canceled on the new seat: nothing of it is told of the old one.
+    # Canceled on the new seat: nothing of that is shown for the old one.
     cancel(second)
-    assert story(house, "hall-B-7").spans[-1].ended_as == "canceled"
-    assert [span.reservation_id for span in story(house, "hall-B-5").at(clock.now())] == [first]
+    assert history(show, "hall-B-7").spans[-1].ended_as == "canceled"
+    assert [span.reservation_id for span in history(show, "hall-B-5").at(clock.now())] == [first]
 
 
-def test_the_impossible_is_shown_and_not_hidden() -> None:
-    """Two at once, which no constraint would let happen: both are named."""
+def test_an_impossible_overlap_is_shown_and_not_hidden() -> None:
+    """Two reservations at once, which no constraint would allow: both are named."""
     event = make_event()
     one, other = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
     ReservationLine.objects.filter(reservation_id=other.id).update(seat=seat("hall-A-1"), live=False)
-    assert {span.reservation_id for span in story(event).at(clock.now())} == {one.id, other.id}
+    assert {span.reservation_id for span in history(event).at(clock.now())} == {one.id, other.id}
     assert "must never happen" in who_held("hall-A-1")
 
 
-def test_the_command_names_buyer_order_and_both_borders() -> None:
+def test_the_command_names_buyer_order_and_both_limits() -> None:
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     order = buy(view)
     sold = steps(view.id)["confirmed"]
-    told = who_held("hall-A-1")
-    assert f"sold by {story(event).spans[-1].buyer}, reservation {view.id}, order {order.number}, since" in told
-    assert "still so" in told
+    output = who_held("hall-A-1")
+    assert f"sold by {history(event).spans[-1].buyer}, reservation {view.id}, order {order.number}, since" in output
+    assert "still so" in output
     found = json.loads(who_held("hall-A-1", "--at", (sold - TICK).isoformat(), "--json"))
     (span,) = found["held_by"]
     assert (span["state"], span["ended_as"], span["order"]) == ("paying", "sold", order.number)
     again = json.loads(who_held("hall-A-1", "--at", span["until"], "--json"))
-    assert again["held_by"][0]["state"] == "sold", "a border it prints can be asked for"
+    assert again["held_by"][0]["state"] == "sold", "a limit that it prints can be queried"
     free = json.loads(who_held("hall-A-1", "--at", "2020-01-01", "--json"))
     assert (free["free"], free["free_since"], free["held_by"]) == (True, None, [])
 
 
-def test_a_time_without_an_offset_is_the_clock_on_the_venue_s_wall() -> None:
+def test_a_time_without_an_offset_is_in_the_venues_time_zone() -> None:
     now = datetime(2027, 1, 1, tzinfo=UTC)
     assert seat_history.parse_moment("2026-11-21T20:00", "Europe/Berlin", now) == datetime(2026, 11, 21, 19, tzinfo=UTC)
     assert seat_history.parse_moment("2026-11-21T20:00Z", "Europe/Berlin", now) == datetime(
@@ -203,20 +203,20 @@ def test_a_time_without_an_offset_is_the_clock_on_the_venue_s_wall() -> None:
         ("0001-01-01T00:00", "out of range"),
     ],
 )
-def test_a_moment_that_is_none_is_refused_with_its_reason(text: str, words: str) -> None:
+def test_an_invalid_moment_is_refused_with_its_reason(text: str, words: str) -> None:
     with pytest.raises(seat_history.BadMoment, match=words):
         seat_history.parse_moment(text, "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC))
 
 
-def test_the_first_moment_of_all_is_none_west_of_greenwich() -> None:
-    """It has a date in UTC, and none on the clock of the venue that shows it."""
+def test_the_first_moment_of_all_is_invalid_west_of_greenwich() -> None:
+    """It has a date in UTC, and none in the time zone of the venue."""
     with pytest.raises(seat_history.BadMoment, match="out of range"):
         seat_history.parse_moment("0001-01-01T00:00Z", "America/New_York", datetime(2027, 1, 1, tzinfo=UTC))
     first = datetime(1, 1, 1, tzinfo=UTC)
     assert seat_history.parse_moment("0001-01-01T00:00Z", "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC)) == first
 
 
-def test_a_question_that_cannot_be_answered_is_one_line() -> None:
+def test_an_unanswerable_question_gets_one_line() -> None:
     make_event()
     make_event("opera", venue="The Other Venue")
     for args, words in [
@@ -256,15 +256,15 @@ def test_a_question_that_cannot_be_answered_is_one_line() -> None:
         "rebuild_queue ?",
     ],
 )
-def test_bytes_that_are_no_text_are_refused_in_one_line_by_every_command(typed: str) -> None:
-    """A shell hands over any bytes; what is no UTF-8 among them arrives as half of a surrogate pair."""
+def test_bytes_that_are_not_text_are_refused_in_one_line_by_every_command(typed: str) -> None:
+    """A shell passes any bytes; those that are not UTF-8 arrive as half of a surrogate pair."""
     make_event(rows=1, seats_per_row=1)
     with pytest.raises(CommandError) as refused:
         call_command(*typed.replace("?", "\udcff").split(), stdout=StringIO())
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client) -> None:
+def test_the_seats_page_shows_its_history_and_answers_for_a_moment(client: Client) -> None:
     client.force_login(get_user_model().objects.create_superuser("chief"))
     event = make_event()
     page = f"/admin/reservations/seatinventory/{seat('hall-A-1').pk}/change/"
@@ -287,12 +287,12 @@ def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client
         assert "<script>." not in answer.content.decode()
 
 
-def test_a_timeline_is_three_short_reads_and_the_names_of_orders(django_assert_max_num_queries: Any) -> None:
+def test_a_history_takes_three_short_reads_and_the_names_of_orders(django_assert_max_num_queries: Any) -> None:
     event = make_event()
     for _ in range(3):
         reservations.release(hold(event, seats=["hall-A-1"]).id, who="buyer")
     place = events.seats_by_guid(event.id, ["hall-A-1"])["hall-A-1"]
     assert connection.in_atomic_block
-    # With the savepoint around them here and the limits of the transaction.
+    # Includes the savepoint of the test and the limits of the transaction.
     with django_assert_max_num_queries(7):
         assert len(seat_history.timeline(event, place).spans) == 3

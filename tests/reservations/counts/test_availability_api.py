@@ -1,4 +1,4 @@
-"""Sections for anyone, seats for who is ready."""
+"""Sections for every client, seats for admitted visitors."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ SECTIONS = "/events/concert/sections"
 SEATS = f"{SECTIONS}/hall/seats"
 
 
-def test_sections_say_their_counts_and_prices(api: Api, concert: events.EventView) -> None:
+def test_sections_show_their_counts_and_prices(api: Api, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
     response = api.get(SECTIONS)
     assert response.status_code == 200
@@ -47,7 +47,7 @@ def test_sections_say_their_counts_and_prices(api: Api, concert: events.EventVie
     }
 
 
-def test_sections_are_cacheable_by_anyone_and_change_their_etag_with_the_counts(
+def test_sections_are_publicly_cacheable_and_their_etag_changes_with_the_counts(
     api: Api, concert: events.EventView
 ) -> None:
     first = api.get(SECTIONS)
@@ -64,11 +64,11 @@ def test_sections_are_cacheable_by_anyone_and_change_their_etag_with_the_counts(
     assert changed.headers["ETag"] != first.headers["ETag"]
 
 
-def test_any_token_is_as_good_as_none_for_sections(api: Api, concert: events.EventView) -> None:
+def test_an_invalid_token_is_ignored_for_sections(api: Api, concert: events.EventView) -> None:
     assert api.get(SECTIONS, token="anything").status_code == 200
 
 
-def test_the_ready_see_every_seat_page_by_page(api: Api, concert: events.EventView) -> None:
+def test_admitted_visitors_see_every_seat_page_by_page(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     factories.hold(concert, seats=["hall-A-2"])
     response = api.get(f"{SEATS}?page_size=3", token=token)
@@ -110,12 +110,12 @@ def test_a_general_admission_section_has_no_seats(api: Api, concert: events.Even
         "page_size=null", "page_size=%F0%9F%8E%AB",
     ],
 )  # fmt: skip
-def test_a_bad_page_is_named(api: Api, concert: events.EventView, query: str) -> None:
+def test_an_invalid_page_is_refused_by_name(api: Api, concert: events.EventView, query: str) -> None:
     document = assert_problem(api.get(f"{SEATS}?{query}", token=api.admission("concert")), 422, "invalid")
     assert list(document["errors"]) == [query.partition("=")[0]]
 
 
-def test_who_is_not_ready_sees_no_seats(api: Api, concert: events.EventView) -> None:
+def test_visitors_who_are_not_admitted_see_no_seats(api: Api, concert: events.EventView) -> None:
     assert_problem(api.get(SEATS), 401, "token-missing")
     access = str(AccessToken.for_user(User.objects.create_user("ann@example.org")))
     refused = api.get(SEATS, token=access)
@@ -128,7 +128,7 @@ def test_who_is_not_ready_sees_no_seats(api: Api, concert: events.EventView) -> 
     assert_problem(api.get(SEATS, token=api.admission("opera")), 403, "token-wrong-event")
 
 
-def test_sections_nobody_knows_are_not_found(api: Api, concert: events.EventView) -> None:
+def test_unknown_sections_are_not_found(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     assert_problem(api.get(f"{SECTIONS}/nowhere/seats", token=token), 404, "not-found")
     assert_problem(api.get("/events/nowhere/sections"), 404, "not-found")

@@ -1,4 +1,4 @@
-"""Caches are told once when a page turns, whoever restarts meanwhile, and a hook that is away delays nothing."""
+"""Caches are notified once when a page changes, also over restarts, and an unavailable hook delays nothing."""
 
 import json
 import threading
@@ -31,8 +31,8 @@ def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cache_purge._hook, "rests_until", 0.0)
 
 
-def told() -> list[dict[str, Any]]:
-    """What there was to tell, now delivered."""
+def publish() -> list[dict[str, Any]]:
+    """Publish page changes, mark their messages as delivered, and return their bodies."""
     cache_invalidation.publish_page_changes()
     waiting = OutboxMessage.objects.filter(topic=reservations.PAGE_CHANGED, done_at__isnull=True)
     bodies = [message.body for message in waiting.order_by("id")]
@@ -41,21 +41,21 @@ def told() -> list[dict[str, Any]]:
 
 
 def reasons() -> list[str]:
-    return [body["reason"] for body in told()]
+    return [body["reason"] for body in publish()]
 
 
 @pytest.mark.django_db
-def test_caches_are_told_when_nothing_is_left_and_when_something_is_again(django_assert_num_queries: Any) -> None:
+def test_caches_are_notified_when_the_event_sells_out_and_when_it_is_restocked(django_assert_num_queries: Any) -> None:
     event = make_event(rows=1, seats_per_row=2, general_admission=1)
     assert reasons() == ["published"]
     first = hold(event, seats=["hall-A-1", "hall-A-2"])
-    assert reasons() == [], "a place is left"
+    assert reasons() == [], "a ticket is left"
     hold(event, ga_section="floor", ga_quantity=1)
-    assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "sold-out"}]
+    assert publish() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "sold-out"}]
     assert reasons() == []
     backdate_deadline(first.id)
     reservations.sweep_all(by="test")
-    assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "restocked"}]
+    assert publish() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "restocked"}]
     make_event("another")
     assert reasons() == ["published"]
     with django_assert_num_queries(1):
@@ -63,11 +63,11 @@ def test_caches_are_told_when_nothing_is_left_and_when_something_is_again(django
 
 
 @pytest.mark.django_db
-def test_caches_are_told_what_staff_changes_and_not_what_the_clock_brings() -> None:
+def test_caches_are_notified_of_changes_by_staff_and_not_of_those_by_time() -> None:
     make_event(general_admission=5)
-    told()
+    publish()
     Category.objects.filter(key="Floor").update(price_minor=1)
-    (body,) = told()
+    (body,) = publish()
     assert body["reason"] == "changed"
     assert {"/events/concert/plan.json", "/events/concert/poster.svg"} < set(body["paths"])
     OnSale.objects.update(hold_minutes=9)
@@ -77,7 +77,7 @@ def test_caches_are_told_what_staff_changes_and_not_what_the_clock_brings() -> N
     soon = make_event("soon", opens_at=clock.now() + timedelta(days=1))
     assert reasons() == ["published"]
     assert ToldPage.objects.get(pk=soon.id).stock == ""
-    # As if its hour had come: the page says the same, and something is free.
+    # As if its opening time had passed: the page is unchanged, and something is free.
     OnSale.objects.filter(event=soon.id).update(opens_at=clock.now() - timedelta(hours=1))
     assert reasons() == ["changed"]
     ToldPage.objects.filter(pk=soon.id).update(stock="")
@@ -86,9 +86,9 @@ def test_caches_are_told_what_staff_changes_and_not_what_the_clock_brings() -> N
 
 
 @pytest.mark.django_db
-def test_what_turns_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_changes_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=1, seats_per_row=1)
-    told()
+    publish()
     monkeypatch.setattr(cache_invalidation, "INTERVAL_SECONDS_MIN", 60.0)
     held = hold(event, seats=["hall-A-1"])
     assert reasons() == []
@@ -96,13 +96,13 @@ def test_what_turns_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.Mo
     assert cache_invalidation.publish_page_changes() == 1
     reservations.release(held.id, who="test")
     ToldPage.objects.update(told_at=clock.now() - timedelta(seconds=61))
-    assert cache_invalidation.publish_page_changes() == 0, "the message that waits will purge this too"
+    assert cache_invalidation.publish_page_changes() == 0, "the waiting message will purge this too"
     assert ToldPage.objects.get().stock == "free"
     assert reasons() == ["sold-out"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_several_loops_one_tells() -> None:
+def test_of_several_loops_one_publishes() -> None:
     event = make_event(rows=1, seats_per_row=1)
     assert sorted(values(storm(4, lambda _: cache_invalidation.publish_page_changes()))) == [0, 0, 0, 1]
     OutboxMessage.objects.update(done_at=clock.now())
@@ -115,7 +115,7 @@ class Hook(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.heard.append((self.path, self.headers["Authorization"], json.loads(body)))  # type: ignore[attr-defined]
+        self.server.received.append((self.path, self.headers["Authorization"], json.loads(body)))  # type: ignore[attr-defined]
         self.send_response(self.status)
         self.end_headers()
 
@@ -126,7 +126,7 @@ class Hook(BaseHTTPRequestHandler):
 @pytest.fixture
 def hook(settings: Any) -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), type("OwnHook", (Hook,), {})) as server:
-        server.heard = []  # type: ignore[attr-defined]
+        server.received = []  # type: ignore[attr-defined]
         settings.PURGE_URL = f"http://127.0.0.1:{server.server_port}/purge?zone=1"
         settings.PURGE_TOKEN = "secret"
         thread = threading.Thread(target=server.serve_forever)
@@ -137,7 +137,7 @@ def hook(settings: Any) -> Iterator[HTTPServer]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(hook: Any) -> None:
+def test_the_hook_is_called_and_retried_until_it_succeeds(hook: Any) -> None:
     make_event(rows=1, seats_per_row=1)
     cache_invalidation.publish_page_changes()
     hook.RequestHandlerClass.status = 500
@@ -148,12 +148,12 @@ def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(h
     hook.RequestHandlerClass.status = 204
     OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
     outbox.deliver()
-    assert len(hook.heard) == 1, "a hook that failed rests"
+    assert len(hook.received) == 1, "after a failure there is a pause"
     cache_purge._hook["rests_until"] = 0.0
     OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
     outbox.deliver()
     assert OutboxMessage.objects.get(topic=reservations.PAGE_CHANGED).done_at is not None
-    assert hook.heard == [("/purge?zone=1", "Bearer secret", message.body)] * 2
+    assert hook.received == [("/purge?zone=1", "Bearer secret", message.body)] * 2
 
 
 def _message(reason: str, age_seconds: float) -> Message:
@@ -162,15 +162,15 @@ def _message(reason: str, age_seconds: float) -> Message:
 
 
 @pytest.mark.django_db
-def test_what_no_copy_can_say_any_more_is_not_purged(hook: Any, settings: Any) -> None:
+def test_a_page_that_no_cache_can_hold_any_more_is_not_purged(hook: Any, settings: Any) -> None:
     cache_purge.purge(_message("sold-out", 361))
-    assert hook.heard == []
+    assert hook.received == []
     cache_purge.purge(_message("changed", 361))
     cache_purge.purge(_message("sold-out", 300))
-    assert len(hook.heard) == 2
+    assert len(hook.received) == 2
     settings.PURGE_URL = ""
     cache_purge.purge(_message("changed", 0))
     settings.PURGE_URL = "http://127.0.0.1:1/"
     with pytest.raises(cache_purge.NotPurged):
         cache_purge.purge(_message("changed", 0))
-    assert len(hook.heard) == 2
+    assert len(hook.received) == 2

@@ -1,4 +1,5 @@
-"""The lane tells at sight what the site tells: a wait, the counts, and that all is gone; and never that to a winner."""
+"""The fast path answers statuses, counts and sold-out refusals synchronously and as the site does, and refuses no
+winner."""
 
 import asyncio
 import json
@@ -31,21 +32,21 @@ def _nothing_known_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(each, "fresh_seconds", 3_600.0)
 
 
-class AtSight:
-    """A process's lane, with its connection."""
+class Process:
+    """A process's dispatcher, with its connection."""
 
     def __init__(self) -> None:
-        self._lane = create_dispatcher(self._forward)
-        self.respond_sync = self._lane.respond_sync
+        self._dispatcher = create_dispatcher(self._forward)
+        self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._lane(scope, receive, send)
+        await self._dispatcher(scope, receive, send)
 
     async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError(f"{scope['path']} is the lane's")
+        raise AssertionError(f"{scope['path']} belongs to the fast path")
 
     async def ask(self, *sent: str, body: Any = None, token: str = "", key: str = "") -> tuple[bool, int, Any]:
-        """Whether it was answered without a task, status and document."""
+        """Return whether the request was answered without a task, the status and the document."""
         wire, line = connection(self)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         content = b"" if body is None else json.dumps(body).encode()
@@ -55,28 +56,28 @@ class AtSight:
         return not (begun or wire.tasks), status, document
 
 
-def test_who_waits_and_who_reads_counts_is_told_at_sight_what_the_site_tells() -> None:
+def test_statuses_and_counts_are_answered_synchronously_as_on_the_site() -> None:
     event = make_room(active=1)
     waiting = join_waiting_entries(event, 3)[-1]
     token = issue_queue_token(waiting.id, event.slug, waiting.number)
     calls = [(f"/events/{event.slug}/queue/status", token), (f"/events/{event.slug}/sections", "")]
-    said_by_site = [Api().get(path, token=by).json() for path, by in calls]
+    site_documents = [Api().get(path, token=by).json() for path, by in calls]
 
     async def ask() -> None:
-        process = AtSight()
-        for (path, by), said in zip(calls, said_by_site, strict=True):
+        process = Process()
+        for (path, by), site_document in zip(calls, site_documents, strict=True):
             _, *first = await process.ask("GET", f"/api{path}", token=by)
-            at_sight, *second = await process.ask("GET", f"/api{path}", token=by)
-            assert at_sight, path
-            for document in (first[1], second[1], said):
-                document.pop("next_poll", None)  # Nobody is told the same moment as the next one.
-            assert first == second == [200, said]
+            is_sync, *second = await process.ask("GET", f"/api{path}", token=by)
+            assert is_sync, path
+            for document in (first[1], second[1], site_document):
+                document.pop("next_poll", None)  # It is random for each response.
+            assert first == second == [200, site_document]
 
     asyncio.run(ask())
 
 
-def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
-    """The last place is held and its answer lost: another is told that all is gone, the holder's retry the hold."""
+def test_sold_out_demand_is_refused_synchronously_and_never_to_a_buyer_who_holds() -> None:
+    """The last ticket is held and the response lost: another buyer gets sold-out, the holder's retry the hold."""
     event = make_event(rows=0, general_admission=1)
     winner, late = join(event), join(event)
     held = facade.hold_one(event, winner, PLACE, "lost")
@@ -85,7 +86,7 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
     path = f"/events/{event.slug}/reservations"
 
     async def ask() -> None:
-        process = AtSight()
+        process = Process()
         assert await reservations.async_redis.wait_until_connected()
 
         async def try_to_hold(
@@ -93,19 +94,19 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
         ) -> tuple[bool, int, Any]:
             return await process.ask("POST", f"/api{path}", body=body, token=tokens[entry.id] + spoiled, key=key)
 
-        await try_to_hold(late, "before")  # From now on this process knows the event.
-        at_sight, status, refusal = await try_to_hold(late, "late")
-        assert (at_sight, status, refusal["type"]) == (True, 409, "sold-out")
-        at_sight, status, again = await try_to_hold(winner, "lost")
-        assert (at_sight, status, again) == (True, held.status, json.loads(held.body))
-        # What is wrong with the request itself comes first, in the site's order.
+        await try_to_hold(late, "before")  # From now on this process has cached the event.
+        is_sync, status, refusal = await try_to_hold(late, "late")
+        assert (is_sync, status, refusal["type"]) == (True, 409, "sold-out")
+        is_sync, status, again = await try_to_hold(winner, "lost")
+        assert (is_sync, status, again) == (True, held.status, json.loads(held.body))
+        # Errors of the request itself come first, in the site's order.
         for asked, wrong in (
             (try_to_hold(late, "", [], "x"), "token-invalid"),
             (try_to_hold(late, "", []), "idempotency-key-required"),
             (try_to_hold(late, "a-key", []), "invalid"),
         ):
-            at_sight, _, refusal = await asked
-            assert (at_sight, refusal["type"]) == (True, wrong)
+            is_sync, _, refusal = await asked
+            assert (is_sync, refusal["type"]) == (True, wrong)
 
     asyncio.run(ask())
     by_site = Api().post(path, PLACE, token=tokens[late.id], key="late")
@@ -124,5 +125,5 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
         (b"identity", False),
     ],
 )
-def test_counts_are_packed_for_whoever_takes_that(accepted: bytes, takes: bool) -> None:
+def test_counts_are_compressed_for_clients_that_accept_it(accepted: bytes, takes: bool) -> None:
     assert reservations._takes_gzip(accepted) is takes

@@ -1,4 +1,4 @@
-"""Only what has moved is counted again, and nothing that moves is missed, in whichever order it is committed."""
+"""Only sections with changes are counted again, and no change is missed in any order of commits."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Which sections each count was of. All of them are never counted merely because it is time."""
+    """Record which sections each count was of. A full count never happens merely because it is time."""
     calls: list[list[int]] = []
 
     def count(section_ids: Iterable[int]) -> dict[int, int]:
@@ -33,15 +33,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def begun(sections: list[int]) -> Recount:
-    """One that has counted everything and reads on from here: nobody else writes to this test's database. (Transactions
-    of other tests on the same server might keep it from knowing that.)"""
+    """A recounter that has counted everything and continues from here: no other transaction writes to this test's
+    database. (Transactions of other tests on the same server might prevent it from knowing that.)"""
     recount = Recount()
     recount.free(sections)
     recount._start_positions = recount._last
     return recount
 
 
-def test_only_sections_in_which_something_has_happened_are_counted_again(counted: list[list[int]]) -> None:
+def test_only_sections_with_changes_are_counted_again(counted: list[list[int]]) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
     recount = begun(sections)
@@ -64,7 +64,7 @@ def test_only_sections_in_which_something_has_happened_are_counted_again(counted
     assert news()[0] == {hall: 39, floor: 30}
 
 
-def test_what_is_committed_late_is_counted_although_later_numbers_were_seen(counted: list[list[int]]) -> None:
+def test_a_late_commit_is_counted_although_later_numbers_were_read(counted: list[list[int]]) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
     recount = begun(sections)
@@ -79,7 +79,7 @@ def test_what_is_committed_late_is_counted_although_later_numbers_were_seen(coun
     assert recount.free(sections) == {hall: 49, floor: 17}
 
 
-def test_what_is_on_no_record_is_seen_when_everything_is_counted(
+def test_an_unrecorded_change_is_found_by_the_full_count(
     counted: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event = make_event()
@@ -91,9 +91,7 @@ def test_what_is_on_no_record_is_seen_when_everything_is_counted(
     assert recount.free(sections) == {hall: 49}
 
 
-def test_where_there_is_too_much_news_everything_is_counted(
-    counted: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_too_many_changes_everything_is_counted(counted: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
     recount = begun(sections)

@@ -27,7 +27,7 @@ KEPT_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine finds the frames in Redis as a quick one does."""
+    """A slow machine finds the frames in Redis as a fast one does."""
     monkeypatch.setattr(relay, "FRESH_SECONDS_MIN", KEPT_SECONDS)
     monkeypatch.setattr(relay, "FRESH_SECONDS_MAX", KEPT_SECONDS)
 
@@ -36,7 +36,7 @@ def counts(frame: str) -> dict[str, int]:
     return {section["section_id"]: section["available_seats"] for section in json.loads(frame)["sections"]}
 
 
-def test_a_frame_says_what_is_free_in_every_section_now() -> None:
+def test_a_frame_shows_the_current_free_tickets_of_every_section() -> None:
     event = make_event(general_admission=20)
     first = relay.Relay()
     assert first.run_once() == 1
@@ -64,7 +64,7 @@ def test_frames_of_one_relay_are_numbered_upward_and_another_relay_has_another_e
     assert ids[0][1] < ids[1][1]
 
 
-def test_what_has_not_changed_is_written_again_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_frame_is_written_again_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     make_event()
     moment = [1_000.0]
     monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: moment[0]))
@@ -92,7 +92,7 @@ def test_a_flushed_redis_has_every_frame_again_with_the_next_window(redis_client
     assert 0 < redis_client.ttl(key) <= KEPT_SECONDS
 
 
-def test_however_many_events_are_on_sale_a_window_asks_as_much(django_assert_max_num_queries: Any) -> None:
+def test_a_window_takes_the_same_queries_for_any_number_of_events(django_assert_max_num_queries: Any) -> None:
     one = relay.Relay()
     make_event("first")
     one.run_once()
@@ -105,7 +105,7 @@ def test_however_many_events_are_on_sale_a_window_asks_as_much(django_assert_max
         assert one.run_once() == 4
 
 
-def test_redis_has_the_same_frame_under_the_event_s_key_for_a_while(redis_client: Redis) -> None:
+def test_redis_has_the_same_frame_under_the_events_key_for_a_limited_time(redis_client: Redis) -> None:
     event = make_event()
     relay.Relay().run_once()
     frame = AvailabilityFrame.objects.get()
@@ -114,7 +114,7 @@ def test_redis_has_the_same_frame_under_the_event_s_key_for_a_while(redis_client
     assert 0 < redis_client.ttl(key) <= KEPT_SECONDS
 
 
-def test_without_redis_the_frame_is_in_postgresql_all_the_same(
+def test_without_redis_the_frame_is_still_in_postgresql(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_event()
@@ -129,7 +129,7 @@ def test_without_redis_the_frame_is_in_postgresql_all_the_same(
     assert "Redis is unavailable" in caplog.text
 
 
-def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_windows(
+def test_an_outage_of_redis_and_its_end_are_logged_once_each_for_any_number_of_events_and_windows(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_event("first")
@@ -152,7 +152,7 @@ def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_w
         assert [record.message for record in caplog.records] == ["relay: Redis answers again; frames are written to it"]
 
 
-def test_a_database_that_goes_and_returns_is_said_once_each(
+def test_an_outage_of_the_database_and_its_end_are_logged_once_each(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopping, windows = threading.Event(), []
@@ -175,7 +175,7 @@ def test_a_database_that_goes_and_returns_is_said_once_each(
     assert "Traceback" not in caplog.text
 
 
-def test_between_two_windows_redis_hears_what_has_moved_and_postgresql_nothing(redis_client: Redis) -> None:
+def test_between_two_windows_changes_go_to_redis_and_not_to_postgresql(redis_client: Redis) -> None:
     event = make_event(general_admission=20)
     key = f"frame:{{{event.id}}}"
     one = relay.Relay()
@@ -189,8 +189,8 @@ def test_between_two_windows_redis_hears_what_has_moved_and_postgresql_nothing(r
     assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 49, "floor": 17}
 
 
-def test_of_two_relays_each_takes_the_other_s_frame_back(redis_client: Redis) -> None:
-    """Else one that was held up and wrote late would be believed for as long as nothing moves."""
+def test_of_two_relays_each_replaces_the_others_frame(redis_client: Redis) -> None:
+    """Otherwise the frame of a relay that was delayed and wrote late would be used for as long as nothing changes."""
     event = make_event()
     key = f"frame:{{{event.id}}}"
     quick, late = relay.Relay(), relay.Relay()
@@ -202,35 +202,33 @@ def test_of_two_relays_each_takes_the_other_s_frame_back(redis_client: Redis) ->
     assert counts(redis_client.hget(key, "frame")) == {"hall": 49}
 
 
-def test_the_sections_are_told_from_the_relay_s_frame_and_counted_where_there_is_none(
-    client: Client, redis_client: Redis
-) -> None:
+def test_sections_come_from_the_relays_frame_and_are_counted_without_one(client: Client, redis_client: Redis) -> None:
     event = make_event(general_admission=20)
     address = f"/api/events/{event.slug}/sections"
 
-    def told() -> list[int]:
+    def counts_shown() -> list[int]:
         return [section["available_seats"] for section in client.get(address).json()["sections"]]
 
     one = relay.Relay()
     one.run_once()
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
-    assert told() == [50, 20]
+    assert counts_shown() == [50, 20]
     etag = client.get(address)["ETag"]
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
     one.update_redis()
-    assert told() == [49, 17]
+    assert counts_shown() == [49, 17]
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 200
     hold(event, seats=["hall-A-2"])
-    redis_client.flushall()  # As when the relay has died, and its last frame with it.
-    assert told() == [48, 17]
+    redis_client.flushall()  # As after the relay died and its last frame expired.
+    assert counts_shown() == [48, 17]
     one.update_redis()
     frame = redis_client.hget(f"frame:{{{event.id}}}", "frame")
     assert frame is not None
     redis_client.hset(f"frame:{{{event.id}}}", "frame", frame.replace('"hall"', '"balcony"'))
     hold(event, seats=["hall-A-3"])
-    assert told() == [47, 17]  # A section that it has not heard of.
+    assert counts_shown() == [47, 17]  # A section that is not in the frame.
     redis_client.hset(f"frame:{{{event.id}}}", "frame", "no frame")
-    assert told() == [47, 17]
+    assert counts_shown() == [47, 17]
 
 
 def test_only_events_on_sale_have_frames() -> None:
@@ -242,25 +240,25 @@ def test_only_events_on_sale_have_frames() -> None:
     assert AvailabilityFrame.objects.get().event.slug == "on-sale"
 
 
-def test_pages_tell_what_the_relay_has_counted_lately_and_recount_where_it_has_not() -> None:
+def test_pages_show_the_relays_recent_counts_and_recount_without_them() -> None:
     event, other = make_event(general_admission=20), make_event("other", venue="B")
     relay.Relay().run_once()
     hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
     AvailabilityFrame.objects.filter(event_id=other.id).delete()
     hold(other, seats=["hall-A-1"])
 
-    def told() -> list[list[int]]:
+    def counts_shown() -> list[list[int]]:
         free = reservations.free_by_event(events.section_slugs([event.id, other.id]))
         return [list(free[one.id].values()) for one in (event, other)]
 
-    assert told() == [[50, 20], [49]]
+    assert counts_shown() == [[50, 20], [49]]
     long_ago = clock.now() - timedelta(seconds=availability.FRAME_SECONDS_MAX)
     AvailabilityFrame.objects.update(published_at=long_ago)
-    assert told() == [[48, 17], [49]]
+    assert counts_shown() == [[48, 17], [49]]
 
 
-def test_sold_out_is_told_of_this_moment_whatever_the_relay_has_counted() -> None:
-    """A cache that was told that the page has turned fetches it at once, and keeps what it is given."""
+def test_sold_out_is_current_whatever_the_relay_has_counted() -> None:
+    """A cache that is notified of the change fetches the page at once, and keeps what it gets."""
     event = make_event(rows=1, seats_per_row=2)
     one = relay.Relay()
     one.run_once()
@@ -271,7 +269,7 @@ def test_sold_out_is_told_of_this_moment_whatever_the_relay_has_counted() -> Non
     assert list(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [2]
 
 
-def test_a_section_that_the_relay_has_not_heard_of_has_its_event_counted() -> None:
+def test_a_section_missing_in_the_relays_frame_has_its_event_counted() -> None:
     event = make_event(general_admission=20)
     relay.Relay().run_once()
     frame = AvailabilityFrame.objects.get()
@@ -281,7 +279,7 @@ def test_a_section_that_the_relay_has_not_heard_of_has_its_event_counted() -> No
     assert list(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [50, 17]
 
 
-def test_the_loop_outlives_a_window_that_fails_and_stops_when_told(
+def test_the_loop_survives_a_failed_window_and_stops_on_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_event()
