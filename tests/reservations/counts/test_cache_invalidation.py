@@ -144,7 +144,7 @@ def test_the_hook_is_called_and_retried_until_it_succeeds(hook: Any) -> None:
     outbox.deliver()
     message = OutboxMessage.objects.get(topic=reservations.PAGE_CHANGED)
     assert (message.done_at, message.attempts) == (None, 1)
-    assert "answered 500" in message.last_error
+    assert "responded with 500" in message.last_error
     hook.RequestHandlerClass.status = 204
     OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
     outbox.deliver()
