@@ -1,5 +1,5 @@
-"""The door on the loop: what is gone is refused without a thread, and a Redis that dies, hangs or returns empty under a
-question lets everybody through to the ledger, and has nobody wait."""
+"""The gate on the event loop: sold-out demand is refused without a thread, and if Redis dies, hangs or returns empty
+during a question, the gate lets the request through to the database and no request waits."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sold_out() -> tuple[events.EventView, queue.EntryView, queue.EntryView]:
-    """A sold-out event with an open gate, who holds its only place, and who comes too late."""
+    """A sold-out event with an open gate, the holder of its only ticket, and a late visitor."""
     event = make_event(rows=0, general_admission=1)
     holder, late = join(event), join(event)
     hold(event, holder, **PLACE, key="last")
@@ -43,69 +43,69 @@ def sold_out() -> tuple[events.EventView, queue.EntryView, queue.EntryView]:
 
 
 class Asker:
-    """One process's door."""
+    """One process's gate."""
 
     def __init__(self, event: events.EventView) -> None:
         self.event = event
-        self.courier = AsyncRedis()
-        self.door = AsyncGate(self.courier)
+        self.redis = AsyncRedis()
+        self.gate = AsyncGate(self.redis)
 
     async def ready(self) -> "Asker":
-        """It knows the event, and asks on the loop."""
-        assert await self.courier.wait_until_connected()
-        await asyncio.gather(self.put(join_of(self.event)), return_exceptions=True)
+        """Connect to Redis and let the process cache the event."""
+        assert await self.redis.wait_until_connected()
+        await asyncio.gather(self.put(missing_entry(self.event)), return_exceptions=True)
         return self
 
     def put(self, entry_id: Any, key: str = "a-key") -> "asyncio.Future[queue.Seen | None]":
-        return self.door.put(gate.Question(self.event, entry_id, PLACE, key))
+        return self.gate.put(gate.Question(self.event, entry_id, PLACE, key))
 
-    async def says(self, entry: queue.EntryView, key: str = "a-key") -> str:
-        return await said(self.put(entry.id, key))
+    async def outcome(self, entry: queue.EntryView, key: str = "a-key") -> str:
+        return await outcome_of(self.put(entry.id, key))
 
 
-def join_of(event: events.EventView) -> Any:
-    """An entry that there is not."""
+def missing_entry(event: events.EventView) -> Any:
+    """Return the id of an entry that does not exist."""
     return gate.UUID(int=event.id)
 
 
-async def said(asked: "asyncio.Future[queue.Seen | None]") -> str:
+async def outcome_of(question: "asyncio.Future[queue.Seen | None]") -> str:
     try:
-        seen = await asyncio.wait_for(asked, SECONDS_MAX)
+        loaded = await asyncio.wait_for(question, SECONDS_MAX)
     except reservations.SoldOut:
         return "sold out"
-    assert seen is not None
+    assert loaded is not None
     return "let through"
 
 
 def counting_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    asked: list[str] = []
+    calls: list[str] = []
     ask = thread_pool.run_in_thread
 
     async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        asked.append(act.__name__)
+        calls.append(act.__name__)
         return await ask(act, *args, **kwargs)
 
     monkeypatch.setattr(thread_pool, "run_in_thread", counting)
-    return asked
+    return calls
 
 
-def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
+def test_sold_out_demand_needs_no_thread_and_released_tickets_are_seen_at_once(
     sold_out: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event, holder, late = sold_out
-    asked = counting_threads(monkeypatch)
+    calls = counting_threads(monkeypatch)
 
     async def ask() -> None:
         asker = await Asker(event).ready()
-        asked.clear()
+        calls.clear()
         refused = count_answers("refused")
         both = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
-        assert [await said(one) for one in both] == ["sold out", "let through", "sold out"]
+        assert [await outcome_of(one) for one in both] == ["sold out", "let through", "sold out"]
         assert count_answers("refused") == refused + 2
-        assert asked == ["_load_entries"], "only for whom the gate lets through"
+        assert calls == ["_load_entries"], "only for requests that the gate lets through"
         await thread_pool.run_in_thread(reservations.release, live, "test")
-        assert await asker.says(late) == "let through"
-        asker.courier.close()
+        assert await asker.outcome(late) == "let through"
+        asker.redis.close()
 
     live = reservations.live_reservation_of(holder.id).id  # type: ignore[union-attr]
     asyncio.run(ask())
@@ -114,7 +114,7 @@ def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
 
 
 @pytest.mark.parametrize("dies", [True, False])
-def test_a_redis_that_dies_or_hangs_under_a_question_lets_through(
+def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
     own_redis: OwnRedis, sold_out: Any, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     event, holder, late = sold_out
@@ -125,13 +125,13 @@ def test_a_redis_that_dies_or_hangs_under_a_question_lets_through(
         away = count_answers("away")
         os.kill(pid, signal.SIGSTOP)
         both = [asker.put(late.id), asker.put(holder.id, "last")]
-        await run_loop_once()  # The question is under way.
+        await run_loop_once()  # The question has been sent.
         waiting = asker.put(late.id, "another")
         if dies:
             own_redis.kill()
-        assert [await said(one) for one in (*both, waiting)] == ["let through"] * 3
+        assert [await outcome_of(one) for one in (*both, waiting)] == ["let through"] * 3
         assert count_answers("away") == away + 3
-        asker.courier.close()
+        asker.redis.close()
 
     asyncio.run(ask())
     if dies:
@@ -144,20 +144,18 @@ def test_a_redis_that_dies_or_hangs_under_a_question_lets_through(
     assert_audit_clean()
 
 
-def test_a_redis_that_knows_neither_the_gate_nor_its_command_is_taught_again(
-    own_redis: OwnRedis, sold_out: Any
-) -> None:
+def test_a_redis_without_the_gate_or_its_script_gets_both_again(own_redis: OwnRedis, sold_out: Any) -> None:
     event, holder, late = sold_out
     own_redis.kill()
     own_redis.return_empty()
 
     async def ask() -> None:
         asker = await Asker(event).ready()
-        assert await asker.says(late, "before") == "let through"
+        assert await asker.outcome(late, "before") == "let through"
         await thread_pool.run_in_thread(open_gate, event)
-        assert await asker.says(late, "after") == "sold out"
-        assert await asker.says(holder, "last") == "let through"
-        asker.courier.close()
+        assert await asker.outcome(late, "after") == "sold out"
+        assert await asker.outcome(holder, "last") == "let through"
+        asker.redis.close()
 
     asyncio.run(ask())
     assert_audit_clean()

@@ -1,4 +1,5 @@
-"""The gate refuses what is gone, in one question to Redis; and nothing that is there, nobody who holds it, for long."""
+"""The gate refuses sold-out demand, with one request to Redis; it refuses no available ticket and no holder for
+long."""
 
 from datetime import timedelta
 from typing import Any
@@ -47,12 +48,12 @@ def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def floor() -> events.EventView:
-    """Two places and nothing else."""
+    """Two tickets and nothing else."""
     return make_event(rows=0, general_admission=2)
 
 
 def buy(event: events.EventView, entry: Any = None, *, key: str = "a-key", **payload: Any) -> Any:
-    """What the API answers: the reservation's text, or the problem's type."""
+    """Return the API's response: the reservation's text, or the problem's type."""
     try:
         return reservations.hold_one(event, entry or join(event), payload, key).body
     except problems.Problem as problem:
@@ -60,7 +61,7 @@ def buy(event: events.EventView, entry: Any = None, *, key: str = "a-key", **pay
 
 
 def sell_out(event: events.EventView) -> list[Any]:
-    """Both places are held, each by another buyer, and an opened gate knows."""
+    """Both tickets are held, each by another buyer, and an open gate knows it."""
     entries = [join(event), join(event)]
     for entry in entries:
         hold(event, entry, **PLACE)
@@ -68,13 +69,13 @@ def sell_out(event: events.EventView) -> list[Any]:
     return entries
 
 
-# --- what it refuses -------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_sold_out_is_refused_with_one_question_to_redis_and_none_to_postgresql(floor: events.EventView) -> None:
+def test_sold_out_demand_takes_one_redis_request_and_no_query(floor: events.EventView) -> None:
     sell_out(floor)
     entry = join(floor)
-    assert buy(floor, entry, key="first", **PLACE) == "sold-out"  # From now on this process knows the house.
+    assert buy(floor, entry, key="first", **PLACE) == "sold-out"  # From now on this process has cached the sections.
     refused = count_answers("refused")
     with CaptureQueriesContext(connection) as statements:
         assert buy(floor, entry, key="second", **PLACE) == "sold-out"
@@ -82,7 +83,7 @@ def test_sold_out_is_refused_with_one_question_to_redis_and_none_to_postgresql(f
     assert count_answers("refused") == refused + 1
 
 
-def test_what_staff_put_on_sale_is_had_at_once_and_what_they_take_off_refused(floor: events.EventView) -> None:
+def test_tickets_put_on_sale_are_available_at_once_and_tickets_taken_off_are_refused(floor: events.EventView) -> None:
     sell_out(floor)
     assert is_refused(floor, **PLACE)
     before = read_gate_field(floor, f"left {section_of(floor, 'floor')}")
@@ -98,7 +99,7 @@ def test_what_staff_put_on_sale_is_had_at_once_and_what_they_take_off_refused(fl
     assert not differences(floor.id)
 
 
-def test_seats_staff_block_and_put_back_are_told_to_the_gate() -> None:
+def test_the_gate_counts_seats_that_staff_block_and_unblock() -> None:
     event = make_event(rows=1, seats_per_row=3)
     open_gate(event)
     seats = Selection(seats=("hall-A-1", "hall-A-2"))
@@ -114,23 +115,23 @@ def test_named_seats_of_a_full_section_are_refused_by_name() -> None:
     event = make_event(rows=1, seats_per_row=2, general_admission=5)
     hold(event, seats=["hall-A-1", "hall-A-2"])
     open_gate(event)
-    for _ in range(2):  # At first the process must look up where the seats are, then it knows.
+    for _ in range(2):  # The first request looks up the seats' sections, the second has them cached.
         problem = ask_gate(event, seats=["hall-A-2", "hall-A-1"])
         assert problem is not None
         assert (problem.type, problem.extra["unavailable"]) == ("seats-unavailable", ["hall-A-2", "hall-A-1"])
     assert is_refused(event, best_available={"section": "hall", "quantity": 1})
     assert not is_refused(event, **PLACE)
-    assert not is_refused(event, seats=["hall-A-9"]), "an unknown seat is for the ledger to name"
+    assert not is_refused(event, seats=["hall-A-9"]), "an unknown seat is named by the database"
 
 
-def test_what_is_short_but_not_gone_is_the_ledger_s_to_count(floor: events.EventView) -> None:
+def test_demand_above_what_is_left_is_decided_by_the_database(floor: events.EventView) -> None:
     hold(floor, **PLACE)
     open_gate(floor)
     assert not is_refused(floor, ga_section="floor", ga_quantity=2)
     assert buy(floor, ga_section="floor", ga_quantity=2) == "not-enough-left"
 
 
-NO_WISHES = [
+NOT_PLAIN_DEMAND = [
     None,
     {},
     {**PLACE, "surprise": 1},
@@ -149,23 +150,26 @@ NO_WISHES = [
 ]
 
 
-def test_what_is_not_plainly_a_wish_is_for_the_ledger() -> None:
-    """A wrong payload is told what is wrong with it, and who replaces a live hold is never refused by a count."""
+def test_anything_but_plain_demand_is_decided_by_the_database() -> None:
+    """An invalid payload gets the error of its field, and a request that replaces a live hold is never refused by a
+    count."""
     event = make_event(rows=1, seats_per_row=1, general_admission=1)
     hold(event, **PLACE, seats=["hall-A-1"])
     open_gate(event)
     entry = join(event)
     assert is_refused(event, entry, **PLACE, seats=["hall-A-1"])
-    assert [payload for payload in NO_WISHES if gate.refusal(event, entry.id, payload, "a-key") is not None] == []
+    assert [
+        payload for payload in NOT_PLAIN_DEMAND if gate.refusal(event, entry.id, payload, "a-key") is not None
+    ] == []
 
 
-def test_before_the_on_sale_and_after_it_the_ledger_says_why(floor: events.EventView) -> None:
+def test_before_and_after_the_on_sale_the_database_gives_the_reason(floor: events.EventView) -> None:
     sell_out(floor)
     Event.objects.filter(pk=floor.id).update(status="canceled")
     assert not is_refused(events.get_event(floor.slug), join(floor), **PLACE)
 
 
-# --- a wrong count ---------------------------------------------------------------------------------------------------
+# --- wrong counts -----------------------------------------------------------------------------------------------------
 
 
 def test_a_count_that_is_too_high_sells_nothing_twice(floor: events.EventView) -> None:
@@ -185,20 +189,20 @@ def test_a_count_that_is_too_low_refuses_until_the_next_reset(floor: events.Even
     assert_audit_clean()
 
 
-def test_a_count_that_nobody_resets_any_more_refuses_for_less_than_five_seconds(floor: events.EventView) -> None:
+def test_a_count_without_resets_refuses_for_less_than_five_seconds(floor: events.EventView) -> None:
     assert VALID_MS < 5_000
     open_gate(floor)
     write_gate_fields(floor, left_floor=0)
     assert is_refused(floor, **PLACE)
     read_at, until = int(read_gate_field(floor, "read_at")), int(read_gate_field(floor, "until"))
     assert until - read_at == gate.VALID_MS
-    write_gate_fields(floor, until=read_at)  # The time has come.
+    write_gate_fields(floor, until=read_at)  # The limit has passed.
     assert not is_refused(floor, **PLACE)
     assert "pending_payment" in buy(floor, **PLACE)
 
 
-def test_a_gate_from_the_future_refuses_nobody_and_is_replaced(floor: events.EventView) -> None:
-    """Redis's clock was set back: how old the counts are cannot be told."""
+def test_a_gate_dated_in_the_future_refuses_no_request_and_is_replaced(floor: events.EventView) -> None:
+    """Redis's clock was set back: the age of the counts is unknown."""
     open_gate(floor)
     write_gate_fields(floor, left_floor=0)
     write_gate_fields(
@@ -211,10 +215,10 @@ def test_a_gate_from_the_future_refuses_nobody_and_is_replaced(floor: events.Eve
     assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 2
 
 
-# --- whoever holds something -----------------------------------------------------------------------------------------
+# --- holders ----------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_has_the_last_places_gets_the_same_answer_again(floor: events.EventView) -> None:
+def test_the_holder_of_the_last_tickets_gets_the_same_response_again(floor: events.EventView) -> None:
     open_gate(floor)
     entries = [join(floor), join(floor)]
     first = [buy(floor, entry, **PLACE) for entry in entries]
@@ -223,13 +227,13 @@ def test_whoever_has_the_last_places_gets_the_same_answer_again(floor: events.Ev
     assert buy(floor, entries[0], key="another", **PLACE) == "reservation-exists"
 
 
-def test_a_process_that_dies_after_its_commit_makes_nobody_lose_the_last_place(
+def test_a_process_that_dies_after_its_commit_costs_no_buyer_the_last_ticket(
     floor: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gate knows of one place; the hold of it commits, and Redis is never told; the next reset counts it. The
-    buyer's retry must reach the ledger, anybody else's wish need not.
+    """The gate has counted one ticket; its hold commits, and Redis is not updated; the next reset counts it. The
+    buyer's retry must reach the database, another buyer's demand need not.
 
-    The control is the same without the mark that the reset made.
+    The control is the same without the mark that the reset wrote.
     """
     hold(floor, **PLACE)
     open_gate(floor)
@@ -246,7 +250,7 @@ def test_a_process_that_dies_after_its_commit_makes_nobody_lose_the_last_place(
     assert is_refused(floor, entry, **PLACE, key="unheard-of")
 
 
-def test_a_request_under_way_is_never_refused_when_it_is_sent_again(floor: events.EventView) -> None:
+def test_a_repeated_request_under_way_is_never_refused(floor: events.EventView) -> None:
     open_gate(floor)
     entry = join(floor)
     assert not is_refused(floor, entry, key="under-way", **PLACE)
@@ -257,7 +261,7 @@ def test_a_request_under_way_is_never_refused_when_it_is_sent_again(floor: event
     assert is_refused(floor, entry, key="under-way", **PLACE)
 
 
-def test_a_final_refusal_by_the_ledger_forgets_the_request_but_never_a_hold(floor: events.EventView) -> None:
+def test_a_final_refusal_by_the_database_removes_the_requests_mark_but_never_a_holds(floor: events.EventView) -> None:
     holder, *_ = sell_out(floor)
     write_gate_fields(floor, left_floor=1)
     late = join(floor)
@@ -270,21 +274,21 @@ def test_a_final_refusal_by_the_ledger_forgets_the_request_but_never_a_hold(floo
     assert not is_refused(floor, holder, key="another", **PLACE)
 
 
-# --- what lapses -----------------------------------------------------------------------------------------------------
+# --- lapsed holds -----------------------------------------------------------------------------------------------------
 
 
-def test_a_deadline_that_passes_ends_the_refusals_and_the_hold_path_finds_the_place(floor: events.EventView) -> None:
+def test_a_passed_deadline_ends_the_refusals_and_the_hold_path_finds_the_ticket(floor: events.EventView) -> None:
     sell_out(floor)
     backdate_deadline(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
     open_gate(floor)
     assert not is_refused(floor, **PLACE)
-    assert "pending_payment" in buy(floor, **PLACE), "the hold swept what had lapsed"
+    assert "pending_payment" in buy(floor, **PLACE), "the hold swept the lapsed reservation"
     assert buy(floor, **PLACE) == "sold-out"
     assert_audit_clean()
 
 
-def test_the_gate_carries_the_next_deadline_itself(floor: events.EventView) -> None:
-    """Nobody resets, nobody sweeps: the moment alone ends the refusals."""
+def test_the_gate_stores_the_next_deadline_itself(floor: events.EventView) -> None:
+    """Without a reset or a sweep, the passing of the deadline alone ends the refusals."""
     sell_out(floor)
     place = section_of(floor, "floor")
     Reservation.objects.update(expires_at=clock.now() + timedelta(minutes=30))
@@ -296,7 +300,7 @@ def test_the_gate_carries_the_next_deadline_itself(floor: events.EventView) -> N
     assert not is_refused(floor, **PLACE)
 
 
-def test_once_what_lapsed_is_swept_and_taken_the_gate_refuses_again_and_asks_for_the_next_deadline(
+def test_once_lapsed_tickets_are_swept_and_sold_the_gate_refuses_again_and_requests_the_next_deadline(
     floor: events.EventView,
 ) -> None:
     sell_out(floor)
@@ -311,7 +315,7 @@ def test_once_what_lapsed_is_swept_and_taken_the_gate_refuses_again_and_asks_for
     assert is_refused(floor, **PLACE)
 
 
-def test_what_is_given_back_is_let_through_at_once(floor: events.EventView) -> None:
+def test_demand_for_released_tickets_is_let_through_at_once(floor: events.EventView) -> None:
     sell_out(floor)
     assert is_refused(floor, **PLACE)
     reservations.release(Reservation.objects.order_by("created_at").first().id, "test")  # type: ignore[union-attr]
@@ -321,7 +325,7 @@ def test_what_is_given_back_is_let_through_at_once(floor: events.EventView) -> N
     assert differences(floor.id) == []
 
 
-def test_when_too_much_has_lapsed_to_be_told_nobody_is_refused(
+def test_with_too_many_lapsed_reservations_no_request_is_refused(
     floor: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sell_out(floor)
@@ -333,14 +337,12 @@ def test_when_too_much_has_lapsed_to_be_told_nobody_is_refused(
     assert not is_refused(floor, **PLACE)
 
 
-# --- resets beside each other ----------------------------------------------------------------------------------------
+# --- concurrent resets ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("was_there", "outcome"), [(True, "later"), (False, "lost")])
-def test_a_reset_that_was_held_up_never_replaces_a_later_one(
-    floor: events.EventView, was_there: bool, outcome: str
-) -> None:
-    """The first reads two free places; both are held and another reset tells of none; then the first arrives."""
+def test_a_delayed_reset_never_replaces_a_later_one(floor: events.EventView, was_there: bool, outcome: str) -> None:
+    """The first reads two free tickets; both are held and another reset writes none; then the first arrives."""
     if was_there:
         open_gate(floor)
 
@@ -354,7 +356,9 @@ def test_a_reset_that_was_held_up_never_replaces_a_later_one(
     assert is_refused(floor, **PLACE)
 
 
-def test_a_reset_that_comes_too_late_refuses_nobody(floor: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_comes_too_late_refuses_no_request(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(2):
         hold(floor, **PLACE)
     monkeypatch.setattr(gate, "VALID_MS", 0)
@@ -362,9 +366,9 @@ def test_a_reset_that_comes_too_late_refuses_nobody(floor: events.EventView, mon
     assert not is_refused(floor, **PLACE)
 
 
-def test_holds_that_are_counted_are_marked_whatever_commits_while_a_reset_reads(floor: events.EventView) -> None:
-    """A hold commits between the reading of the counts and that of the marks, and Redis is told before the reset's
-    counts arrive: they say one too many, never one too few."""
+def test_counted_holds_are_marked_whatever_commits_during_a_reset(floor: events.EventView) -> None:
+    """A hold commits between the reading of the counts and that of the marks, and Redis is updated before the reset's
+    counts arrive: the counts are one too high, never one too low."""
     open_gate(floor)
     hold(floor, **PLACE)
     entry = join(floor)
@@ -378,7 +382,7 @@ def test_holds_that_are_counted_are_marked_whatever_commits_while_a_reset_reads(
 
 def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -> None:
     assert rebuild.reset_due() == 1
-    assert rebuild.reset_due() == 0, "it was reset a moment ago, by whomever"
+    assert rebuild.reset_due() == 0, "it was reset a moment ago, by any process"
 
     def grow_older(milliseconds: int) -> None:
         write_gate_fields(floor, read_at=int(read_gate_field(floor, "read_at")) - milliseconds)
@@ -398,7 +402,7 @@ def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -
     assert rebuild.states() == {"open": 1, "shut": 0, "refused": 0}
 
 
-def test_marks_are_read_in_pages_and_a_gate_that_lost_many_stays_shut_until_all_are_there(
+def test_marks_are_read_in_pages_and_a_gate_that_lost_many_stays_shut_until_all_are_restored(
     floor: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = sell_out(floor)
@@ -413,28 +417,28 @@ def test_marks_are_read_in_pages_and_a_gate_that_lost_many_stays_shut_until_all_
 
 
 @pytest.mark.parametrize("hours", [25, -25])
-def test_marks_are_read_again_where_redis_s_clock_has_jumped(
+def test_marks_are_read_again_after_a_jump_of_the_redis_clock(
     floor: events.EventView, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    """A mark ends a day after its hold. After a jump ahead it would be dropped too early, and its holder refused."""
+    """A mark ends a day after its hold. After a jump ahead it would be removed too early, and its holder refused."""
     monkeypatch.setattr(rebuild, "OVERLAP", timedelta(0))
     open_gate(floor)
     entries = sell_out(floor)
     open_gate(floor)
     begun = read_gate_field(floor, "epoch")
     jump_clock(floor, hours * HOUR_MS)
-    assert not is_refused(floor, **PLACE), "how old the counts are cannot be told"
+    assert not is_refused(floor, **PLACE), "the age of the counts is unknown"
     open_gate(floor)
     assert read_gate_field(floor, "epoch") != begun
     assert is_refused(floor, **PLACE)
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
 
 
-def test_a_clock_that_jumps_under_a_reset_is_noticed_by_the_next_one(
+def test_a_clock_that_jumps_during_a_reset_is_noticed_by_the_next_one(
     floor: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reset has looked at the gate; the clock jumps; the reset writes marks dated anew beside those that have ended
-    by now. The next one must not take these for the last day's."""
+    """The reset has read the gate; the clock jumps; the reset writes marks with new dates beside those that have ended
+    by now. The next reset must not take these for the last day's."""
     open_gate(floor)
     entries = sell_out(floor)
     open_gate(floor)
@@ -452,9 +456,9 @@ def test_a_clock_that_jumps_under_a_reset_is_noticed_by_the_next_one(
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
 
 
-def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean() -> None:
-    """24 buyers want one of 10 places each; whoever gets one gives it back and is followed by the next, who asks
-    again for as long as it is told that all is gone; meanwhile the gate is reset, and loses everything once."""
+def test_concurrent_holds_and_releases_behind_a_gate_end_clean() -> None:
+    """24 buyers demand one of 10 tickets each; each that gets one releases it and is followed by the next, which
+    retries for as long as it gets sold-out; meanwhile the gate is reset, and loses everything once."""
     event = make_event(rows=0, general_admission=10)
     open_gate(event)
     entries = [join(event) for _ in range(24)]
@@ -465,13 +469,13 @@ def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean()
                 redis.client().flushall()
             if number < 2 or turn % 4 == 3:
                 rebuild.reset(event.id)
-            said = buy(event, entries[number], key=f"turn-{turn}", **PLACE)
-            if "pending_payment" in said:
+            outcome = buy(event, entries[number], key=f"turn-{turn}", **PLACE)
+            if "pending_payment" in outcome:
                 if number % 2:
                     return True
                 reservations.release(reservations.live_reservation_of(entries[number].id).id, "test")  # type: ignore[union-attr]
                 return True
-            assert said in ("sold-out", "busy", "idempotency-in-progress"), said
+            assert outcome in ("sold-out", "busy", "idempotency-in-progress"), outcome
         return False
 
     values(storm(24, shop))
@@ -479,13 +483,15 @@ def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean()
     assert differences(event.id) == []
     taken = GeneralAdmissionInventory.objects.get().taken
     sold = [buy(event, **PLACE) for _ in range(10 - taken)]
-    assert all("pending_payment" in said for said in sold), "what is free is sold, none of it refused"
+    assert all("pending_payment" in outcome for outcome in sold), (
+        "free tickets are sold, and no demand for them is refused"
+    )
     assert buy(event, **PLACE) == "sold-out"
     assert_audit_clean()
 
 
-def test_what_staff_put_on_sale_is_not_taken_for_what_has_lapsed() -> None:
-    """One place has lapsed and waits for a sweep; another comes on sale and is taken. The first is still to be had."""
+def test_tickets_put_on_sale_are_not_mistaken_for_lapsed_ones() -> None:
+    """One ticket has lapsed and waits for a sweep; another comes on sale and is taken. The first is still available."""
     event = make_event(rows=0, general_admission=2)
     stock.block_places(event, "floor", 1, "house", who="ann")
     backdate_deadline(hold(event, **PLACE).id)

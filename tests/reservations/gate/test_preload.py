@@ -1,4 +1,4 @@
-"""The checked step before the on-sale: the gate says what the ledger says, or it stays shut and says why."""
+"""The checked preload before the on-sale: the gate agrees with the database, or it stays shut and reports why."""
 
 import io
 import logging
@@ -44,7 +44,7 @@ def left(event: events.EventView, slug: str) -> int:
     return int(read_gate_field(event, f"left {section_of(event, slug)}"))
 
 
-def test_every_section_is_compared_and_the_gate_filled() -> None:
+def test_every_section_is_compared_and_the_gate_is_filled() -> None:
     event = make_event(rows=1, seats_per_row=4, general_admission=10)
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
     SeatInventory.objects.filter(seat__guid="hall-A-4").update(status=3, blocked_for="house")
@@ -78,24 +78,24 @@ def plant_resized() -> str:
 
 
 @pytest.mark.parametrize("plant", [plant_taken, plant_row_gone, plant_freed, plant_resized])
-def test_a_difference_that_nothing_explains_keeps_the_gate_shut(plant: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexplained_difference_keeps_the_gate_shut(plant: Any, caplog: pytest.LogCaptureFixture) -> None:
     event = make_event(rows=1, seats_per_row=4, general_admission=10)
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
     preload("concert")
-    said = plant()
+    difference = plant()
     with caplog.at_level(logging.ERROR, "apps.reservations.gate.rebuild"):
         lines, error = preload_refused("concert")
         preload_refused("concert")
-    assert said in lines
+    assert difference in lines
     assert error.startswith("the ledger is inconsistent")
-    said_of_it = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert said_of_it == [f"the gate of event {event.id} stays shut: {said}"]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == [f"the gate of event {event.id} stays shut: {difference}"]
     assert rebuild.states() == {"open": 0, "shut": 0, "refused": 1}
-    assert rebuild.reset_due() == 0, "no reset opens it behind anybody's back"
+    assert rebuild.reset_due() == 0, "no reset opens it"
     assert rebuild.states()["refused"] == 1
 
 
-def test_while_it_is_refused_the_ledger_sells_and_once_it_agrees_the_gate_opens_by_itself() -> None:
+def test_while_preload_refuses_the_database_sells_and_once_both_agree_the_gate_opens_by_itself() -> None:
     event = make_event(rows=0, general_admission=2)
     GeneralAdmissionInventory.objects.update(taken=1)
     assert rebuild.reset_due() == 0
@@ -103,14 +103,14 @@ def test_while_it_is_refused_the_ledger_sells_and_once_it_agrees_the_gate_opens_
     hold(event, ga_section="floor", ga_quantity=1)
     assert not is_refused(event, ga_section="floor", ga_quantity=1)
     GeneralAdmissionInventory.objects.update(taken=1)
-    assert rebuild.reset_due() == 0, "it is looked at every few seconds only"
+    assert rebuild.reset_due() == 0, "it is checked every few seconds only"
     cache.clear_all()
     assert rebuild.reset_due() == 1
     assert left(event, "floor") == 1
     assert_audit_clean()
 
 
-def test_the_gate_is_there_ten_minutes_before_the_on_sale_and_not_sooner() -> None:
+def test_the_gate_exists_ten_minutes_before_the_on_sale_and_not_sooner() -> None:
     soon = make_event("soon", rows=0, general_admission=2, opens_at=clock.now() + timedelta(minutes=9))
     later = make_event("later", rows=0, general_admission=2, opens_at=clock.now() + timedelta(minutes=11))
     assert rebuild.reset_due() == 1
@@ -119,7 +119,7 @@ def test_the_gate_is_there_ten_minutes_before_the_on_sale_and_not_sooner() -> No
     assert "reset every second from ten minutes before" in preload("later")[-1]
 
 
-def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> None:
+def test_the_reconciler_compares_the_gate_with_the_database_and_resets_it() -> None:
     event = make_event(rows=0, general_admission=5)
     preload("concert")
     assert differences(event.id) == []
@@ -136,7 +136,7 @@ def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> Non
     assert reconciled("") == []
 
 
-def test_the_command_says_in_one_line_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_reports_errors_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=0, general_admission=5)
     assert "there is no published event" in preload_refused("concert\x00")[1]
     assert preload_refused("nothing")[1] == "'nothing': there is no published event with this slug"

@@ -1,5 +1,5 @@
-"""A gate whose Redis is killed, emptied, restarted with what it knew once, out of memory or away: it lets through, and
-comes back from the ledger. Each test has a server of its own."""
+"""A gate whose Redis is killed, emptied, restarted with old data, out of memory or unavailable: it lets requests
+through, and is restored from the database. Each test has a server of its own."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sold_out(own_redis: OwnRedis) -> Any:
-    """A sold-out event with an open gate, and who holds its only place."""
+    """A sold-out event with an open gate, and the holder of its only ticket."""
     event = make_event(rows=0, general_admission=1)
     holder = join(event)
     hold(event, holder, **PLACE, key="last")
@@ -47,7 +47,7 @@ def sold_out(own_redis: OwnRedis) -> Any:
 
 
 def heals(event: events.EventView, holder: Any) -> None:
-    """With the next reset it refuses again, but not the one who holds the last place."""
+    """After the next reset it refuses again, but not the holder of the last ticket."""
     redis.forget_outage()
     cache.clear_all()
     assert rebuild.reset_due() == 1
@@ -57,7 +57,7 @@ def heals(event: events.EventView, holder: Any) -> None:
     assert_audit_clean()
 
 
-def test_a_gate_whose_redis_is_away_lets_through(sold_out: Any, own_redis: OwnRedis) -> None:
+def test_a_gate_without_redis_lets_through(sold_out: Any, own_redis: OwnRedis) -> None:
     event, holder = sold_out
     own_redis.kill()
     away = count_answers("away")
@@ -71,7 +71,7 @@ def test_a_gate_whose_redis_is_away_lets_through(sold_out: Any, own_redis: OwnRe
 
 
 @pytest.mark.parametrize("lost", ["everything", "marks", "gate"])
-def test_a_gate_that_lost_something_lets_through_until_it_is_reset(sold_out: Any, lost: str) -> None:
+def test_a_gate_that_lost_data_lets_through_until_it_is_reset(sold_out: Any, lost: str) -> None:
     event, holder = sold_out
     if lost == "everything":
         redis.client().flushall()
@@ -83,12 +83,12 @@ def test_a_gate_that_lost_something_lets_through_until_it_is_reset(sold_out: Any
     heals(event, holder)
 
 
-def test_a_server_that_returns_with_what_it_knew_once_refuses_nobody(sold_out: Any, own_redis: OwnRedis) -> None:
-    """As after a restart with a snapshot, or a failover to a replica that lags: the keys are of an earlier moment, the
-    run id is another one."""
+def test_a_server_that_returns_with_old_data_refuses_no_request(sold_out: Any, own_redis: OwnRedis) -> None:
+    """As after a restart with a snapshot, or a failover to a replica that lags: the keys are from an earlier moment,
+    the run id is another one."""
     event, holder = sold_out
     kept = {key: redis.client().dump(key) for key in gate_counts.keys(event.id)}
-    # Its clock of then is made that of now: the restart took no time at all, the hardest case.
+    # The old clock is set to the current time: the restart took no time at all, the hardest case.
     own_redis.kill()
     own_redis.return_empty()
     for key, dumped in kept.items():
@@ -101,9 +101,9 @@ def test_a_server_that_returns_with_what_it_knew_once_refuses_nobody(sold_out: A
     heals(event, holder)
 
 
-def test_a_server_out_of_memory_refuses_nobody_until_the_ledger_was_read(sold_out: Any) -> None:
-    """The hold's note is refused, so the gate is shut for every process at once; memory comes back, and it stays shut
-    until a reset."""
+def test_a_server_out_of_memory_refuses_no_request_until_the_database_was_read(sold_out: Any) -> None:
+    """The hold's update is refused, so the gate is shut for every process at once; memory is available again, and the
+    gate stays shut until a reset."""
     event, holder = sold_out
     reservations.release(reservations.live_reservation_of(holder.id).id, "test")  # type: ignore[union-attr]
     redis.client().config_set("maxmemory", 1)
@@ -116,7 +116,7 @@ def test_a_server_out_of_memory_refuses_nobody_until_the_ledger_was_read(sold_ou
     assert rebuild.reset(event.id) == "out_of_memory"
     redis.client().config_set("maxmemory", 0)
     assert int(read_gate_field(event, f"left {section_of(event, 'floor')}")) == 1, (
-        "what it was not told it does not know"
+        "the gate lacks the update that was refused"
     )
     shut = count_answers("shut")
     assert ask_gate(event, **PLACE) is None

@@ -1,4 +1,4 @@
-"""Which seats are best: examples a person would agree with, and properties that hold for every hall."""
+"""Best available seats: examples that a person would agree with, and properties that hold for every hall."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ SECTION, CATEGORY, DEAREST = 1, 1, 2
 
 
 def seat(row: int, place: int, *, rank: int | None = None, category: int = CATEGORY, **flags: bool) -> FreeSeat:
-    """A free seat; ranked by its row, then by its place, unless said otherwise."""
+    """Return a free seat, ranked by its row, then by its index in the row, unless given otherwise."""
     return FreeSeat(
         seat_id=row * 1_000 + place,
         section_id=SECTION,
@@ -32,92 +32,93 @@ def seat(row: int, place: int, *, rank: int | None = None, category: int = CATEG
     )
 
 
-def row(index: int, places: Sequence[int], **flags: bool) -> list[FreeSeat]:
-    return [seat(index, place, **flags) for place in places]
+def row(index: int, indices: Sequence[int], **flags: bool) -> list[FreeSeat]:
+    return [seat(index, place, **flags) for place in indices]
 
 
 def want(quantity: int, **options: object) -> BestAvailable:
     return BestAvailable(SECTION, quantity, **options)  # type: ignore[arg-type]
 
 
-def places(chosen: Sequence[FreeSeat] | None) -> list[tuple[int, int]] | None:
+def positions(chosen: Sequence[FreeSeat] | None) -> list[tuple[int, int]] | None:
     return None if chosen is None else sorted((one.row_index, one.place_index) for one in chosen)
 
 
 def test_a_party_sits_in_the_best_row_that_has_it_together() -> None:
     free = row(0, [1, 2, 4]) + row(1, range(1, 9))
-    assert places(choose(free, want(2))) == [(0, 1), (0, 2)]
-    assert places(choose(free, want(3))) == [(1, 1), (1, 2), (1, 3)]
+    assert positions(choose(free, want(2))) == [(0, 1), (0, 2)]
+    assert positions(choose(free, want(3))) == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_an_aisle_parts_neighbours() -> None:
-    assert places(choose(row(0, [1, 2, 5, 6]) + row(1, [1, 2, 3]), want(3))) == [(1, 1), (1, 2), (1, 3)]
+def test_an_aisle_separates_neighbors() -> None:
+    assert positions(choose(row(0, [1, 2, 5, 6]) + row(1, [1, 2, 3]), want(3))) == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_no_single_seat_is_left_between_parties_where_it_can_be_avoided() -> None:
-    """Three free seats and two wanted: leaving one alone costs more than the row behind, which is nearly as good."""
+def test_no_single_seat_is_left_between_parties_if_avoidable() -> None:
+    """Three free seats and a demand of two: leaving one alone costs more than the row behind, which is nearly as
+    good."""
     free = row(0, [1, 2, 3]) + [seat(1, place, rank=10 + place) for place in (1, 2)]
-    assert places(choose(free, want(2))) == [(1, 1), (1, 2)]
+    assert positions(choose(free, want(2))) == [(1, 1), (1, 2)]
 
 
-def test_a_single_seat_is_left_rather_than_nobody_served() -> None:
-    assert places(choose(row(0, [1, 2, 3]), want(2))) == [(0, 1), (0, 2)]
+def test_a_single_seat_is_left_rather_than_a_party_refused() -> None:
+    assert positions(choose(row(0, [1, 2, 3]), want(2))) == [(0, 1), (0, 2)]
 
 
-def test_a_party_too_large_for_a_row_sits_in_two_one_behind_the_other() -> None:
+def test_a_party_too_large_for_a_row_sits_in_two_rows_one_behind_the_other() -> None:
     free = row(0, range(1, 5)) + row(1, range(1, 5)) + row(5, range(1, 4))
-    assert places(choose(free, want(6))) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
+    assert positions(choose(free, want(6))) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
 
 
 def test_a_party_that_cannot_sit_together_sits_near() -> None:
     free = row(0, [1, 3, 5]) + row(9, [1])
-    assert places(choose(free, want(3))) == [(0, 1), (0, 3), (0, 5)]
+    assert positions(choose(free, want(3))) == [(0, 1), (0, 3), (0, 5)]
 
 
-def test_a_category_is_kept_to() -> None:
+def test_a_requested_category_is_respected() -> None:
     free = [*row(0, [1, 2]), seat(1, 1, category=DEAREST), seat(1, 2, category=DEAREST)]
-    assert places(choose(free, want(2, category_id=DEAREST))) == [(1, 1), (1, 2)]
+    assert positions(choose(free, want(2, category_id=DEAREST))) == [(1, 1), (1, 2)]
     assert choose(free, want(3, category_id=DEAREST)) is None
     assert fitting_count(free, want(3, category_id=DEAREST)) == 2
 
 
-def test_accessible_and_companion_seats_are_left_to_those_who_ask() -> None:
+def test_accessible_and_companion_seats_are_left_to_buyers_who_request_them() -> None:
     free = [seat(0, 1, accessible=True), seat(0, 2, companion=True), seat(0, 3)]
-    assert places(choose(free, want(1))) == [(0, 3)]
+    assert positions(choose(free, want(1))) == [(0, 3)]
     assert choose(free, want(2)) is None
     assert fitting_count(free, want(2)) == 1
 
 
-def test_an_accessible_place_comes_with_its_companions_beside_it() -> None:
+def test_an_accessible_seat_comes_with_companion_seats_beside_it() -> None:
     free = [seat(0, 1, accessible=True), seat(0, 2, companion=True), seat(0, 3), seat(0, 9, accessible=True)]
-    assert places(choose(free, want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
-    assert places(choose(free, want(3, accessible=True, companions=2))) == [(0, 1), (0, 2), (0, 3)]
-    assert places(choose(free, want(2, accessible=True))) == [(0, 1), (0, 9)]
+    assert positions(choose(free, want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
+    assert positions(choose(free, want(3, accessible=True, companions=2))) == [(0, 1), (0, 2), (0, 3)]
+    assert positions(choose(free, want(2, accessible=True))) == [(0, 1), (0, 9)]
 
 
-def test_a_companion_takes_somebody_s_accessible_place_last() -> None:
+def test_a_companion_takes_another_accessible_seat_last() -> None:
     free = [seat(0, 1, accessible=True), seat(0, 2, accessible=True), seat(0, 3)]
-    assert places(choose(free, want(2, accessible=True, companions=1))) == [(0, 2), (0, 3)]
-    assert places(choose(free[:2], want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
+    assert positions(choose(free, want(2, accessible=True, companions=1))) == [(0, 2), (0, 3)]
+    assert positions(choose(free[:2], want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
 
 
-def test_without_accessible_places_left_none_are_promised() -> None:
+def test_without_accessible_seats_left_none_are_promised() -> None:
     free = row(0, range(1, 9))
     assert choose(free, want(1, accessible=True)) is None
     assert fitting_count(free, want(1, accessible=True)) == 0
 
 
-def test_single_seats_go_to_those_who_come_alone() -> None:
+def test_single_seats_go_to_single_buyers() -> None:
     free = [*row(0, [1, 2]), seat(0, 9)]
-    assert places(choose(free, want(1))) == [(0, 9)]
+    assert positions(choose(free, want(1))) == [(0, 9)]
 
 
 def test_four_friends_sit_two_and_two_rather_than_leave_one_alone() -> None:
     free = row(0, [1, 2, 3]) + row(1, [1]) + row(2, [1, 2])
-    assert places(choose(free, want(4))) == [(0, 1), (0, 2), (2, 1), (2, 2)]
+    assert positions(choose(free, want(4))) == [(0, 1), (0, 2), (2, 1), (2, 2)]
 
 
-def test_parties_are_parted_evenly_over_two_rows() -> None:
+def test_parties_are_split_evenly_over_two_rows() -> None:
     free = row(0, range(1, 7)) + row(1, range(1, 7))
     for quantity, split in ((7, (3, 4)), (8, (4, 4)), (10, (5, 5)), (11, (5, 6))):
         chosen = choose(free, want(quantity))
@@ -126,16 +127,16 @@ def test_parties_are_parted_evenly_over_two_rows() -> None:
         assert tuple(sorted((in_front, quantity - in_front))) == split
 
 
-def test_nobody_is_sent_to_a_row_whose_seats_are_far_aside() -> None:
-    """The row behind has three, twenty places away: two rows further back three are right behind."""
+def test_no_half_of_a_party_sits_far_to_the_side() -> None:
+    """The row behind has three free seats, twenty seats to the side: two rows further back three are right behind."""
     free = row(0, [1, 2, 3]) + row(1, [23, 24, 25]) + row(2, [1, 2, 3])
-    assert places(choose(free, want(6))) == [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)]
+    assert positions(choose(free, want(6))) == [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)]
 
 
-def test_companions_sit_next_to_the_accessible_place_before_they_sit_in_companion_seats_elsewhere() -> None:
+def test_companions_sit_next_to_the_accessible_seat_rather_than_in_companion_seats_elsewhere() -> None:
     free = [seat(0, 1, accessible=True), seat(0, 2), seat(4, 9, companion=True), seat(4, 8, accessible=True, rank=999)]
-    assert places(choose(free[:3], want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
-    assert places(choose([free[0], *free[2:]], want(2, accessible=True, companions=1))) == [(4, 8), (4, 9)]
+    assert positions(choose(free[:3], want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
+    assert positions(choose([free[0], *free[2:]], want(2, accessible=True, companions=1))) == [(4, 8), (4, 9)]
 
 
 HALLS = st.lists(
@@ -148,7 +149,7 @@ HALLS = st.lists(
     max_size=50,
     unique_by=lambda place: place[:2],
 ).map(lambda found: [seat(r, p, category=category, **({flag: True} if flag else {})) for r, p, category, flag in found])
-WISHES = st.builds(
+DEMANDS = st.builds(
     BestAvailable,
     section_id=st.just(SECTION),
     quantity=st.integers(1, 8),
@@ -156,91 +157,93 @@ WISHES = st.builds(
 )
 
 
-def fits(one: FreeSeat, wish: BestAvailable) -> bool:
-    return (wish.category_id is None or one.category_id == wish.category_id) and not (one.accessible or one.companion)
+def fits(one: FreeSeat, demand: BestAvailable) -> bool:
+    return (demand.category_id is None or one.category_id == demand.category_id) and not (
+        one.accessible or one.companion
+    )
 
 
-@given(HALLS, WISHES)
-def test_whoever_can_be_served_is_with_exactly_what_was_asked_for(free: list[FreeSeat], wish: BestAvailable) -> None:
-    chosen = choose(free, wish)
-    assert (chosen is not None) == (fitting_count(free, wish) >= wish.quantity)
+@given(HALLS, DEMANDS)
+def test_a_demand_that_can_be_met_gets_exactly_the_requested_seats(free: list[FreeSeat], demand: BestAvailable) -> None:
+    chosen = choose(free, demand)
+    assert (chosen is not None) == (fitting_count(free, demand) >= demand.quantity)
     if chosen is not None:
-        assert len({one.seat_id for one in chosen}) == len(chosen) == wish.quantity
-        assert all(one in free and fits(one, wish) for one in chosen)
+        assert len({one.seat_id for one in chosen}) == len(chosen) == demand.quantity
+        assert all(one in free and fits(one, demand) for one in chosen)
 
 
-@given(HALLS, WISHES, st.randoms())
-def test_the_choice_depends_on_the_hall_not_on_the_order_it_is_read_in(
-    free: list[FreeSeat], wish: BestAvailable, random: object
+@given(HALLS, DEMANDS, st.randoms())
+def test_the_choice_depends_on_the_hall_not_on_its_reading_order(
+    free: list[FreeSeat], demand: BestAvailable, random: object
 ) -> None:
     shuffled = list(free)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert places(choose(shuffled, wish)) == places(choose(free, wish))
+    assert positions(choose(shuffled, demand)) == positions(choose(free, demand))
 
 
 @st.composite
-def halls_with_room_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], BestAvailable]:
-    wish, r, first = draw(WISHES), draw(st.integers(0, 5)), draw(st.integers(0, 11))
-    room = row(r, range(first, first + wish.quantity), category=wish.category_id or 1)
+def halls_with_space_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], BestAvailable]:
+    demand, r, first = draw(DEMANDS), draw(st.integers(0, 5)), draw(st.integers(0, 11))
+    room = row(r, range(first, first + demand.quantity), category=demand.category_id or 1)
     of_room = {(one.row_index, one.place_index) for one in room}
-    return [*(one for one in draw(HALLS) if (one.row_index, one.place_index) not in of_room), *room], wish
+    return [*(one for one in draw(HALLS) if (one.row_index, one.place_index) not in of_room), *room], demand
 
 
-@given(halls_with_room_in_one_row())
-def test_a_party_is_together_whenever_some_row_has_room_for_it(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
-    free, wish = hall
-    chosen = places(choose(free, wish))
+@given(halls_with_space_in_one_row())
+def test_a_party_sits_together_whenever_some_row_has_enough_seats(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
+    free, demand = hall
+    chosen = positions(choose(free, demand))
     assert chosen is not None
     (first_row, first), *_ = chosen
-    assert chosen == [(first_row, first + step) for step in range(wish.quantity)]
+    assert chosen == [(first_row, first + step) for step in range(demand.quantity)]
 
 
 @given(HALLS, st.integers(1, 4), st.integers(0, 3))
-def test_who_asks_for_accessible_places_gets_them_or_nothing(free: list[FreeSeat], places_: int, beside: int) -> None:
-    wish = BestAvailable(SECTION, places_ + beside, accessible=True, companions=beside)
-    chosen = choose(free, wish)
+def test_a_demand_for_accessible_seats_gets_them_or_nothing(
+    free: list[FreeSeat], accessible_count: int, beside: int
+) -> None:
+    demand = BestAvailable(SECTION, accessible_count + beside, accessible=True, companions=beside)
+    chosen = choose(free, demand)
     accessible = sum(one.accessible for one in free)
-    assert (chosen is not None) == (accessible >= places_ and len(free) >= wish.quantity)
+    assert (chosen is not None) == (accessible >= accessible_count and len(free) >= demand.quantity)
     if chosen is not None:
-        assert len({one.seat_id for one in chosen}) == wish.quantity
-        assert sum(one.accessible for one in chosen) >= places_
+        assert len({one.seat_id for one in chosen}) == demand.quantity
+        assert sum(one.accessible for one in chosen) >= accessible_count
 
 
-@given(HALLS, WISHES)
-def test_more_free_seats_never_make_a_served_party_go_away(free: list[FreeSeat], wish: BestAvailable) -> None:
+@given(HALLS, DEMANDS)
+def test_more_free_seats_never_make_a_demand_fail(free: list[FreeSeat], demand: BestAvailable) -> None:
     assume(free)
-    if choose(free[:-1], wish) is not None:
-        assert choose(free, wish) is not None
+    if choose(free[:-1], demand) is not None:
+        assert choose(free, demand) is not None
 
 
 @given(HALLS, st.lists(st.integers(1, 8), max_size=8), st.randoms())
-def test_a_shelf_from_which_parties_took_theirs_chooses_as_one_that_never_had_them(
-    free: list[FreeSeat], parties: list[int], random: object
-) -> None:
-    """One read serves a whole batch: choices made from what is left of it are those of a new read."""
-    shelf = FreeSeatPool(free)
+def test_a_pool_after_choices_chooses_like_a_new_one(free: list[FreeSeat], parties: list[int], random: object) -> None:
+    """One read serves a whole batch: choices from the remaining pool equal those of a new read."""
+    pool = FreeSeatPool(free)
     for quantity in parties:
-        wish = want(quantity)
-        chosen = shelf.choose(wish)
-        assert chosen == choose(free, wish)
-        # Some of it goes, perhaps all, and something else with it: a rival had that.
+        demand = want(quantity)
+        chosen = pool.choose(demand)
+        assert chosen == choose(free, demand)
+        # Some of the choice is taken, perhaps all, and other seats with it: a rival took those.
         taken = {one for one in (*(chosen or ()), *free[:2]) if random.random() < 0.7}  # type: ignore[attr-defined]
-        shelf.take(one.seat_id for one in taken)
+        pool.take(one.seat_id for one in taken)
         free = [one for one in free if one not in taken]
 
 
-@given(halls_with_room_in_one_row())
-def test_who_sits_together_has_the_best_such_seats_there_are(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
-    """Against every window of the hall, one by one."""
-    free, wish = hall
-    chosen = choose(free, want(wish.quantity))
+@given(halls_with_space_in_one_row())
+def test_a_party_that_sits_together_has_the_best_such_seats(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
+    """Compared with every window of the hall, one by one."""
+    free, demand = hall
+    chosen = choose(free, want(demand.quantity))
     assert chosen is not None
     assert is_adjacent(chosen)
-    assert cost(chosen, free) == min(cost(window, free) for window in windows(free, wish.quantity))
+    assert cost(chosen, free) == min(cost(window, free) for window in windows(free, demand.quantity))
 
 
 @st.composite
-def halls_without_room_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], int]:
+def halls_without_space_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], int]:
     quantity = draw(st.integers(2, 8))
     free: list[FreeSeat] = []
     for r in range(3):
@@ -251,11 +254,11 @@ def halls_without_room_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], int]
     return free, quantity
 
 
-@given(halls_without_room_in_one_row())
-def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves_there_are(
+@given(halls_without_space_in_one_row())
+def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves(
     hall: tuple[list[FreeSeat], int],
 ) -> None:
-    """Against every pair of windows of neighbouring rows, one by one."""
+    """Compared with every pair of windows of neighboring rows, one by one."""
     free, quantity = hall
     least = 1 if quantity < 4 else 2
     found = [
@@ -273,7 +276,7 @@ def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves_there_ar
     assert all(map(is_adjacent, halves))
     uneven = abs(len(halves[0]) - len(halves[1]))
     assert uneven == min(found)[0]
-    # Being right behind one another is worth a few ranks more.
+    # Sitting right behind one another is worth a few ranks more.
     assert cost(halves[0], free) + cost(halves[1], free) <= min(found)[1] + quantity
 
 
@@ -284,7 +287,7 @@ def windows(free: Sequence[FreeSeat], quantity: int) -> list[list[FreeSeat]]:
 
 
 def cost(window: Sequence[FreeSeat], free: Sequence[FreeSeat]) -> int:
-    """Ranks, and a row of forty for each single seat that would be left beside them."""
+    """Return the ranks' sum, plus a row of forty for each single seat that would be left beside them."""
     ordinary = {(one.row_index, one.place_index) for one in free if not (one.accessible or one.companion)}
     r, first, last = window[0].row_index, window[0].place_index, window[-1].place_index
     orphans = ((r, first - 1) in ordinary and (r, first - 2) not in ordinary) + (
@@ -294,11 +297,11 @@ def cost(window: Sequence[FreeSeat], free: Sequence[FreeSeat]) -> int:
 
 
 def aside(front: Sequence[FreeSeat], back: Sequence[FreeSeat]) -> int:
-    """Twice the distance between the middles of the two."""
+    """Return twice the distance between the middles of the two."""
     return abs(front[0].place_index + front[-1].place_index - back[0].place_index - back[-1].place_index)
 
 
 @pytest.mark.parametrize("quantity", [1, 8])
-def test_an_empty_hall_serves_nobody(quantity: int) -> None:
+def test_an_empty_hall_satisfies_no_demand(quantity: int) -> None:
     assert choose([], want(quantity)) is None
     assert fitting_count([], want(quantity)) == 0

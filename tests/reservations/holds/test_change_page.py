@@ -1,4 +1,4 @@
-"""Changing one's mind: what is held stays held until something else is, and the page says so."""
+"""Changing a hold: held seats stay held until the new ones are, and the page shows that."""
 
 import re
 from typing import Any
@@ -16,12 +16,12 @@ CHANGE = f"{CHOOSE}?change=1"
 
 @pytest.fixture
 def held(shopper: Client) -> Reservation:
-    """What the shopper holds: hall-A-1 and hall-A-2."""
+    """The shopper holds hall-A-1 and hall-A-2."""
     hold(shopper, seats=["hall-A-1", "hall-A-2"])
     return Reservation.objects.get()
 
 
-def test_the_page_of_what_is_held_leads_to_another_choice(shopper: Client, held: Reservation) -> None:
+def test_the_reservation_page_leads_to_another_choice(shopper: Client, held: Reservation) -> None:
     assert CHANGE in shopper.get(f"/reservations/{held.pk}/").content.decode()
     page = shopper.get(CHANGE)
     assert page.status_code == 200
@@ -34,11 +34,11 @@ def test_the_page_of_what_is_held_leads_to_another_choice(shopper: Client, held:
 
 
 @pytest.mark.parametrize("view", ["map", "list", "best", "quantity"])
-def test_every_way_to_choose_replaces(shopper: Client, held: Reservation, view: str) -> None:
+def test_every_way_to_choose_replaces_the_hold(shopper: Client, held: Reservation, view: str) -> None:
     assert f'name="replace" value="{held.pk}"' in shopper.get(f"{CHANGE}&view={view}").content.decode()
 
 
-def test_one_s_own_seats_are_free_on_the_map_and_in_the_list(
+def test_a_buyers_own_seats_are_free_on_the_map_and_in_the_list(
     shopper: Client, held: Reservation, concert: events.EventView
 ) -> None:
     factories.hold(concert, seats=["hall-A-3"])
@@ -47,7 +47,7 @@ def test_one_s_own_seats_are_free_on_the_map_and_in_the_list(
     assert shopper.get(shopper.get(CHANGE).context["status_url"]).json()["taken"] == [2]
 
 
-def test_another_choice_takes_the_place_of_the_first(shopper: Client, held: Reservation) -> None:
+def test_another_choice_replaces_the_first(shopper: Client, held: Reservation) -> None:
     answer = hold(shopper, seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
     new = Reservation.objects.get(status="pending_payment")
     assert (answer.status_code, answer.url) == (303, f"/reservations/{new.pk}/")
@@ -58,7 +58,7 @@ def test_another_choice_takes_the_place_of_the_first(shopper: Client, held: Rese
     factories.assert_audit_clean()
 
 
-def test_who_is_too_late_for_the_new_seats_keeps_the_old(
+def test_a_buyer_too_late_for_the_new_seats_keeps_the_old_ones(
     shopper: Client, held: Reservation, concert: events.EventView
 ) -> None:
     factories.hold(concert, seats=["hall-A-3"])
@@ -69,7 +69,7 @@ def test_who_is_too_late_for_the_new_seats_keeps_the_old(
     assert Reservation.objects.get(pk=held.pk).status == "pending_payment"
 
 
-def test_a_hold_that_has_run_out_meanwhile_is_chosen_anew(shopper: Client, held: Reservation) -> None:
+def test_a_hold_that_has_expired_meanwhile_is_chosen_anew(shopper: Client, held: Reservation) -> None:
     factories.backdate_deadline(held.pk)
     answer = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
     assert (answer.status_code, answer.url) == (303, CHOOSE)
@@ -77,7 +77,7 @@ def test_a_hold_that_has_run_out_meanwhile_is_chosen_anew(shopper: Client, held:
 
 
 @pytest.mark.parametrize("replace", ["x", "00000000-0000-0000-0000-000000000001", "\x00"])
-def test_a_page_that_was_tampered_with_changes_nothing(shopper: Client, held: Reservation, replace: str) -> None:
+def test_a_manipulated_form_changes_nothing(shopper: Client, held: Reservation, replace: str) -> None:
     answer: Any = hold(shopper, seats=["hall-A-3"], replace=replace)
     assert answer.status_code in (303, 404, 422)
     assert Reservation.objects.get().status == "pending_payment"

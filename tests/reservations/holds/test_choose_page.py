@@ -1,4 +1,4 @@
-"""Choosing: four equal ways, errors that keep the choice, and the way back in."""
+"""Choosing: four equivalent ways, errors that keep the choice, and the way back into the queue."""
 
 import uuid
 from datetime import timedelta
@@ -35,19 +35,19 @@ def test_each_way_to_choose_has_its_page(shopper: Client, query: str, view: str)
     assert f'name="view" value="{view}"' in response.content.decode()
 
 
-def test_each_page_has_a_key_of_its_own(shopper: Client) -> None:
+def test_each_page_has_its_own_key(shopper: Client) -> None:
     keys = {shopper.get(CHOOSE).context["idempotency_key"] for _ in range(3)}
     assert len(keys) == 3
 
 
-def test_an_event_without_seats_offers_its_quantity_only(browser: Client, db: None) -> None:
+def test_an_event_without_seats_offers_a_quantity_only(browser: Client, db: None) -> None:
     factories.make_event("concert", rows=0, general_admission=5)
     browser.post("/events/concert/join", follow=True)
     for query in ("", "?view=map", "?view=list"):
         assert browser.get(f"{CHOOSE}{query}").context["view"] == "quantity"
 
 
-def test_the_list_says_of_every_seat_how_it_stands(shopper: Client, concert: events.EventView) -> None:
+def test_the_list_shows_the_status_of_every_seat(shopper: Client, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-2"])
     rows = shopper.get(f"{CHOOSE}?view=list&section=hall&seats=hall-B-1&seats=elsewhere-1").context["list_rows"]
     assert [row["row"] for row in rows] == ["A", "B", "C", "D", "E"]
@@ -58,7 +58,7 @@ def test_the_list_says_of_every_seat_how_it_stands(shopper: Client, concert: eve
 
 
 @pytest.mark.parametrize(
-    ("fields", "seats", "places"),
+    ("fields", "seats", "tickets"),
     [
         ({"view": "list", "seats": ["hall-A-1", "hall-A-2"]}, 2, 0),
         ({"view": "map", "seats": ["hall-C-5"]}, 1, 0),
@@ -67,27 +67,27 @@ def test_the_list_says_of_every_seat_how_it_stands(shopper: Client, concert: eve
         ({"view": "best", "best_section": "hall", "best_quantity": "2", "best_category": "Standard"}, 2, 0),
     ],
 )
-def test_what_was_chosen_is_held_and_leads_to_the_reservation(
-    shopper: Client, fields: dict[str, Any], seats: int, places: int
+def test_chosen_seats_are_held_and_lead_to_the_reservation(
+    shopper: Client, fields: dict[str, Any], seats: int, tickets: int
 ) -> None:
     response = hold(shopper, **fields)
     reservation = Reservation.objects.get()
     assert (response.status_code, response.url) == (303, f"/reservations/{reservation.pk}/")
     lines = list(reservation.lines.all())
     assert sum(line.quantity for line in lines if line.seat_id) == seats
-    assert sum(line.quantity for line in lines if not line.seat_id) == places
+    assert sum(line.quantity for line in lines if not line.seat_id) == tickets
     page = shopper.get(response.url)
     assert page.status_code == 200
     assert "are held" in page.content.decode()
 
 
-def test_a_page_sent_twice_holds_once(shopper: Client) -> None:
+def test_a_form_sent_twice_holds_once(shopper: Client) -> None:
     fields = {"idempotency_key": "page-1", "seats": ["hall-A-1"]}
     assert shopper.post(CHOOSE, fields).url == shopper.post(CHOOSE, fields).url
     assert Reservation.objects.count() == 1
 
 
-def test_seats_just_gone_are_named_and_the_others_stay_chosen(shopper: Client, concert: events.EventView) -> None:
+def test_unavailable_seats_are_named_and_the_others_stay_chosen(shopper: Client, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-1"])
     response = hold(shopper, view="list", seats=["hall-A-1", "hall-A-2", "hall-B-7"])
     assert response.status_code == 409
@@ -123,7 +123,7 @@ def test_seats_just_gone_are_named_and_the_others_stay_chosen(shopper: Client, c
         ({"view": "list", "seats": [f"hall-A-{n}" for n in range(1, 10)]}, 422, "at most 8"),
     ],
 )
-def test_a_choice_that_cannot_be_held_is_explained_where_it_was_made(
+def test_a_refused_choice_is_explained_on_its_own_page(
     shopper: Client, fields: dict[str, Any], status: int, sentence: str
 ) -> None:
     response = hold(shopper, **fields)
@@ -133,7 +133,7 @@ def test_a_choice_that_cannot_be_held_is_explained_where_it_was_made(
     assert not Reservation.objects.exists()
 
 
-def test_a_form_with_errors_keeps_what_was_typed(shopper: Client) -> None:
+def test_a_form_with_errors_keeps_its_input(shopper: Client) -> None:
     page = hold(shopper, view="quantity", ga_section="floor", ga_quantity="99").content.decode()
     assert 'value="99"' in page
     best = hold(shopper, view="best", best_section="hall", best_quantity="77", best_wheelchairs="2").content.decode()
@@ -141,7 +141,7 @@ def test_a_form_with_errors_keeps_what_was_typed(shopper: Client) -> None:
     assert 'value="2" aria-describedby="best_wheelchairs_help"' in best
 
 
-def test_who_comes_with_somebody_in_a_wheelchair_sits_beside_them(browser: Client, db: None) -> None:
+def test_a_companion_of_a_wheelchair_user_gets_the_seat_beside_it(browser: Client, db: None) -> None:
     factories.make_event("concert", accessible=frozenset({"hall-C-1"}))
     browser.post("/events/concert/join", follow=True)
     assert hold(browser, **BEST, best_quantity="3", best_wheelchairs="1").status_code == 303
@@ -149,7 +149,7 @@ def test_who_comes_with_somebody_in_a_wheelchair_sits_beside_them(browser: Clien
     assert sorted(held) == ["hall-C-1", "hall-C-2", "hall-C-3"]
 
 
-def test_too_few_left_says_how_many(browser: Client, db: None) -> None:
+def test_with_too_few_tickets_left_the_page_shows_how_many(browser: Client, db: None) -> None:
     event = factories.make_event("concert", rows=0, general_admission=5)
     factories.hold(event, ga_section="floor", ga_quantity=3)
     browser.post("/events/concert/join", follow=True)
@@ -158,7 +158,7 @@ def test_too_few_left_says_how_many(browser: Client, db: None) -> None:
     assert "Only 2 left" in " ".join(response.context["form_errors"])
 
 
-def test_who_holds_already_is_led_to_it(shopper: Client) -> None:
+def test_a_visitor_with_a_hold_is_redirected_to_it(shopper: Client) -> None:
     held = hold(shopper, seats=["hall-A-1"]).url
     for response in (shopper.get(CHOOSE, follow=True), shopper.post(CHOOSE, {"seats": ["hall-A-2"]}, follow=True)):
         assert response.redirect_chain[-1][0] == held
@@ -166,7 +166,7 @@ def test_who_holds_already_is_led_to_it(shopper: Client) -> None:
     assert Reservation.objects.count() == 1
 
 
-def test_back_in_the_browser_an_old_page_with_a_new_choice_is_a_new_wish(shopper: Client) -> None:
+def test_an_old_page_with_a_new_choice_is_a_new_request(shopper: Client) -> None:
     held = hold(shopper, idempotency_key="page-1", seats=["hall-A-1"])
     shopper.post(f"{held.url}release")
     second = shopper.post(CHOOSE, {"idempotency_key": "page-1", "seats": ["hall-A-2"]})
@@ -174,7 +174,7 @@ def test_back_in_the_browser_an_old_page_with_a_new_choice_is_a_new_wish(shopper
     assert second.url != held.url
 
 
-def test_when_the_time_to_choose_is_over_the_way_back_in_is_shown(shopper: Client) -> None:
+def test_when_the_admission_is_over_the_page_leads_back_to_the_queue(shopper: Client) -> None:
     QueueEntry.objects.update(admission_expires_at=clock.now() - timedelta(seconds=1))
     for response in (shopper.get(CHOOSE), hold(shopper, seats=["hall-A-1"])):
         assert response.status_code == 410
@@ -183,14 +183,14 @@ def test_when_the_time_to_choose_is_over_the_way_back_in_is_shown(shopper: Clien
     assert hold(shopper, seats=["hall-A-1"]).status_code == 303
 
 
-def test_who_never_joined_is_shown_the_door(browser: Client, concert: events.EventView) -> None:
+def test_a_visitor_who_never_joined_is_redirected_to_the_event(browser: Client, concert: events.EventView) -> None:
     response = browser.get(CHOOSE)
     assert response.status_code == 429
     assert 'action="/events/concert/join"' in response.content.decode()
     assert hold(browser, seats=["hall-A-1"]).status_code == 429
 
 
-def test_when_all_is_gone_the_page_says_so(shopper: Client, browser: Client) -> None:
+def test_when_everything_is_sold_the_page_shows_it(shopper: Client, browser: Client) -> None:
     event = factories.make_event("tiny", rows=0, general_admission=2)
     factories.hold(event, ga_section="floor", ga_quantity=2)
     page = browser.post("/events/tiny/join", follow=True)
@@ -198,19 +198,19 @@ def test_when_all_is_gone_the_page_says_so(shopper: Client, browser: Client) -> 
     assert "Sold out" in page.content.decode()
 
 
-def test_after_the_closing_the_events_page_tells(shopper: Client) -> None:
+def test_after_the_end_of_sales_the_events_page_explains(shopper: Client) -> None:
     now = clock.now()
     OnSale.objects.update(opens_at=now - timedelta(hours=1), closes_at=now - timedelta(seconds=1))
     assert shopper.get(CHOOSE).url == "/events/concert/"
     assert hold(shopper, seats=["hall-A-1"]).url == "/events/concert/"
 
 
-def test_an_event_nobody_knows_is_not_found(browser: Client, db: None) -> None:
+def test_an_unknown_event_is_not_found(browser: Client, db: None) -> None:
     assert browser.get("/events/nowhere/choose").status_code == 404
     assert browser.get("/events/nowhere/choose/status.json").status_code == 404
 
 
-def test_the_maps_status_is_for_the_ready(browser: Client, concert: events.EventView) -> None:
+def test_the_maps_status_is_for_admitted_visitors_only(browser: Client, concert: events.EventView) -> None:
     status = f"{CHOOSE}/status.json"
     assert browser.get(status).status_code == 401
     browser.post("/events/concert/join", follow=True)

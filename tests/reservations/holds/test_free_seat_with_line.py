@@ -1,4 +1,5 @@
-"""A seat whose row says free while somebody's line is on it: what no service leaves behind, and no buyer is to feel."""
+"""A seat whose row is free while another buyer's line is on it: no service leaves this behind, and no buyer may notice
+it."""
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.reservations.buyers import is_held, problem_of, seat, submit_
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_seat_that_says_free_under_its_buyer_is_sold_to_nobody_and_troubles_no_neighbour() -> None:
+def test_a_free_seat_with_a_buyers_line_is_not_sold_and_delays_no_other_seat() -> None:
     event = make_event(rows=1, seats_per_row=4)
     hold(event, seats=["hall-A-1"])
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)

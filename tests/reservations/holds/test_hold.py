@@ -1,4 +1,4 @@
-"""The hold function, one caller at a time: who wins, who is refused, and with which reason."""
+"""The hold function, one caller at a time: winners, refusals, and their reasons."""
 
 import json
 import uuid
@@ -38,19 +38,19 @@ def refusal(outcome: reservations.HoldOutcome) -> problems.Problem:
     return outcome.problem
 
 
-def test_an_answer_is_the_canonical_text_of_the_contract_s_answer_byte_for_byte() -> None:
-    """A replay of before and an answer of now are compared as texts."""
+def test_a_response_is_the_canonical_text_of_the_contracts_byte_for_byte() -> None:
+    """A stored response and a new one are compared as texts."""
     now, id_ = clock.now(), uuid.uuid4()
     hard = ["hall-A-1", 'a "b" \\ /', "\t\n\r\b\f\x01\x1f\x7f", "ö漢\U0001f39f\u2028"]
     for seats, slug, quantity in ((hard, None, 0), ([], "flöor", 3), (hard[:1], "floor", 1)):
         known = {"reservation_id": id_, "seats": seats, "total_minor": 10**12, "currency": "EUR"}
-        places = [(slug, quantity)] if slug else []
-        expected = contract_answer(**known, reserved_until=now, general_admission=places, status="pending_payment")
+        tickets = [(slug, quantity)] if slug else []
+        expected = contract_answer(**known, reserved_until=now, general_admission=tickets, status="pending_payment")
         text = answer_text(**known, reserved_until=clock.iso(now), ga_section=slug, ga_quantity=quantity)
         assert text == idempotency.canonical(expected)
 
 
-def test_named_seats_are_held_and_answered_in_the_contract_s_words() -> None:
+def test_named_seats_are_held_and_the_response_follows_the_contract() -> None:
     event = make_event()
     (outcome,) = decide(make_hold_request(event, seats=["hall-A-2", "hall-A-1"]))
     assert isinstance(outcome, reservations.Held)
@@ -79,7 +79,7 @@ def test_a_mixed_request_holds_all_or_nothing() -> None:
     assert json.loads(outcome.answer.body)["total_minor"] == SEAT_PRICE_MINOR + 3 * PLACE_PRICE_MINOR
 
 
-def test_the_best_beside_named_seats_is_short_by_what_the_request_itself_names() -> None:
+def test_best_available_excludes_the_seats_named_in_the_same_request() -> None:
     event = make_event(rows=1, seats_per_row=3)
     best = {"section": "hall", "quantity": 3}
     (outcome,) = decide(make_hold_request(event, seats=["hall-A-1"], best_available=best))
@@ -107,7 +107,7 @@ def test_a_batch_is_decided_in_arrival_order() -> None:
     assert refusal(outcomes[6]).type == "sold-out"
 
 
-def test_a_request_that_loses_elsewhere_leaves_its_seats_to_the_next() -> None:
+def test_a_request_refused_for_another_reason_leaves_its_seats_to_the_next() -> None:
     event = make_event(general_admission=1)
     outcomes = decide(
         make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2),
@@ -116,7 +116,7 @@ def test_a_request_that_loses_elsewhere_leaves_its_seats_to_the_next() -> None:
     assert [isinstance(outcome, reservations.Held) for outcome in outcomes] == [False, True]
 
 
-def test_the_same_key_gives_the_same_answer_byte_for_byte() -> None:
+def test_the_same_key_gives_the_same_response_byte_for_byte() -> None:
     event = make_event()
     entry = join(event)
     first = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
@@ -146,7 +146,7 @@ def test_two_keys_of_one_admission_in_one_batch_are_one_reservation() -> None:
     assert refusal(second).extra == {"reservation": str(first.reservation_id)}
 
 
-def test_a_refusal_is_not_remembered() -> None:
+def test_a_refusal_is_not_stored() -> None:
     event = make_event()
     rival = hold(event, seats=["hall-A-1"])
     entry = join(event)
@@ -157,7 +157,7 @@ def test_a_refusal_is_not_remembered() -> None:
     assert isinstance(held, reservations.Held)
 
 
-def test_the_same_answer_comes_back_after_the_admission_ran_out() -> None:
+def test_the_same_response_is_returned_after_the_admission_expired() -> None:
     event = make_event()
     entry = join(event)
     first = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
@@ -170,14 +170,14 @@ def test_the_same_answer_comes_back_after_the_admission_ran_out() -> None:
     assert refusal(refused).type == "admission-expired"
 
 
-def test_seats_past_their_deadline_are_sold_on_without_waiting_for_a_sweep() -> None:
+def test_seats_past_their_deadline_are_sold_without_waiting_for_a_sweep() -> None:
     event = make_event(general_admission=2)
     backdate_deadline(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
-    named, places = decide(
+    named, tickets = decide(
         make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, ga_section="floor", ga_quantity=2)
     )
     assert isinstance(named, reservations.Held)
-    assert isinstance(places, reservations.Held)
+    assert isinstance(tickets, reservations.Held)
 
 
 def test_a_buyer_whose_own_reservation_lapsed_can_hold_again() -> None:
@@ -212,7 +212,7 @@ def test_a_lapsed_reservation_does_not_count_against_the_cap() -> None:
     assert isinstance(held, reservations.Held)
 
 
-def test_best_available_takes_neighbours_of_the_best_row() -> None:
+def test_best_available_takes_neighboring_seats_of_the_best_row() -> None:
     event = make_event()
     view = hold(event, best_available={"section": "hall", "quantity": 4})
     assert {seat.row for seat in view.seats} == {"A"}
@@ -229,7 +229,7 @@ def test_best_available_of_one_batch_never_chooses_a_seat_twice() -> None:
     assert SeatInventory.objects.filter(status=SeatInventory.Status.HELD).count() == 16
 
 
-def test_best_available_leaves_accessible_seats_to_those_who_ask() -> None:
+def test_best_available_leaves_accessible_seats_to_buyers_who_request_them() -> None:
     event = make_event(rows=1, seats_per_row=4, accessible=frozenset({"hall-A-1", "hall-A-2"}))
     (refused,) = decide(make_hold_request(event, best_available={"section": "hall", "quantity": 3}))
     assert refusal(refused).extra == {"available": 2}
@@ -237,7 +237,7 @@ def test_best_available_leaves_accessible_seats_to_those_who_ask() -> None:
     assert [seat.seat_id for seat in asked.seats] == ["hall-A-2", "hall-A-3"]
 
 
-def test_released_inventory_is_free_again_and_the_ledger_tells_the_story() -> None:
+def test_released_inventory_is_free_again_and_the_ledger_records_it() -> None:
     event = make_event(general_admission=5)
     view = hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=5)
     assert reservations.release(view.id, who="visitor:x").status == "canceled"
@@ -248,7 +248,7 @@ def test_released_inventory_is_free_again_and_the_ledger_tells_the_story() -> No
     assert_audit_clean()
 
 
-def test_nothing_is_held_before_the_opening_nor_after_the_closing() -> None:
+def test_nothing_is_held_before_the_opening_or_after_the_closing() -> None:
     event = make_event(seats_per_row=2, closes_at=clock.now() + timedelta(days=1))
     entry = join(event)
     request = make_hold_request(event, entry, seats=["hall-A-1"])

@@ -1,4 +1,4 @@
-"""POST a reservation: every way to ask, every way to be refused."""
+"""POST a reservation: every kind of demand and every refusal."""
 
 import json
 import uuid
@@ -43,12 +43,12 @@ def test_named_seats_and_general_admission_in_one_reservation(api: Api, concert:
     assert timedelta(minutes=9) < until - clock.now() <= timedelta(minutes=10)
 
 
-def test_seats_alone_say_that_there_is_no_general_admission(api: Api, concert: events.EventView) -> None:
+def test_seats_alone_show_no_general_admission(api: Api, concert: events.EventView) -> None:
     answer = hold(api, api.admission("concert"), seats=["hall-A-1"]).json()
     assert (answer["ga_section"], answer["ga_quantity"]) == (None, 0)
 
 
-def test_best_available_gives_neighbours(api: Api, concert: events.EventView) -> None:
+def test_best_available_gives_neighboring_seats(api: Api, concert: events.EventView) -> None:
     answer = hold(api, api.admission("concert"), best_available={"section": "hall", "quantity": 3}).json()
     rows = {seat.rsplit("-", 1)[0] for seat in answer["seats"]}
     numbers = sorted(int(seat.rsplit("-", 1)[1]) for seat in answer["seats"])
@@ -56,7 +56,7 @@ def test_best_available_gives_neighbours(api: Api, concert: events.EventView) ->
     assert numbers == list(range(numbers[0], numbers[0] + 3))
 
 
-def test_a_signed_in_user_holds_with_the_users_own_token(api: Api, concert: events.EventView) -> None:
+def test_a_signed_in_user_holds_with_an_access_token(api: Api, concert: events.EventView) -> None:
     user = User.objects.create_user("ann@example.org")
     access = str(AccessToken.for_user(user))
     api.post("/events/concert/queue", token=access)
@@ -72,9 +72,7 @@ def test_the_same_key_gives_the_same_bytes(api: Api, concert: events.EventView) 
     assert Reservation.objects.count() == 1
 
 
-def test_an_answer_that_was_lost_is_given_again_after_the_admission_has_run_out(
-    api: Api, concert: events.EventView
-) -> None:
+def test_a_lost_response_is_repeated_after_the_admission_has_expired(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     first = hold(api, token, "key-1", seats=["hall-A-1"])
     past = clock.now() - timedelta(seconds=1)
@@ -82,13 +80,13 @@ def test_an_answer_that_was_lost_is_given_again_after_the_admission_has_run_out(
     assert hold(api, token, "key-1", seats=["hall-A-1"]).content == first.content
 
 
-def test_the_same_key_with_another_body_is_a_mistake(api: Api, concert: events.EventView) -> None:
+def test_the_same_key_with_another_body_is_refused(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     hold(api, token, "key-1", seats=["hall-A-1"])
     assert_problem(hold(api, token, "key-1", seats=["hall-A-2"]), 422, "idempotency-mismatch")
 
 
-def test_two_buyers_may_choose_the_same_key(api: Api, concert: events.EventView) -> None:
+def test_two_buyers_may_use_the_same_key(api: Api, concert: events.EventView) -> None:
     assert hold(api, api.admission("concert"), "key-1", seats=["hall-A-1"]).status_code == 201
     assert hold(api, api.admission("concert"), "key-1", seats=["hall-A-2"]).status_code == 201
 
@@ -100,51 +98,51 @@ def test_without_a_key_nothing_is_held(api: Api, concert: events.EventView, key:
 
 
 @pytest.mark.parametrize("key", ["x" * 201, "tab\tinside", "é" * 3])
-def test_a_key_that_cannot_be_kept_is_refused(api: Api, concert: events.EventView, key: str) -> None:
+def test_an_invalid_key_is_refused(api: Api, concert: events.EventView, key: str) -> None:
     assert_problem(hold(api, api.admission("concert"), key, seats=["hall-A-1"]), 422, "invalid")
 
 
-def test_a_taken_seat_is_named(api: Api, concert: events.EventView) -> None:
+def test_an_unavailable_seat_is_named(api: Api, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-1", "hall-A-2"])
     refused = hold(api, api.admission("concert"), seats=["hall-A-2", "hall-A-3", "hall-A-1"])
     document = assert_problem(refused, 409, "seats-unavailable")
     assert sorted(document["unavailable"]) == ["hall-A-1", "hall-A-2"]
 
 
-def test_more_than_is_left_says_how_many_are(api: Api, db: None) -> None:
+def test_demand_above_what_is_left_gets_the_number_left(api: Api, db: None) -> None:
     event = factories.make_event("concert", rows=0, general_admission=5)
     factories.hold(event, ga_section="floor", ga_quantity=3)
     refused = hold(api, api.admission("concert"), ga_section="floor", ga_quantity=3)
     assert assert_problem(refused, 409, "not-enough-left")["available"] == 2
 
 
-def test_sold_out_is_said_when_nothing_is_left(api: Api, db: None) -> None:
+def test_sold_out_is_reported_when_nothing_is_left(api: Api, db: None) -> None:
     event = factories.make_event("concert", rows=0, general_admission=5)
     factories.hold(event, ga_section="floor", ga_quantity=5)
     assert_problem(hold(api, api.admission("concert"), ga_section="floor", ga_quantity=1), 409, "sold-out")
 
 
-def test_one_live_reservation_at_a_time(api: Api, concert: events.EventView) -> None:
+def test_a_buyer_has_one_live_reservation_at_a_time(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     first = hold(api, token, seats=["hall-A-1"]).json()
     document = assert_problem(hold(api, token, seats=["hall-A-2"]), 409, "reservation-exists")
     assert document["reservation"] == first["reservation_id"]
 
 
-def test_the_cap_of_a_buyer_is_said(api: Api, db: None) -> None:
+def test_the_cap_of_a_buyer_is_reported(api: Api, db: None) -> None:
     factories.make_event("concert", per_buyer_max=2)
     refused = hold(api, api.admission("concert"), seats=["hall-A-1", "hall-A-2", "hall-A-3"])
     assert assert_problem(refused, 409, "purchase-cap")["cap"] == 2
 
 
-def test_after_the_closing_nothing_is_held(api: Api, concert: events.EventView) -> None:
+def test_after_the_end_of_sales_nothing_is_held(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     now = clock.now()
     OnSale.objects.update(opens_at=now - timedelta(hours=1), closes_at=now - timedelta(seconds=1))
     assert_problem(hold(api, token, seats=["hall-A-1"]), 409, "not-on-sale")
 
 
-def test_who_holds_must_be_known_admitted_and_in_time(api: Api, concert: events.EventView) -> None:
+def test_a_buyer_must_be_identified_admitted_and_in_time(api: Api, concert: events.EventView) -> None:
     body = {"seats": ["hall-A-1"]}
     assert_problem(api.post(HOLD, body, key="k"), 401, "token-missing")
     assert_problem(api.post(HOLD, body, key="k", token="x"), 401, "token-invalid")
@@ -160,11 +158,11 @@ def test_who_holds_must_be_known_admitted_and_in_time(api: Api, concert: events.
     assert not Reservation.objects.exists()
 
 
-def test_a_queue_token_holds_as_well_as_an_admission_token(api: Api, concert: events.EventView) -> None:
+def test_a_queue_token_holds_as_an_admission_token_does(api: Api, concert: events.EventView) -> None:
     assert hold(api, api.join("concert")["queue_token"], seats=["hall-A-1"]).status_code == 201
 
 
-def test_who_has_left_holds_nothing(api: Api, concert: events.EventView) -> None:
+def test_a_visitor_who_has_left_holds_nothing(api: Api, concert: events.EventView) -> None:
     token = api.admission("concert")
     api.delete("/events/concert/queue", token=token)
     assert_problem(hold(api, token, seats=["hall-A-1"]), 410, "admission-expired")
@@ -190,7 +188,7 @@ UNACCEPTABLE: list[tuple[Any, str]] = [
     ({"seats": ["hall-A-1", "hall-A-1"]}, "seats"),
     ({"seats": [f"hall-A-{number}" for number in range(1, 10)]}, "seats"),
     ({"seats": ["hall-A-1"] * 10_000}, "seats"),
-    ({"seats": ["hall-A-1"], "colour": "red"}, "colour"),
+    ({"seats": ["hall-A-1"], "color": "red"}, "color"),
     ({"seats": ["hall-A-1"], "__proto__": {}}, "__proto__"),
     *[
         ({"seats": ["hall-A-1"], "replace": replaced}, "replace")
@@ -234,7 +232,7 @@ UNACCEPTABLE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "field"), UNACCEPTABLE, ids=lambda value: json.dumps(value)[:60])
-def test_a_body_that_can_never_succeed_is_named_by_its_field(
+def test_a_body_that_can_never_succeed_names_its_field(
     api: Api, concert: events.EventView, body: Any, field: str
 ) -> None:
     refused = api.post(HOLD, body, token=api.admission("concert"), key="k")

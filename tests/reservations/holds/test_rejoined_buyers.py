@@ -1,5 +1,5 @@
-"""One buyer, one live hold, one answer to a key, also for who joins again or logs in meanwhile; and what the gate says
-before anybody is looked up."""
+"""One buyer, one live hold, one response to a key, also for a buyer who joins again or logs in meanwhile; and the
+gate's refusals before any buyer is read."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ OTHER = {"seats": ["hall-A-2"]}
 
 
 class Buyer:
-    """Somebody who holds a seat, was taken out of the line by an operator, and is in it again."""
+    """A buyer who holds a seat, was removed from the queue by an operator, and has joined again."""
 
     def __init__(self, event: events.EventView) -> None:
         self.caller = queue.Caller(visitor_id=queue.new_visitor_id())
@@ -46,14 +46,14 @@ class Buyer:
         assert self.again.id != self.first.id
 
 
-def test_the_same_key_gives_the_same_answer() -> None:
+def test_the_same_key_gives_the_same_response() -> None:
     buyer = Buyer(make_event())
     assert reservations.hold_one(buyer.event, buyer.again, SEAT, "a-key") == buyer.answer
     assert_audit_clean()
 
 
-def test_a_key_is_one_s_own() -> None:
-    """Another buyer may use the same, and one buyer the same at another event."""
+def test_a_key_belongs_to_its_buyer() -> None:
+    """Another buyer may use the same key, and one buyer the same key at another event."""
     event, other = make_event(), make_event("other")
     caller = queue.Caller(visitor_id=queue.new_visitor_id())
     first = reservations.hold_one(event, join_directly(event, caller), SEAT, "a-key")
@@ -61,7 +61,7 @@ def test_a_key_is_one_s_own() -> None:
     assert reservations.hold_one(event, join(event), OTHER, "a-key") != first
 
 
-def test_nobody_holds_twice() -> None:
+def test_no_buyer_holds_twice() -> None:
     buyer = Buyer(make_event())
     with pytest.raises(reservations.ReservationExists) as refused:
         reservations.hold_one(buyer.event, buyer.again, OTHER, "another")
@@ -69,8 +69,8 @@ def test_nobody_holds_twice() -> None:
     assert_audit_clean()
 
 
-def test_what_one_place_holds_no_other_may_change() -> None:
-    """Not the buyer's own new one either, and the other way round: an admission buys once."""
+def test_a_hold_of_one_entry_cannot_be_replaced_by_another() -> None:
+    """Not even by the buyer's own new entry, and the other way round: an admission buys once."""
     buyer = Buyer(make_event())
     held = reservations.live_reservation_of(buyer.first.id)
     assert held is not None
@@ -87,8 +87,8 @@ def test_what_one_place_holds_no_other_may_change() -> None:
     assert_audit_clean()
 
 
-def test_nobody_leaves_with_something_in_hand(api: Api) -> None:
-    """Neither by the API nor by the page, which leads to what is held; once it is given back one may go."""
+def test_no_buyer_leaves_while_holding(api: Api) -> None:
+    """Neither by the API nor by the page, which leads to the hold; once it is released the buyer may leave."""
     make_event()
     visitor, browser = queue.new_visitor_id(), Client()
     token = api.admission("concert", visitor_id=visitor)
@@ -105,8 +105,8 @@ def test_nobody_leaves_with_something_in_hand(api: Api) -> None:
     assert api.delete("/events/concert/queue", token=token).json()["status"] == "left"
 
 
-def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
-    """A guest's answer was lost on the way; the log-in made the place an account's."""
+def test_a_buyer_who_logs_in_meanwhile_gets_the_same_response_and_holds_once() -> None:
+    """A guest's response was lost; the log-in moved the entry to an account."""
     event, user = make_event(per_buyer_max=2), User.objects.create_user("ann@example.org")
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
     pair = {"seats": ["hall-A-1", "hall-A-2"]}
@@ -127,7 +127,7 @@ def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
     assert_audit_clean()
 
 
-def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> None:
+def test_a_guests_request_and_the_accounts_next_one_in_one_batch_hold_once() -> None:
     event, user = make_event(), User.objects.create_user("ann@example.org")
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
     as_guest = make_hold_request(event, join_directly(event, guest), **SEAT)
@@ -139,7 +139,8 @@ def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> N
 
 
 def joined_again(api: Api) -> tuple[str, str, str, str]:
-    """What a buyer holds, the tokens of the place that held it and of the buyer's place now, and a stranger's."""
+    """What a buyer holds, the tokens of the entry that held it and of the buyer's current entry, and another
+    buyer's."""
     make_event()
     visitor = queue.new_visitor_id()
     first = api.admission("concert", visitor_id=visitor)
@@ -148,7 +149,7 @@ def joined_again(api: Api) -> tuple[str, str, str, str]:
     return held, first, api.admission("concert", visitor_id=visitor), api.admission("concert")
 
 
-def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
+def test_the_new_entrys_token_pays_for_the_hold(api: Api) -> None:
     held, first, again, stranger = joined_again(api)
     details = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox"}
     path = f"/reservations/{held}/checkout"
@@ -160,7 +161,7 @@ def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
     assert api.get(f"/orders/{order}", token=first).json() == api.get(f"/orders/{order}", token=again).json()
 
 
-def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None:
+def test_the_new_entrys_token_reads_and_releases_the_hold(api: Api) -> None:
     held, first, again, stranger = joined_again(api)
     assert again != first
     assert_problem(api.get(f"/reservations/{held}", token=stranger), 403, "not-owner")
@@ -169,7 +170,7 @@ def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None
     assert_audit_clean()
 
 
-def test_the_gate_s_refusal_asks_postgresql_for_nothing(
+def test_the_gates_refusal_makes_no_query(
     api: Api, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disable_expiry(monkeypatch)
@@ -184,11 +185,11 @@ def test_the_gate_s_refusal_asks_postgresql_for_nothing(
     with django_assert_num_queries(0):
         assert_problem(api.post(path, place, token=late, key="c-key"), 409, "sold-out")
     assert gate.asked.labels("refused")._value.get() == refused + 1
-    assert api.post(path, place, token=holder, key="a-key").status_code == 201, "who holds is never refused"
+    assert api.post(path, place, token=holder, key="a-key").status_code == 201, "a holder is never refused"
 
 
-def test_what_is_wrong_is_said_before_what_is_sold_out(api: Api) -> None:
-    """The gate is asked early, and knows nothing of these."""
+def test_errors_of_the_request_are_reported_before_sold_out(api: Api) -> None:
+    """The gate decides early, and knows nothing of these errors."""
     event = make_event(rows=0, general_admission=1)
     make_event("other")
     place, path = {"ga_section": "floor", "ga_quantity": 1}, "/events/concert/reservations"

@@ -1,4 +1,4 @@
-"""A payment in time that arrives late, while its buyer holds something newer."""
+"""A payment made in time that arrives late, while its buyer has a newer hold."""
 
 import pytest
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.parametrize("ends", ["released", "swept"])
-def test_who_paid_late_and_gives_the_newer_hold_back_may_join_again_at_once(ends: str) -> None:
-    """R1 expires | its buyer holds R2 | R1's payment, in time, arrives late: R1 is sold, R2 keeps the entry | R2 ends.
-    The admission has been used: the entry is completed then, and joining again gives a new place."""
+def test_a_buyer_who_paid_late_and_releases_the_newer_hold_may_join_again_at_once(ends: str) -> None:
+    """R1 expires | its buyer holds R2 | R1's payment, made in time, arrives late: R1 is sold, R2 keeps the entry | R2
+    ends. The admission has been used: the entry is completed then, and joining again creates a new entry."""
     event = make_event()
     caller = queue.Caller(visitor_id=queue.new_visitor_id())
     entry = join_directly(event, caller)
@@ -32,7 +32,7 @@ def test_who_paid_late_and_gives_the_newer_hold_back_may_join_again_at_once(ends
     reservations.sweep()
     second = hold(event, entry, seats=["hall-A-2"])
     confirm(first.id, paid_at)
-    # While the newer hold lives it is what stands in the way, and it is named.
+    # While the newer hold lives it prevents joining, and the error names it.
     assert problem_of(submit_hold(make_hold_request(event, entry, seats=["hall-A-3"]))).type == "reservation-exists"
     assert QueueEntry.objects.get(pk=entry.id).status == "ready"
     if ends == "released":

@@ -1,4 +1,4 @@
-"""From held to sold, one caller at a time: deadlines, caps, and what a payment in or out of time becomes (I8)."""
+"""From held to sold, one caller at a time: deadlines, caps, and the outcome of a payment in or out of time (I8)."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 EMAIL = "buyer@example.org"
 
 
-def test_paying_sets_one_deadline_and_asking_again_does_not_extend_it() -> None:
+def test_beginning_payment_sets_one_deadline_and_repeating_it_does_not_extend_it() -> None:
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     first = begin_payment(view.id)
@@ -41,7 +41,7 @@ def test_paying_sets_one_deadline_and_asking_again_does_not_extend_it() -> None:
     assert_audit_clean()
 
 
-def test_paying_keeps_the_queue_entry_busy_as_long() -> None:
+def test_a_payment_keeps_the_queue_entry_busy_as_long() -> None:
     event = make_event(hold_minutes=1)
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     assert view.pay_deadline is not None
@@ -50,7 +50,7 @@ def test_paying_keeps_the_queue_entry_busy_as_long() -> None:
 
 
 @pytest.mark.parametrize("ended", ["lapsed", "swept", "released", "confirmed"])
-def test_what_is_no_longer_live_cannot_be_paid(ended: str) -> None:
+def test_a_reservation_that_is_no_longer_live_cannot_be_paid(ended: str) -> None:
     view = hold(make_event(), seats=["hall-A-1"])
     match ended:
         case "lapsed":
@@ -67,7 +67,7 @@ def test_what_is_no_longer_live_cannot_be_paid(ended: str) -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_payment_in_time_makes_the_seats_sold_and_completes_the_entry() -> None:
+def test_a_payment_in_time_sells_the_seats_and_completes_the_entry() -> None:
     event = make_event(general_admission=5)
     view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
     sold = confirm(view.id, clock.now())
@@ -82,7 +82,7 @@ def test_a_payment_in_time_makes_the_seats_sold_and_completes_the_entry() -> Non
     assert_audit_clean(without_money=True)
 
 
-def test_the_same_payment_heard_of_twice_confirms_once() -> None:
+def test_a_payment_reported_twice_confirms_once() -> None:
     view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
     first = confirm(view.id, clock.now())
     assert confirm(view.id, clock.now() + timedelta(days=1)) == first
@@ -90,7 +90,7 @@ def test_the_same_payment_heard_of_twice_confirms_once() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_payment_after_deadline_and_grace_goes_back_whether_swept_or_not() -> None:
+def test_a_payment_after_deadline_and_grace_is_returned_whether_swept_or_not() -> None:
     event = make_event()
     grace = timedelta(seconds=event.policy.grace_seconds)
     swept, unswept = (begin_payment(hold(event, seats=[f"hall-A-{number}"]).id) for number in (1, 2))
@@ -105,7 +105,7 @@ def test_a_payment_after_deadline_and_grace_goes_back_whether_swept_or_not() -> 
     assert_audit_clean()
 
 
-def test_a_payment_for_a_canceled_reservation_goes_back_even_in_time() -> None:
+def test_a_payment_for_a_canceled_reservation_is_returned_even_if_in_time() -> None:
     view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
     cancel(view.id)
     with pytest.raises(reservations.ReservationExpired, match="canceled"):
@@ -114,7 +114,7 @@ def test_a_payment_for_a_canceled_reservation_goes_back_even_in_time() -> None:
     assert_audit_clean()
 
 
-def test_an_expired_reservation_confirmed_in_the_grace_has_its_lines_again() -> None:
+def test_an_expired_reservation_confirmed_in_the_grace_period_has_its_lines_again() -> None:
     event = make_event(general_admission=3)
     view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3).id)
     occurred_at = clock.now()
@@ -127,7 +127,7 @@ def test_an_expired_reservation_confirmed_in_the_grace_has_its_lines_again() -> 
     assert_audit_clean(without_money=True)
 
 
-def test_a_sale_given_back_frees_its_seats_for_the_next_buyer() -> None:
+def test_a_canceled_sale_frees_its_seats_for_the_next_buyer() -> None:
     event = make_event(general_admission=2)
     view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
     confirm(view.id, clock.now())
@@ -136,7 +136,7 @@ def test_a_sale_given_back_frees_its_seats_for_the_next_buyer() -> None:
     assert_audit_clean()
 
 
-def test_a_checkout_beyond_the_address_s_cap_is_refused_and_the_hold_lives() -> None:
+def test_a_checkout_above_the_addresss_cap_is_refused_and_the_hold_stays() -> None:
     event = make_event(per_buyer_max=2)
     reservations.prepare_payment(event.id, EMAIL)
     begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
@@ -148,7 +148,7 @@ def test_a_checkout_beyond_the_address_s_cap_is_refused_and_the_hold_lives() -> 
     assert_audit_clean()
 
 
-def test_cap_rows_are_made_once_and_only_where_there_is_a_cap() -> None:
+def test_cap_rows_are_created_once_and_only_if_there_is_a_cap() -> None:
     capped = make_event("concert", per_buyer_max=2)
     free = make_event("opera", venue="The Other Venue")
     for event in (capped, capped, free):
@@ -157,7 +157,7 @@ def test_cap_rows_are_made_once_and_only_where_there_is_a_cap() -> None:
 
 
 @pytest.mark.parametrize("act", ["begin_payment", "confirm"])
-def test_paying_joins_its_caller_s_transaction_and_what_does_not_exist_is_not_found(act: str) -> None:
+def test_beginning_payment_joins_its_callers_transaction_and_a_missing_reservation_is_not_found(act: str) -> None:
     calls = {
         "begin_payment": lambda: reservations.begin_payment(uuid4(), email=EMAIL, who="test"),
         "confirm": lambda: reservations.confirm(uuid4(), occurred_at=clock.now(), who="test", why="test"),
@@ -168,7 +168,7 @@ def test_paying_joins_its_caller_s_transaction_and_what_does_not_exist_is_not_fo
         calls[act]()
 
 
-def test_what_its_caller_undoes_never_happened() -> None:
+def test_a_confirmation_rolled_back_by_its_caller_never_happened() -> None:
     view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
     with pytest.raises(LookupError):
         confirm_and_fail(view)

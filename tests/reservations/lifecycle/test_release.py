@@ -1,4 +1,5 @@
-"""How reservations end: released, canceled, swept; what they held is free again, once, and the ledger says so."""
+"""How reservations end: released, canceled, swept; their seats and tickets are free again, once, as the ledger
+records."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -32,7 +33,7 @@ def story(reservation_id: object) -> list[tuple[str, str]]:
     return list(rows.values_list("from_status", "to_status"))
 
 
-def test_a_sweep_ends_what_is_past_its_deadline_and_nothing_else() -> None:
+def test_a_sweep_ends_reservations_past_their_deadline_and_no_others() -> None:
     event = make_event(general_admission=10)
     late = hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     late_paying = begin_payment(hold(event, seats=["hall-A-2"]).id)
@@ -41,7 +42,7 @@ def test_a_sweep_ends_what_is_past_its_deadline_and_nothing_else() -> None:
     sold = confirm(begin_payment(hold(event, seats=["hall-A-5"]).id).id, clock.now())
     backdate_deadline(late.id)
     backdate_deadline(late_paying.id)
-    # Paying has a deadline of its own: the first one no longer counts.
+    # A payment has its own deadline: the first one no longer counts.
     run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [paying.id])
     assert reservations.sweep() == reservations.SweepResult(reservations=2, seats=2, places=2)
     statuses = dict(Reservation.objects.values_list("id", "status"))
@@ -54,7 +55,7 @@ def test_a_sweep_ends_what_is_past_its_deadline_and_nothing_else() -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_lapsed_reservation_reads_as_expired_before_anybody_swept_it() -> None:
+def test_a_lapsed_reservation_reads_as_expired_before_the_sweep() -> None:
     event = make_event()
     entry = join(event)
     view = hold(event, entry, seats=["hall-A-1"])
@@ -67,7 +68,7 @@ def test_a_lapsed_reservation_reads_as_expired_before_anybody_swept_it() -> None
     assert Reservation.objects.get().status == "pending_payment"
 
 
-def test_a_sweep_writes_what_each_section_got_back() -> None:
+def test_a_sweep_records_what_each_section_got_back() -> None:
     event = make_event(general_admission=10)
     backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3).id)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
@@ -90,8 +91,8 @@ def test_a_swept_reservation_frees_its_entry_for_another_hold() -> None:
     assert_audit_clean()
 
 
-def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_ends() -> None:
-    """Held for ten minutes, paid from the first on, for three: what keeps the entry busy ends with the reservation."""
+def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_passes() -> None:
+    """Held for ten minutes, then in payment from the start, for three: the entry is busy until the reservation ends."""
     event = make_event()
     entry = join(event)
     view = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
@@ -103,7 +104,7 @@ def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_ends() -
     assert QueueEntry.objects.get().busy_until is None
 
 
-def test_sweeping_all_goes_on_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweeping_all_runs_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     event = make_event(general_admission=10)
     for _ in range(5):
@@ -113,7 +114,7 @@ def test_sweeping_all_goes_on_batch_after_batch(monkeypatch: pytest.MonkeyPatch)
     assert_audit_clean()
 
 
-def test_a_release_gives_back_and_a_second_one_changes_nothing() -> None:
+def test_a_release_frees_everything_and_a_second_one_changes_nothing() -> None:
     event = make_event(general_admission=4)
     view = hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=4)
     for _ in range(2):
@@ -123,7 +124,7 @@ def test_a_release_gives_back_and_a_second_one_changes_nothing() -> None:
     assert_audit_clean()
 
 
-def test_what_is_being_paid_or_paid_is_not_released() -> None:
+def test_a_reservation_in_payment_or_paid_is_not_released() -> None:
     event = make_event()
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     with pytest.raises(reservations.PaymentInProgress):
@@ -136,7 +137,7 @@ def test_what_is_being_paid_or_paid_is_not_released() -> None:
 
 
 @pytest.mark.parametrize("how", ["release", "cancel", "get_reservation"])
-def test_a_reservation_that_does_not_exist_is_not_found(how: str) -> None:
+def test_a_missing_reservation_is_not_found(how: str) -> None:
     act = {
         "release": lambda: reservations.release(uuid4(), who="test"),
         "cancel": lambda: cancel(uuid4()),
@@ -146,7 +147,7 @@ def test_a_reservation_that_does_not_exist_is_not_found(how: str) -> None:
         act()
 
 
-def test_a_cancellation_undone_by_its_caller_never_happened() -> None:
+def test_a_cancellation_rolled_back_by_its_caller_never_happened() -> None:
     view = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(LookupError):
         cancel_and_fail(view)
@@ -161,7 +162,7 @@ def cancel_and_fail(view: reservations.ReservationView) -> None:
         raise LookupError
 
 
-def test_a_cancellation_needs_its_caller_s_transaction() -> None:
+def test_a_cancellation_needs_its_callers_transaction() -> None:
     view = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(transactions.OutsideTransaction):
         reservations.cancel(view.id, who="test", why="test")
@@ -170,18 +171,18 @@ def test_a_cancellation_needs_its_caller_s_transaction() -> None:
 def test_the_ledger_cannot_be_rewritten() -> None:
     hold(make_event(), seats=["hall-A-1"])
     for act in (
-        lambda: ReservationTransition.objects.update(who="nobody"),
+        lambda: ReservationTransition.objects.update(who="forged"),
         lambda: ReservationTransition.objects.all().delete(),
     ):
         with pytest.raises(DatabaseError) as refused:
             act()
         assert transactions.violated_constraint(refused.value) == "reservation_transition_append_only"
-    assert ReservationTransition.objects.get().who != "nobody"
+    assert ReservationTransition.objects.get().who != "forged"
 
 
-def test_one_stranded_reservation_does_not_keep_the_others_from_ending() -> None:
-    """A row changed by hand: the seat says that it is somebody else's. Its own reservation cannot give it back, and is
-    left for a person, whom the auditor tells; every other one ends as it should."""
+def test_one_inconsistent_reservation_does_not_keep_the_others_from_ending() -> None:
+    """A row changed by hand: the seat belongs to another reservation. Its own reservation cannot release it, and is
+    left for a person, to whom the auditor reports it; every other one ends normally."""
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{number}"]) for number in range(1, 5)]
     stranger = hold(event, seats=["hall-B-1"])
@@ -197,7 +198,7 @@ def test_one_stranded_reservation_does_not_keep_the_others_from_ending() -> None
     assert any(finding.breaches for finding in auditor.run() if finding.invariant == "I2")
 
 
-def test_the_time_of_an_ending_is_the_moment_it_happened() -> None:
+def test_the_time_of_an_end_is_the_moment_it_happened() -> None:
     view = hold(make_event(), seats=["hall-A-1"])
     before = clock.now()
     reservations.release(view.id, who="test")

@@ -1,4 +1,4 @@
-"""A reservation as its owner sees it, and giving it back."""
+"""A reservation as its owner reads and releases it."""
 
 import uuid
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.api_client import Api, assert_problem
 
 @pytest.fixture
 def held(api: Api, concert: events.EventView) -> dict[str, Any]:
-    """A live reservation's answer, and the tokens of who holds it."""
+    """A live reservation's response, and the tokens of its holder."""
     place = api.join("concert")
     response = api.post(
         "/events/concert/reservations", {"seats": ["hall-A-1"]}, token=place["admission_token"], key="k"
@@ -26,7 +26,7 @@ def held(api: Api, concert: events.EventView) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["queue_token", "admission_token"])
-def test_its_owner_sees_what_the_hold_was_answered_with(api: Api, held: dict[str, Any], kind: str) -> None:
+def test_its_owner_reads_the_response_of_the_hold(api: Api, held: dict[str, Any], kind: str) -> None:
     response = api.get(f"/reservations/{held['reservation_id']}", token=held[kind])
     assert response.status_code == 200
     assert response.headers["Cache-Control"] == "no-store"
@@ -35,7 +35,7 @@ def test_its_owner_sees_what_the_hold_was_answered_with(api: Api, held: dict[str
     assert shown == {name: value for name, value in held.items() if not name.endswith("_token")}
 
 
-def test_released_places_are_free_again_and_releasing_twice_changes_nothing(api: Api, held: dict[str, Any]) -> None:
+def test_released_tickets_are_free_again_and_a_second_release_changes_nothing(api: Api, held: dict[str, Any]) -> None:
     path = f"/reservations/{held['reservation_id']}"
     for _ in range(2):
         response = api.delete(path, token=held["queue_token"])
@@ -53,14 +53,14 @@ def test_past_its_deadline_it_reads_as_expired(api: Api, held: dict[str, Any]) -
     assert answer["seats"] == ["hall-A-1"]
 
 
-def test_once_paying_it_is_not_released(api: Api, held: dict[str, Any]) -> None:
+def test_a_reservation_in_payment_is_not_released(api: Api, held: dict[str, Any]) -> None:
     Reservation.objects.update(status="paying", pay_deadline=held["reserved_until"])
     refused = api.delete(f"/reservations/{held['reservation_id']}", token=held["queue_token"])
     assert_problem(refused, 409, "payment-in-progress")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_nobody_else_sees_or_releases_it(api: Api, held: dict[str, Any], method: str) -> None:
+def test_no_other_buyer_reads_or_releases_it(api: Api, held: dict[str, Any], method: str) -> None:
     path = f"/reservations/{held['reservation_id']}"
     assert_problem(api.call(method, path), 401, "token-missing")
     assert_problem(api.call(method, path, token=api.admission("concert")), 403, "not-owner")
@@ -71,7 +71,7 @@ def test_nobody_else_sees_or_releases_it(api: Api, held: dict[str, Any], method:
     assert Reservation.objects.get().status == "pending_payment"
 
 
-def test_an_accounts_reservation_is_open_to_its_session_and_its_token(api: Api, concert: events.EventView) -> None:
+def test_an_accounts_reservation_is_readable_by_its_session_and_its_token(api: Api, concert: events.EventView) -> None:
     user = User.objects.create_user("ann@example.org")
     entry = factories.join(concert, account_id=user.pk)
     path = f"/reservations/{factories.hold(concert, entry, seats=['hall-A-1']).id}"
@@ -86,7 +86,7 @@ def test_an_accounts_reservation_is_open_to_its_session_and_its_token(api: Api, 
 @pytest.mark.parametrize(
     "name", [str(uuid.UUID(int=7)), "7", "%00", "x" * 5_000, "..%2f", "%ff", "00000000-0000-0000-0000-00000000000G"]
 )
-def test_what_nobody_holds_is_not_found(api: Api, concert: events.EventView, name: str) -> None:
+def test_a_missing_reservation_is_not_found(api: Api, concert: events.EventView, name: str) -> None:
     token = api.admission("concert")
     assert_problem(api.get(f"/reservations/{name}", token=token), 404, "not-found")
     assert_problem(api.delete(f"/reservations/{name}", token=token), 404, "not-found")

@@ -1,4 +1,4 @@
-"""The page of what one holds, and giving it back."""
+"""The page of a reservation, and releasing it."""
 
 import uuid
 
@@ -12,7 +12,7 @@ from tests.support import factories
 
 @pytest.fixture
 def held(shopper: Client) -> str:
-    """The address of what the shopper holds."""
+    """The address of the shopper's reservation."""
     response = shopper.post(
         "/events/concert/choose", {"seats": ["hall-A-1", "hall-A-2"], "ga_section": "floor", "ga_quantity": "2"}
     )
@@ -20,7 +20,7 @@ def held(shopper: Client) -> str:
     return str(response.url)
 
 
-def test_it_says_what_is_held_for_how_much_and_until_when(shopper: Client, held: str) -> None:
+def test_the_page_shows_the_tickets_their_price_and_the_deadline(shopper: Client, held: str) -> None:
     response = shopper.get(held)
     page = response.content.decode()
     assert "no-store" in response.headers["Cache-Control"]
@@ -30,7 +30,7 @@ def test_it_says_what_is_held_for_how_much_and_until_when(shopper: Client, held:
     assert f"{held}checkout" in page
 
 
-def test_giving_back_frees_the_places_and_the_buyer_chooses_again(shopper: Client, held: str) -> None:
+def test_releasing_frees_the_tickets_and_the_buyer_chooses_again(shopper: Client, held: str) -> None:
     response = shopper.post(f"{held}release", follow=True)
     assert response.redirect_chain == [(held, 303)]
     assert "Seats released" in response.content.decode()
@@ -39,17 +39,17 @@ def test_giving_back_frees_the_places_and_the_buyer_chooses_again(shopper: Clien
     factories.assert_audit_clean()
 
 
-def test_reading_the_address_of_release_releases_nothing(shopper: Client, held: str) -> None:
+def test_a_get_request_of_the_release_address_releases_nothing(shopper: Client, held: str) -> None:
     assert shopper.get(f"{held}release").url == held
     assert Reservation.objects.get().status == "pending_payment"
 
 
-def test_when_the_clock_ran_out_the_page_says_so(shopper: Client, held: str) -> None:
+def test_after_the_deadline_the_page_shows_that_it_expired(shopper: Client, held: str) -> None:
     factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
     assert "Your hold has expired" in shopper.get(held).content.decode()
 
 
-def test_while_paying_it_is_not_released(shopper: Client, held: str) -> None:
+def test_a_reservation_in_payment_is_not_released(shopper: Client, held: str) -> None:
     reservation = Reservation.objects.get()
     Reservation.objects.update(status="paying", pay_deadline=reservation.expires_at)
     page = shopper.post(f"{held}release", follow=True).content.decode()
@@ -57,7 +57,7 @@ def test_while_paying_it_is_not_released(shopper: Client, held: str) -> None:
     assert Reservation.objects.get().status == "paying"
 
 
-def test_nobody_else_sees_or_releases_it(held: str, concert: events.EventView) -> None:
+def test_no_other_visitor_sees_or_releases_it(held: str, concert: events.EventView) -> None:
     stranger = Client(headers={"sec-fetch-site": "same-origin"})
     assert stranger.get(held).status_code == 401
     stranger.post("/events/concert/join", follow=True)
@@ -66,6 +66,6 @@ def test_nobody_else_sees_or_releases_it(held: str, concert: events.EventView) -
     assert Reservation.objects.get().status == "pending_payment"
 
 
-def test_what_nobody_holds_is_not_found(shopper: Client) -> None:
+def test_a_missing_reservation_is_not_found(shopper: Client) -> None:
     assert shopper.get(f"/reservations/{uuid.UUID(int=7)}/").status_code == 404
     assert shopper.post(f"/reservations/{uuid.UUID(int=7)}/release").status_code == 404

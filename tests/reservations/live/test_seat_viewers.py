@@ -1,4 +1,4 @@
-"""Who is shown seats is asked anew whether they may choose, all by one task."""
+"""Viewers of seats are rechecked for their admission, all by one task."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,11 +19,11 @@ CONCERT: Any = SimpleNamespace(id=1)
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]]:
-    """What is said of each caller, one time after the other; the last for ever."""
-    said: dict[str, list[Exception | None]] = {}
+    """The result for each caller, one after the other; the last one is repeated."""
+    results: dict[str, list[Exception | None]] = {}
 
     async def status(event: Any, caller: Any) -> Any:
-        answer = said[caller].pop(0) if len(said[caller]) > 1 else said[caller][0]
+        answer = results[caller].pop(0) if len(results[caller]) > 1 else results[caller][0]
         if answer is not None:
             raise answer
 
@@ -31,16 +31,16 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]
     monkeypatch.setattr(queue, "require_entry", lambda event_id, entry: entry)
     monkeypatch.setattr(watched, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUND_SECONDS", 0.0)
-    return said
+    return results
 
 
-async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: dict[str, Any]) -> None:
+async def test_a_viewer_whose_admission_is_over_gets_no_more_seats_and_all_others_do(answers: dict[str, Any]) -> None:
     hub = Hub()
     shoppers = SeatViewers(hub)
     answers |= {
         "over": [None, queue.AdmissionExpired()],
         "stays": [None],
-        # Nobody loses sight of the seats because the house has much to do, or its ledger is away for a moment.
+        # No viewer loses the seats because the system is busy, or the database unavailable for a moment.
         "lucky": [problems.Busy(), OperationalError("the connection is lost"), RuntimeError("whatever"), None],
     }
     listeners = {name: FakeListener() for name in answers}
@@ -59,14 +59,14 @@ async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: 
     await hub.close()
 
 
-async def test_all_of_them_cost_one_task_and_none_when_all_have_gone(answers: dict[str, Any]) -> None:
+async def test_all_viewers_take_one_task_and_none_when_all_have_left(answers: dict[str, Any]) -> None:
     hub = Hub()
     shoppers = SeatViewers(hub)
-    answers["somebody"] = [None]
+    answers["another"] = [None]
     listeners = [FakeListener() for _ in range(3 * watched.BATCH_MAX)]
     before = len(asyncio.all_tasks())
     for listener in listeners:
-        shoppers.add(listener, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
+        shoppers.add(listener, CONCERT, "another", {"seats:1": "hall"})  # type: ignore[arg-type]
     assert len(asyncio.all_tasks()) == before + 1
     for listener in listeners:
         hub.leave(listener)

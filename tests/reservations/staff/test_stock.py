@@ -1,4 +1,4 @@
-"""Blocking, resizing, repricing during a sale: only what is free, all or nothing, on record, and the books balance."""
+"""Blocking, resizing and repricing during a sale: only free stock, all or nothing, recorded, and the counts agree."""
 
 from io import StringIO
 from typing import Any
@@ -35,7 +35,7 @@ ROW_A, ROW_B = Selection(section="hall", rows=("A",)), Selection(section="hall",
 
 @pytest.fixture
 def event() -> events.EventView:
-    """5 rows of 10 seats and 20 places; hall-A-1 and two places are held, hall-B-1 is sold."""
+    """5 rows of 10 seats and 20 general-admission tickets; hall-A-1 and two tickets are held, hall-B-1 is sold."""
     made = make_event(general_admission=20)
     hold(made, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     confirm(begin_payment(hold(made, seats=["hall-B-1"]).id).id, clock.now())
@@ -51,7 +51,7 @@ def changes() -> list[tuple[Any, ...]]:
     return [(row.kind, row.quantity, row.detail.get("before"), row.detail.get("after")) for row in rows]
 
 
-def test_a_row_is_blocked_whole_or_not_at_all(event: events.EventView) -> None:
+def test_a_row_is_blocked_completely_or_not_at_all(event: events.EventView) -> None:
     with pytest.raises(reservations.SeatsUnavailable) as refused:
         stock.block_seats(event, ROW_A, "house", **BY)
     assert refused.value.extra == {"unavailable": ["hall-A-1"]}
@@ -64,7 +64,7 @@ def test_a_row_is_blocked_whole_or_not_at_all(event: events.EventView) -> None:
     assert_audit_clean(without_money=True)
 
 
-def test_a_reason_changes_and_the_same_one_again_changes_nothing(event: events.EventView) -> None:
+def test_a_reason_changes_and_the_same_reason_again_changes_nothing(event: events.EventView) -> None:
     seats = Selection(seats=("hall-C-1", "hall-C-2", "hall-C-1"))
     assert stock.block_seats(event, seats, "house", **BY) == 2
     assert stock.block_seats(event, seats, "house", **BY) == 0
@@ -78,7 +78,7 @@ def test_a_reason_changes_and_the_same_one_again_changes_nothing(event: events.E
     assert_audit_clean(without_money=True)
 
 
-def test_a_blocked_seat_is_not_for_sale_in_any_way(event: events.EventView) -> None:
+def test_a_blocked_seat_cannot_be_bought_in_any_way(event: events.EventView) -> None:
     stock.block_seats(event, Selection(section="hall"), "out_of_use", **BY, only_free=True)
     problem = problem_of(submit_hold(make_hold_request(event, seats=["hall-C-1"])))
     assert (problem.type, problem.extra) == ("seats-unavailable", {"unavailable": ["hall-C-1"]})
@@ -106,8 +106,9 @@ def test_a_late_payment_does_not_get_a_seat_that_was_blocked_meanwhile(event: ev
     assert_audit_clean(without_money=True)
 
 
-def test_a_blocked_seat_that_somebody_has_is_not_put_on_sale(event: events.EventView) -> None:
-    """hall-A-1 is blocked under its buyer, which no service does. Free with a line on it, nobody could hold it."""
+def test_a_blocked_seat_with_a_buyer_is_not_put_on_sale(event: events.EventView) -> None:
+    """hall-A-1 is blocked although it has a buyer, which no service does. If it were free with a line on it, no buyer
+    could hold it."""
     stock.block_seats(event, Selection(section="hall", rows=("A",)), "house", **BY, only_free=True)
     holder = seat("hall-A-1").reservation_id
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=3, reservation_id=None, blocked_for="house")
@@ -124,7 +125,7 @@ def test_a_blocked_seat_that_somebody_has_is_not_put_on_sale(event: events.Event
     assert_audit_clean(without_money=True)
 
 
-def test_places_are_blocked_for_either_reason_and_never_more_than_are_free(event: events.EventView) -> None:
+def test_tickets_are_blocked_for_either_reason_and_never_more_than_are_free(event: events.EventView) -> None:
     assert stock.block_places(event, "floor", 5, "house", **BY).free == 13
     stock.block_places(event, "floor", 3, "out_of_use", **BY)
     assert (floor().blocked, floor().house, floor().taken) == (8, 5, 2)
@@ -173,8 +174,8 @@ def test_a_section_grows_and_never_shrinks_below_what_is_held_sold_or_blocked(ev
     assert_audit_clean(without_money=True)
 
 
-def test_what_has_lapsed_stands_in_nobody_s_way(event: events.EventView) -> None:
-    """A shrinking section, and seats to be blocked, meet reservations whose time is up: they are ended first."""
+def test_lapsed_reservations_block_no_change(event: events.EventView) -> None:
+    """Shrinking a section and blocking seats meet reservations past their deadline: these are ended first."""
     backdate_deadline(hold(event, seats=["hall-C-1"], ga_section="floor", ga_quantity=7).id)
     assert stock.resize(event, "floor", 2, **BY).free == 0
     backdate_deadline(hold(event, seats=["hall-C-2"]).id)
@@ -182,7 +183,7 @@ def test_what_has_lapsed_stands_in_nobody_s_way(event: events.EventView) -> None
     assert_audit_clean(without_money=True)
 
 
-def test_a_new_price_is_for_new_holds_only(event: events.EventView) -> None:
+def test_a_new_price_applies_to_new_holds_only(event: events.EventView) -> None:
     before, version = hold(event, seats=["hall-C-1"]), events.plan_version(event.id)
     changed = tiers.reprice(event, "Standard", 7_500, **BY)
     assert (changed.before, changed.after) == (SEAT_PRICE_MINOR, 7_500)
@@ -201,7 +202,7 @@ def test_a_new_price_is_for_new_holds_only(event: events.EventView) -> None:
         tiers.reprice(event, "Gold\x00", 1, **BY)
 
 
-def test_free_and_blocked_seats_move_to_another_price_and_the_plan_says_so(event: events.EventView) -> None:
+def test_free_and_blocked_seats_move_to_another_price_and_the_plan_shows_it(event: events.EventView) -> None:
     tiers.add_price(event, "Last row", 1_000, **BY)
     tiers.add_price(event, "Last row", 1_000, **BY)
     with pytest.raises(problems.Invalid):
@@ -218,7 +219,7 @@ def test_free_and_blocked_seats_move_to_another_price_and_the_plan_says_so(event
     asked = {"section": "hall", "quantity": 2, "category": "Last row"}
     assert {held.row for held in hold(event, best_available=asked).seats} == {"E"}
     assert (seat("hall-E-1").blocked_for, seat("hall-E-1").category.key) == ("house", "Last row")
-    # There and back again: the counts per category are the old ones, the plan's version is not.
+    # Moved and moved back: the counts per category are the old ones, the plan's version is not.
     versions = {events.plan_version(event.id)}
     for category in ("Standard", "Last row"):
         tiers.move_seats(event, Selection(seats=("hall-E-9",)), category, **BY)
@@ -230,7 +231,7 @@ def test_free_and_blocked_seats_move_to_another_price_and_the_plan_says_so(event
     assert_audit_clean(without_money=True)
 
 
-def test_a_section_forgets_a_category_that_none_of_its_seats_has_any_more() -> None:
+def test_a_section_drops_a_category_without_seats() -> None:
     event = make_event(general_admission=20)
     tiers.add_price(event, "All of it", 1_000, **BY)
     assert tiers.move_seats(event, Selection(section="hall"), "All of it", **BY) == 50
@@ -239,7 +240,7 @@ def test_a_section_forgets_a_category_that_none_of_its_seats_has_any_more() -> N
     assert_audit_clean()
 
 
-def test_what_is_not_there_is_named(event: events.EventView) -> None:
+def test_missing_objects_are_named(event: events.EventView) -> None:
     for selection, words in [
         (Selection(), "give seats, or a section"),
         (Selection(seats=("hall-A-1",), section="hall"), "give seats, or a section"),
@@ -253,7 +254,7 @@ def test_what_is_not_there_is_named(event: events.EventView) -> None:
         assert words in refused.value.detail
 
 
-def test_the_standing_adds_up_and_the_latest_acts_are_told_in_words(event: events.EventView) -> None:
+def test_the_stock_adds_up_and_the_latest_acts_are_described(event: events.EventView) -> None:
     stock.block_seats(event, ROW_B, "house", **BY, only_free=True)
     stock.block_seats(event, Selection(seats=("hall-C-1",)), "out_of_use", **BY)
     stock.block_places(event, "floor", 5, "out_of_use", **BY)
@@ -280,7 +281,7 @@ def run(*words: str) -> str:
     return out.getvalue().strip()
 
 
-def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
+def test_the_command_does_every_act_and_shows_the_stock(event: events.EventView) -> None:
     assert run("block", "--section", "hall", "--row", "C", "--for", "house", "--why", "press") == (
         "concert: 10 now house seats"
     )
@@ -302,7 +303,7 @@ def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
 
 
 def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
-    for words, said in [
+    for words, expected in [
         (("block", "hall-A-1", "--for", "house"), "Not free (1 of 1): hall-A-1 held"),
         (("block", "--for", "house"), "give seats, or a section"),
         (("block", "hall-C-1"), "--for"),
@@ -323,12 +324,12 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
     ]:
         with pytest.raises(CommandError) as refused:
             run(*words)
-        assert said in str(refused.value)
+        assert expected in str(refused.value)
         assert "\n" not in str(refused.value)
     assert not InventoryChange.objects.exists()
 
 
-def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: events.EventView) -> None:
+def test_the_command_names_missing_rows_and_the_command_that_adds_them(event: events.EventView) -> None:
     SeatInventory.objects.filter(seat__guid__in=["hall-C-1", "hall-C-2"]).delete()
     GeneralAdmissionInventory.objects.all().delete()
     adds = "Nothing was changed; manage.py reconcile concert --repair adds missing rows."
@@ -350,6 +351,6 @@ def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: event
     assert run("block", *row, "--for", "house") == "concert: 10 now house seats"
 
 
-def test_the_command_knows_public_events_only() -> None:
+def test_the_command_accepts_public_events_only() -> None:
     with pytest.raises(CommandError, match="there is no published event"):
         run("show")

@@ -1,4 +1,4 @@
-"""The staff's page of an event's stock, and the actions on its seats: everything goes through the services."""
+"""The staff page of an event's stock, and the actions on its seats: every act uses the services."""
 
 from datetime import timedelta
 from typing import Any
@@ -30,19 +30,19 @@ def send(staff: Client, event: events.EventView, action: str, **given: Any) -> t
     answer = staff.post(
         f"/admin/reservations/seatinventory/stock/{event.id}/", {"action": action, **given}, follow=True
     )
-    (said,) = [str(message) for message in answer.context["messages"]]
-    return answer.status_code, said
+    (message,) = [str(message) for message in answer.context["messages"]]
+    return answer.status_code, message
 
 
 def seat(guid: str) -> SeatInventory:
     return SeatInventory.objects.get(seat__guid=guid)
 
 
-def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, concert: events.EventView) -> None:
+def test_the_page_changes_everything_by_its_service_and_reports_it(staff: Client, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     hall = {"section": "hall", "rows": "A, B", "reason": "house"}
-    refused, said = send(staff, concert, "block", **hall, why="press")
-    assert (refused, said) == (409, "Not free (1 of 20): hall-A-1 held. Nothing was blocked.")
+    refused, message = send(staff, concert, "block", **hall, why="press")
+    assert (refused, message) == (409, "Not free (1 of 20): hall-A-1 held. Nothing was blocked.")
     assert send(staff, concert, "block", **hall, why="press", only_free="yes")[1] == ("Blocked, house seats: 19 seats.")
     assert send(staff, concert, "unblock", seats="hall-A-2\nhall-A-3")[1] == "Back on sale: 2 seats."
     assert send(staff, concert, "block", section="hall", reason="house") == (
@@ -50,7 +50,7 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
     )  # fmt: skip
     floor = {"section": "floor", "seen": 0, "reason": "out_of_use"}
     assert send(staff, concert, "block_quantity", **floor, quantity=5)[1] == "5 more out of use; 13 free."
-    assert send(staff, concert, "block_quantity", **floor, quantity=5)[0] == 409  # The same form once more.
+    assert send(staff, concert, "block_quantity", **floor, quantity=5)[0] == 409  # The same form again.
     assert send(staff, concert, "unblock_quantity", **{**floor, "seen": 5}, quantity=1)[1] == "1 unblocked; 14 free."
     assert send(staff, concert, "resize", section="floor", capacity=5)[1].startswith("Floor cannot shrink below 6")
     assert send(staff, concert, "resize", section="floor", capacity=30)[1] == "Capacity 30, 24 free."
@@ -73,26 +73,28 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
     factories.assert_audit_clean()
 
 
-def test_the_desk_says_what_is_broken_and_which_command_mends_it(staff: Client, concert: events.EventView) -> None:
-    """A seat is blocked under its buyer, another seat and the floor have no row in the inventory."""
+def test_the_page_names_an_inconsistency_and_the_command_that_repairs_it(
+    staff: Client, concert: events.EventView
+) -> None:
+    """A seat is blocked although it has a buyer, another seat and the floor have no inventory row."""
     holder = factories.hold(concert, seats=["hall-A-1"])
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=3, reservation_id=None, blocked_for="house")
     SeatInventory.objects.filter(seat__guid="hall-B-1").delete()
     GeneralAdmissionInventory.objects.all().delete()
-    mends = "manage.py reconcile concert --repair"
-    status, said = send(staff, concert, "unblock", seats="hall-A-1")
-    assert (status, said.startswith(f"Blocked, and yet hall-A-1 is reservation {holder.id}'s")) == (409, True)
-    assert mends in said
+    repair = "manage.py reconcile concert --repair"
+    status, message = send(staff, concert, "unblock", seats="hall-A-1")
+    assert (status, message.startswith(f"Blocked, and yet hall-A-1 is reservation {holder.id}'s")) == (409, True)
+    assert repair in message
     for action, given in (
         ("block", {"seats": "hall-B-1", "reason": "house"}),
         ("resize", {"section": "floor", "capacity": 30}),
     ):
-        status, said = send(staff, concert, action, **given)
-        assert (status, said.startswith("Not in the inventory: ")) == (409, True)
-        assert mends in said
+        status, message = send(staff, concert, action, **given)
+        assert (status, message.startswith("Not in the inventory: ")) == (409, True)
+        assert repair in message
 
 
-def test_the_desk_opens_for_public_events_and_for_those_who_may(browser: Client, concert: events.EventView) -> None:
+def test_the_page_opens_for_public_events_and_for_permitted_users(browser: Client, concert: events.EventView) -> None:
     address = f"/admin/reservations/seatinventory/stock/{concert.id}/"
     clerk = User.objects.create_user("clerk", is_staff=True)
     browser.force_login(clerk)
@@ -109,7 +111,7 @@ def test_the_desk_opens_for_public_events_and_for_those_who_may(browser: Client,
     assert browser.get(address.replace(str(concert.id), "9" * 30)).status_code == 404
 
 
-def test_the_list_of_seats_blocks_and_puts_back_after_asking(staff: Client, concert: events.EventView) -> None:
+def test_the_list_of_seats_blocks_and_unblocks_after_confirmation(staff: Client, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-1"])
     keys = [seat(f"hall-A-{number}").pk for number in (1, 2, 3)]
     address = "/admin/reservations/seatinventory/"
@@ -138,7 +140,7 @@ def test_a_general_admission_section_has_its_form_on_its_own_page(staff: Client,
     assert "Set capacity" in page
 
 
-def test_prices_of_a_published_event_change_at_the_desk_alone(staff: Client, concert: events.EventView) -> None:
+def test_prices_of_a_published_event_change_on_the_stock_page_only(staff: Client, concert: events.EventView) -> None:
     address = reverse("admin:events_event_change", args=[concert.id])
     page = staff.get(address)
     assert reverse("admin:reservations_stock", args=[concert.id]) in page.content.decode()
@@ -156,9 +158,7 @@ def test_prices_of_a_published_event_change_at_the_desk_alone(staff: Client, con
     assert Section.objects.get(slug="floor").capacity == 20
 
 
-def test_a_page_that_asks_for_a_blocked_seat_is_told_that_it_is_gone(
-    shopper: Client, concert: events.EventView
-) -> None:
+def test_a_form_for_a_blocked_seat_shows_that_it_is_unavailable(shopper: Client, concert: events.EventView) -> None:
     stock.block_seats(concert, Selection(seats=("hall-A-1",)), "house", who="ann")
     answer = shopper.post("/events/concert/choose", {"seats": "hall-A-1", "idempotency_key": "k", "view": "list"})
     assert answer.status_code == 409
@@ -168,10 +168,10 @@ def test_a_page_that_asks_for_a_blocked_seat_is_told_that_it_is_gone(
     assert [(one["total_seats"], one["available_seats"]) for one in api] == [(50, 49), (20, 20)]
 
 
-def test_a_draft_that_is_published_while_its_form_is_sent_stays_published(
+def test_a_draft_published_while_its_form_is_saved_stays_published(
     staff: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The form finds a draft; it is published; saved as it was found it would be a draft again, with seats on sale."""
+    """The form reads a draft; it is published; saved as it was read it would be a draft again, with seats on sale."""
     event_id = create_event(
         EventSpec(
             slug="gala", name="Gala", venue="The Venue", starts_at=clock.now() + timedelta(days=9), currency="USD",
