@@ -1,4 +1,4 @@
-"""The announcements' call as the lane answers it; the site's twin is in api_views.py."""
+"""The announcements' call on the fast path. `api_views` answers the same call on the site."""
 
 from apps.events.announcements import feed
 from apps.events.announcements.feed import Feed
@@ -11,7 +11,7 @@ from apps.kernel.fastpath.response import JSON, Reply
 EVENTS_MAX = 1_000
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % feed.MAX_AGE_SECONDS)
 
-# However many ask, Redis is asked twice a second.
+# However many requests arrive, Redis is read at most twice a second.
 feeds: RefreshingCache[str, Feed] = RefreshingCache(
     feed.feed_of_event, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX
 )
@@ -23,18 +23,18 @@ async def announcements(request: Request, slug: str) -> Reply:
 
 
 def announcements_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`announcements` of an event that somebody has just asked about."""
+    """`announcements` from the cached feed; None if it has to be read."""
     found = feeds.peek(slug)
     return None if found is None else _respond(request, found)
 
 
 def _respond(request: Request, found: Feed) -> Reply:
-    said = found.response_since(feed.parse_since(request.GET.get("since")))
-    headers = [(b"etag", said.etag.encode()), _CACHEABLE]
+    response = found.response_since(feed.parse_since(request.GET.get("since")))
+    headers = [(b"etag", response.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")
-    if known is not None and has_etag(known, said.etag):
+    if known is not None and has_etag(known, response.etag):
         return Reply(304, b"", headers)
-    return Reply(200, said.body, [JSON, *headers])
+    return Reply(200, response.body, [JSON, *headers])
 
 
 ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read", announcements_sync),)

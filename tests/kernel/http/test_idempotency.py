@@ -1,4 +1,4 @@
-"""Same key, same answer."""
+"""Idempotency keys: the same key returns the same response."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,16 +24,16 @@ JSON = st.recursive(
 )
 
 
-def remember(key: str, fingerprint: str, answer: Answer, at: Any) -> None:
+def store(key: str, fingerprint: str, answer: Answer, at: Any) -> None:
     with transaction.atomic():
         idempotency.store_answer("test:x", key, fingerprint, answer, at)
 
 
 @pytest.mark.django_db
-def test_a_remembered_answer_comes_back_as_it_was_until_its_time_is_over() -> None:
+def test_a_stored_response_is_returned_unchanged_until_it_expires() -> None:
     now = clock.now()
     assert idempotency.find_answer("test:x", "key", "f", now) is None
-    remember("key", "f", ANSWER, now)
+    store("key", "f", ANSWER, now)
     assert idempotency.find_answer("test:x", "key", "f", now) == ANSWER
     assert idempotency.find_answer("test:y", "key", "f", now) is None
     day = timedelta(hours=idempotency.REMEMBERED_HOURS)
@@ -44,21 +44,21 @@ def test_a_remembered_answer_comes_back_as_it_was_until_its_time_is_over() -> No
 @pytest.mark.django_db
 def test_a_key_used_for_another_request_is_refused() -> None:
     now = clock.now()
-    remember("key", "f", ANSWER, now)
+    store("key", "f", ANSWER, now)
     with pytest.raises(problems.IdempotencyMismatch):
         idempotency.find_answer("test:x", "key", "another", now)
 
 
 @pytest.mark.django_db
-def test_a_key_whose_time_is_over_may_mean_something_new() -> None:
+def test_an_expired_key_may_be_used_for_another_request() -> None:
     now = clock.now()
-    remember("key", "f", ANSWER, now - timedelta(hours=idempotency.REMEMBERED_HOURS, seconds=1))
-    remember("key", "another", Answer(202, "{}"), now)
+    store("key", "f", ANSWER, now - timedelta(hours=idempotency.REMEMBERED_HOURS, seconds=1))
+    store("key", "another", Answer(202, "{}"), now)
     assert idempotency.find_answer("test:x", "key", "another", now) == Answer(202, "{}")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_answer_is_remembered_only_with_the_change_it_answers() -> None:
+def test_a_response_is_stored_only_with_its_change() -> None:
     with pytest.raises(transactions.OutsideTransaction):
         idempotency.store_answer("test:x", "key", "f", ANSWER, clock.now())
     with transaction.atomic():
@@ -68,11 +68,11 @@ def test_an_answer_is_remembered_only_with_the_change_it_answers() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_changes_under_one_key_are_one_change_and_its_answer_stands() -> None:
-    """A: makes its change, and remembers its answer; not yet committed
-    B: recalled nothing, makes its change too, and waits for A's key
+def test_two_concurrent_changes_with_one_key_are_one_change_and_one_response() -> None:
+    """A: makes its change, and stores its response; not yet committed
+    B: found no stored response, makes its change too, and waits for A's key
     A: COMMIT
-    B: came second: its change is undone, and A's answer is not written over
+    B: came second: its change is rolled back, and A's response is not overwritten
     """
     answers = [Answer(201, "first"), Answer(201, "second")]
 
@@ -95,17 +95,17 @@ def test_two_changes_under_one_key_are_one_change_and_its_answer_stands() -> Non
 
 
 @pytest.mark.django_db
-def test_old_answers_go_so_many_at_a_time() -> None:
+def test_old_responses_are_deleted_in_limited_batches() -> None:
     now = clock.now()
     for number in range(5):
-        remember(f"old-{number}", "f", ANSWER, now - timedelta(hours=idempotency.REMEMBERED_HOURS, seconds=1))
-    remember("young", "f", ANSWER, now)
+        store(f"old-{number}", "f", ANSWER, now - timedelta(hours=idempotency.REMEMBERED_HOURS, seconds=1))
+    store("young", "f", ANSWER, now)
     assert [idempotency.forget_old(now, limit=3) for _ in range(3)] == [3, 2, 0]
     assert IdempotentAnswer.objects.get().key == "young"
 
 
 @given(JSON, st.randoms())
-def test_the_order_of_names_does_not_make_another_request(value: Any, random: Any) -> None:
+def test_the_order_of_keys_does_not_change_the_fingerprint(value: Any, random: Any) -> None:
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
             items = [(name, shuffled(inner)) for name, inner in value.items()]
@@ -122,7 +122,7 @@ def test_different_requests_have_different_fingerprints(one: Any, other: Any) ->
     assert (idempotency.fingerprint(one) == idempotency.fingerprint(other)) == same
 
 
-def test_a_value_no_text_encoding_takes_has_a_fingerprint_all_the_same() -> None:
+def test_a_value_that_cannot_be_encoded_has_a_fingerprint_too() -> None:
     assert len(idempotency.fingerprint({"seats": ["\ud800"]})) == 64
 
 
@@ -143,6 +143,6 @@ def test_a_request_needs_a_usable_key(key: str | None, problem: type[problems.Pr
         idempotency.key_of(RequestFactory().post("/", headers=headers))
 
 
-def test_a_usable_key_is_the_client_s_to_choose() -> None:
+def test_a_client_may_choose_any_usable_key() -> None:
     assert idempotency.key_of(RequestFactory().post("/", headers={"Idempotency-Key": " a key "})) == "a key"
     assert idempotency.check_key("x" * 200) == "x" * 200

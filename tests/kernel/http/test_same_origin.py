@@ -1,4 +1,4 @@
-"""Writes that carry a cookie come from our own pages, or are refused."""
+"""Writes that send a cookie come from our own pages, or are refused."""
 
 import pytest
 from django.test import Client, RequestFactory
@@ -44,13 +44,13 @@ ELSEWHERE = "https://evil.example"
         (None, "Same-Origin", False),
     ],
 )
-def test_what_the_headers_show(settings, origin: str | None, fetch_site: str | None, ours: bool | None) -> None:
+def test_the_headers_show_the_origin(settings, origin: str | None, fetch_site: str | None, ours: bool | None) -> None:
     settings.CSRF_TRUSTED_ORIGINS = [TRUSTED]
     assert is_same_origin(origin, fetch_site, OWN) is ours
 
 
 def refused(path: str, *, cookie: bool, content_type: str = "", body: bytes = b"", **headers: str) -> str:
-    """The type of the problem a POST meets, empty where it may pass."""
+    """Return the type of the problem that refuses a POST; empty if it is allowed."""
     request = RequestFactory(headers={name.replace("_", "-"): value for name, value in headers.items()}).generic(
         "POST", path, body, content_type=content_type or "application/octet-stream", secure=True
     )
@@ -65,7 +65,7 @@ API, PAGE = "/api/events/concert/queue", "/events/concert/join"
 
 
 @pytest.mark.parametrize("path", [API, PAGE])
-def test_a_cookie_needs_proof(path: str) -> None:
+def test_a_write_with_a_cookie_needs_proof_of_its_origin(path: str) -> None:
     assert refused(path, cookie=True) == "cross-origin"
     assert refused(path, cookie=True, sec_fetch_site="none") == "cross-origin"
     assert refused(path, cookie=True, sec_fetch_site="cross-site") == "cross-origin"
@@ -81,7 +81,7 @@ def test_a_bearer_token_is_proof_enough() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Basic dXNlcjpwYXNz", "Negotiate x", "Bearer"])
-def test_what_a_browser_adds_by_itself_is_no_proof(scheme: str) -> None:
+def test_headers_that_a_browser_adds_by_itself_are_no_proof(scheme: str) -> None:
     assert refused(PAGE, cookie=True, authorization=scheme) == "cross-origin"
 
 
@@ -91,7 +91,7 @@ def test_without_a_cookie_there_is_nothing_to_protect() -> None:
     assert refused(API, cookie=False, origin=ELSEWHERE, sec_fetch_site="cross-site") == ""
 
 
-def test_a_foreign_form_is_refused_even_though_the_browser_withheld_its_cookies() -> None:
+def test_a_foreign_form_is_refused_even_if_the_browser_withheld_its_cookies() -> None:
     assert refused(PAGE, cookie=False, origin=ELSEWHERE) == "cross-origin"
     assert refused(PAGE, cookie=False, sec_fetch_site="cross-site") == "cross-origin"
 
@@ -110,7 +110,9 @@ def test_a_foreign_form_is_refused_even_though_the_browser_withheld_its_cookies(
         (PAGE, "application/json", "unsupported-media-type"),
     ],
 )
-def test_a_cookie_write_has_exactly_the_type_its_address_takes(path: str, content_type: str, kind: str) -> None:
+def test_a_write_with_a_cookie_has_exactly_the_content_type_of_its_address(
+    path: str, content_type: str, kind: str
+) -> None:
     assert refused(path, cookie=True, sec_fetch_site="same-origin", content_type=content_type, body=b"{}") == kind
 
 
@@ -121,7 +123,7 @@ def test_reading_is_always_allowed(client: Client, db: None, method: str) -> Non
     assert response.status_code == 404
 
 
-def test_a_refused_write_changes_nothing_and_says_why(client: Client, concert: events.EventView) -> None:
+def test_a_refused_write_changes_nothing_and_gives_the_reason(client: Client, concert: events.EventView) -> None:
     client.cookies["visitor"] = "whatever"
     page = client.post(PAGE, headers={"sec-fetch-site": "cross-site"})
     assert page.status_code == 403
@@ -131,10 +133,10 @@ def test_a_refused_write_changes_nothing_and_says_why(client: Client, concert: e
     assert not QueueEntry.objects.exists()
 
 
-def test_a_foreign_form_does_not_take_the_visitors_place_away(concert: events.EventView) -> None:
+def test_a_foreign_form_cannot_end_a_visitors_entry(concert: events.EventView) -> None:
     browser = Client(headers={"sec-fetch-site": "same-origin"})
     browser.post(PAGE, follow=True)
-    foreign = Client(headers={"sec-fetch-site": "cross-site"})  # SameSite=Lax: the cookie stays at home.
+    foreign = Client(headers={"sec-fetch-site": "cross-site"})  # SameSite=Lax: the cookie is not sent.
     answer = foreign.post(PAGE)
     assert answer.status_code == 403
     assert not answer.cookies
