@@ -143,7 +143,7 @@ class Dispatcher:
         return _finish_request(active, answer)
 
     def _call_sync_handler(self, active: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
-        """Return the result of the route's `respond_sync`: None also for ForwardToSite, and a reply for any other error."""
+        """Return the result of the route's `respond_sync`: None also for ForwardToSite, a reply for any other error."""
         assert active.route.respond_sync is not None
         try:
             return active.route.respond_sync(active.request, active.argument, body)
