@@ -73,10 +73,10 @@ async def test_questions_that_arrive_during_a_batch_form_the_next_batch(fake_thr
 async def test_a_question_asked_as_the_last_one_is_answered_is_answered_too() -> None:
     loader: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
 
-    async def ask_on_and_on() -> int:
+    async def ask_repeatedly() -> int:
         return sum([await loader.ask(number) for number in range(100)])
 
-    assert await within(ask_on_and_on()) == sum(range(100))
+    assert await within(ask_repeatedly()) == sum(range(100))
 
 
 async def test_a_failed_batch_fails_for_all_its_questions_and_the_next_batch_runs() -> None:
@@ -150,12 +150,12 @@ async def test_a_slow_value_is_read_rarely(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 3.0)
     read: list[float] = []
 
-    def slowly(key: str) -> int:
+    def read_slowly(key: str) -> int:
         read.append(now[0])
         now[0] += 2.0
         return len(read)
 
-    values: RefreshingCache[str, int] = RefreshingCache(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
+    values: RefreshingCache[str, int] = RefreshingCache(read_slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
     assert await within(values.get("a")) == 1
     now[0] = 105.9
     assert await within(values.get("a")) == 1
@@ -213,7 +213,7 @@ async def test_recently_used_keys_are_refreshed_in_one_read(monkeypatch: pytest.
 
 def test_threads_that_need_one_value_share_one_read() -> None:
     reads: list[str] = []
-    begun = threading.Barrier(4)
+    barrier = threading.Barrier(4)
 
     def read(key: str) -> str:
         reads.append(key)
@@ -222,7 +222,7 @@ def test_threads_that_need_one_value_share_one_read() -> None:
     values: RefreshingCache[str, str] = RefreshingCache(read, fresh_seconds=60, stale_seconds=0, most=2)
 
     def read_value(_: int) -> str:
-        begun.wait(timeout=10)
+        barrier.wait(timeout=10)
         return values.read("a")
 
     with ThreadPoolExecutor(4) as threads:

@@ -250,12 +250,12 @@ def thing(event: str, body: bytes = b'{"a":1}') -> bytes:
 async def test_requests_of_a_busy_event_wait_and_those_of_another_event_do_not() -> None:
     application = Application(make_limit())
     connections = [connection(application) for _ in range(5)]
-    for wire, _ in connections:
-        wire.data_received(thing("hot"))
+    for protocol, _ in connections:
+        protocol.data_received(thing("hot"))
     assert len(application.pending) == 2
     assert (await connections[4][1].answers(1))[0][0] == 503
-    wire, line = connection(application)
-    wire.data_received(thing("quiet"))
+    protocol, line = connection(application)
+    protocol.data_received(thing("quiet"))
     assert len(application.pending) == 3
     application.pending[2].set_result(None)
     assert await line.answers(1) == [(200, {"by": "quiet"})]
@@ -278,8 +278,8 @@ async def test_an_incomplete_request_keeps_no_slot() -> None:
     slow.data_received(thing("hot")[:-1])
     for _ in range(5):
         await run_loop_once()
-    wire, line = connection(application)
-    wire.data_received(thing("hot"))
+    protocol, line = connection(application)
+    protocol.data_received(thing("hot"))
     application.pending[0].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]
     slow.data_received(thing("hot")[-1:])
@@ -294,8 +294,8 @@ async def test_a_client_that_does_not_read_keeps_no_slot() -> None:
     for _ in range(5):
         await run_loop_once()
     assert paused_line.written == b""
-    wire, line = connection(application)
-    wire.data_received(thing("hot"))
+    protocol, line = connection(application)
+    protocol.data_received(thing("hot"))
     application.pending[0].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]
     paused.resume_writing()
@@ -315,13 +315,13 @@ async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
         await send({"type": "http.response.body", "body": body})
 
     limit = make_limit(alone_max=1)
-    wire, line = connection(
+    protocol, line = connection(
         Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, limit)], site)
     )
     for _ in range(2):
         raw = thing("hot")
         for piece in (raw[:-3], raw[-3:-1], raw[-1:]):
-            wire.data_received(piece)
+            protocol.data_received(piece)
             await run_loop_once()
         assert await line.answers(1) == [(200, {"a": 1})]
         assert limit.try_acquire("hot")
@@ -330,20 +330,20 @@ async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
 
 async def test_every_outcome_releases_the_slot() -> None:
     application = Application(make_limit(alone_max=1))
-    wire, line = connection(application)
+    protocol, line = connection(application)
     for _ in range(2):
-        wire.data_received(thing("hot", b"{}"))  # Refused synchronously.
+        protocol.data_received(thing("hot", b"{}"))  # Refused synchronously.
         assert (await line.answers(1))[0][0] == 403
-        wire.data_received(thing("hot")[:-1])
-        wire.data_received(thing("hot")[-1:])  # By the handler, since it arrived in two parts.
+        protocol.data_received(thing("hot")[:-1])
+        protocol.data_received(thing("hot")[-1:])  # By the handler, since it arrived in two parts.
         assert await line.answers(1) == [(200, {"handled": {"a": 1}})]
-        wire.data_received(thing("hot"))
+        protocol.data_received(thing("hot"))
         application.pending[-1].set_exception(problems.NotOwner())
         assert (await line.answers(1))[0][0] == 403
     gone, _ = connection(application)
     gone.data_received(thing("hot"))
     gone.connection_lost(None)
-    wire.data_received(thing("hot"))
+    protocol.data_received(thing("hot"))
     assert line.written == b""
     application.pending[-1].set_result(None)
     await run_loop_once()

@@ -43,24 +43,24 @@ async def test_a_synchronous_answer_creates_no_task() -> None:
     application = Application(
         lambda request, slug, body: private_reply({"by": "sync", "of": slug, "body": body.decode()})
     )
-    wire, line = connection(application)
-    wire.data_received(request("POST", THING, b'{"a":1}'))
-    assert not wire.tasks
+    protocol, line = connection(application)
+    protocol.data_received(request("POST", THING, b'{"a":1}'))
+    assert not protocol.tasks
     assert await line.answers(1) == [(200, {"by": "sync", "of": "concert", "body": '{"a":1}'})]
     assert application.calls == 0
 
 
 async def test_without_a_synchronous_answer_the_handler_gets_the_whole_request() -> None:
     application = Application(lambda request, slug, body: None)
-    wire, line = connection(application)
+    protocol, line = connection(application)
     whole = request("POST", THING, b'{"a":1}')
-    wire.data_received(whole)
+    protocol.data_received(whole)
     assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
     # Nor is a request that arrives in two parts answered synchronously.
     application = Application(lambda request, slug, body: pytest.fail("only half of the request is here"))
-    wire, line = connection(application)
-    wire.data_received(whole[:-3])
-    wire.data_received(whole[-3:])
+    protocol, line = connection(application)
+    protocol.data_received(whole[:-3])
+    protocol.data_received(whole[-3:])
     assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
 
 
@@ -75,12 +75,12 @@ async def test_responses_keep_the_order_of_their_requests() -> None:
             else private_reply({})
         )
 
-    wire, line = connection(Application(respond_sync))
-    wire.data_received(request("POST", THING, b"{}") + request("GET", THING) * 3)
+    protocol, line = connection(Application(respond_sync))
+    protocol.data_received(request("POST", THING, b"{}") + request("GET", THING) * 3)
     assert line.written == b""
     pending.set_result("at last")
     assert await line.answers(4) == [(200, {"result": "at last"})] + [(200, {})] * 3
-    wire.data_received(request("GET", THING))
+    protocol.data_received(request("GET", THING))
     assert await line.answers(1) == [(200, {})]
 
 
@@ -99,8 +99,8 @@ async def test_a_pending_answer_may_become_a_refusal_a_fault_or_a_continuation()
     found = []
     for what, then in cases:
         pending: asyncio.Future[Any] = loop.create_future()
-        wire, line = connection(Application(lambda request, slug, body: PendingAnswer(pending, then)))  # noqa: B023 - called at once
-        wire.data_received(request("GET", THING))
+        protocol, line = connection(Application(lambda request, slug, body: PendingAnswer(pending, then)))  # noqa: B023 - called at once
+        protocol.data_received(request("GET", THING))
         pending.set_exception(what) if isinstance(what, Exception) else pending.set_result(what)
         found += await line.answers(1)
     assert [(status, document.get("type", document.get("by"))) for status, document in found] == [
@@ -113,8 +113,8 @@ async def test_a_synchronous_refusal_is_the_response_and_a_forwarded_request_rea
         raise error
 
     for error, status in ((problems.NotOwner(), 403), (ZeroDivisionError(), 500)):
-        wire, line = connection(Application(lambda request, slug, body: refuse(error)))  # noqa: B023 - called at once
-        wire.data_received(request("GET", THING))
+        protocol, line = connection(Application(lambda request, slug, body: refuse(error)))  # noqa: B023 - called at once
+        protocol.data_received(request("GET", THING))
         assert [found for found, _ in await line.answers(1)] == [status]
 
     class Forwarding(Application):
@@ -122,26 +122,26 @@ async def test_a_synchronous_refusal_is_the_response_and_a_forwarded_request_rea
             raise ForwardToSite
 
     for application in (Forwarding(lambda request, slug, body: refuse(ForwardToSite())), Forwarding(lambda *_: None)):
-        wire, line = connection(application)
-        wire.data_received(request("GET", THING) + request("GET", "/elsewhere"))
+        protocol, line = connection(application)
+        protocol.data_received(request("GET", THING) + request("GET", "/elsewhere"))
         assert [found for found, _ in await line.answers(2)] == [404, 404]
 
 
 async def test_a_disconnected_client_gets_no_bytes_and_a_client_that_does_not_read_gets_a_task() -> None:
     pending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    wire, line = connection(
+    protocol, line = connection(
         Application(lambda request, slug, body: PendingAnswer(pending, lambda result: private_reply({})))
     )
-    wire.data_received(request("GET", THING))
-    wire.connection_lost(None)
+    protocol.data_received(request("GET", THING))
+    protocol.connection_lost(None)
     pending.set_result("too late")
     await run_loop_once()
     await run_loop_once()
     assert line.written == b""
 
-    wire, line = connection(Application(lambda request, slug, body: pytest.fail("the client does not read")))
-    wire.pause_writing()
-    wire.data_received(request("GET", THING))
-    assert len(wire.tasks) == 1
-    wire.resume_writing()
+    protocol, line = connection(Application(lambda request, slug, body: pytest.fail("the client does not read")))
+    protocol.pause_writing()
+    protocol.data_received(request("GET", THING))
+    assert len(protocol.tasks) == 1
+    protocol.resume_writing()
     assert await line.answers(1) == [(200, {"by": "handler"})]

@@ -157,7 +157,7 @@ def test_the_longest_link_has_an_address_even_if_the_clock_of_the_process_is_beh
     assert vip_links.redeem_link(event, token, visitor()).is_ready
 
 
-def take_at_once(event: events.EventView, token: str, count: int) -> tuple[list[QueueEntry], list[BaseException]]:
+def use_concurrently(event: events.EventView, token: str, count: int) -> tuple[list[QueueEntry], list[BaseException]]:
     people = [visitor() for _ in range(count)]
     outcomes = storm(count, lambda number: vip_links.redeem_link(event, token, people[number]))
     return (
@@ -172,7 +172,7 @@ def test_of_eight_concurrent_uses_of_one_link_exactly_one_goes_ahead() -> None:
     first writes its entry into the link, the others read it there."""
     event = busy(active=4, line=6)
     _, token = new_link(event)
-    marked, errors = take_at_once(event, token, 8)
+    marked, errors = use_concurrently(event, token, 8)
     assert len(marked) == 1
     assert len(errors) == 7
     assert all(isinstance(error, LinkRefused) and str(error) == "used" for error in errors)
@@ -189,7 +189,7 @@ def test_control_without_the_check_under_the_lock_several_go_ahead_by_one_link(
     event = busy(active=4, line=6)
     _, token = new_link(event)
     monkeypatch.setattr(vip_links, "_require_open", lambda link, now: None)
-    marked, errors = take_at_once(event, token, 8)
+    marked, errors = use_concurrently(event, token, 8)
     assert not errors
     assert len(marked) == 8
 

@@ -41,7 +41,7 @@ def room() -> EventView:
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Callable[[Any], str]:
+def verify_receipt(tmp_path: Path) -> Callable[[Any], str]:
     """Return the mismatch that `verify_queue --receipt` reports for this receipt; empty if it agrees."""
 
     def ask(receipt: Any) -> str:
@@ -67,7 +67,7 @@ def rewrite_chain(event: EventView) -> None:
 
 
 def test_a_receipt_states_the_position_of_its_entry_and_anyone_can_check_it(
-    room: EventView, judge: Callable[[Any], str]
+    room: EventView, verify_receipt: Callable[[Any], str]
 ) -> None:
     entry = entries_of(room)[4]
     receipt = receipts.issue(room, entry)
@@ -78,29 +78,29 @@ def test_a_receipt_states_the_position_of_its_entry_and_anyone_can_check_it(
     body = {name: value for name, value in receipt.items() if name != "signature"}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     Ed25519PublicKey.from_public_bytes(bytes.fromhex(key["public"])).verify(bytes.fromhex(receipt["signature"]), text)
-    assert judge(receipt) == ""
+    assert verify_receipt(receipt) == ""
     join_entries(room, 5)
-    assert judge(receipt) == ""
+    assert verify_receipt(receipt) == ""
 
 
-def test_a_lobby_receipt_stays_valid_through_the_draw(judge: Callable[[Any], str]) -> None:
+def test_a_lobby_receipt_stays_valid_through_the_draw(verify_receipt: Callable[[Any], str]) -> None:
     event = make_room("concert")
     entry = open_lobby(event, 5)[2]
     receipt = receipts.issue(event, entry)
     assert (receipt["number"], receipt["stage"]) == (None, "lobby")
-    assert judge(receipt) == ""
+    assert verify_receipt(receipt) == ""
     close_lobby(event)
-    assert judge(receipt) == ""
+    assert verify_receipt(receipt) == ""
     join_entries(event, 2)
     reveal(event)
     draw_numbers(event, write_them=False)
     drawn = receipts.issue(event, QueueEntry.objects.get(pk=entry.pk))
     assert drawn["stage"] == "drawn"
     assert drawn["number"] is not None
-    assert judge(receipt) == judge(drawn) == ""
+    assert verify_receipt(receipt) == verify_receipt(drawn) == ""
     # The promise in the receipt is not the one that is published now.
     swapped = signed_by(receipt, receipts.current_signer().private, commitment="00" * 32)
-    assert "the receipt names commitment" in judge(swapped)
+    assert "the receipt names commitment" in verify_receipt(swapped)
 
 
 def test_the_receipt_of_an_operator_proof_draw_states_so() -> None:
@@ -124,21 +124,21 @@ def test_the_receipt_of_an_operator_proof_draw_states_so() -> None:
     ],
 )
 def test_a_forged_receipt_is_detected(
-    room: EventView, judge: Callable[[Any], str], change: dict[str, Any], message: str
+    room: EventView, verify_receipt: Callable[[Any], str], change: dict[str, Any], message: str
 ) -> None:
     receipt = receipts.issue(room, entries_of(room)[4])
-    assert message in judge({**receipt, **change})
+    assert message in verify_receipt({**receipt, **change})
 
 
-def test_a_receipt_signed_with_another_key_is_refused(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_signed_with_another_key_is_refused(room: EventView, verify_receipt: Callable[[Any], str]) -> None:
     mine = Ed25519PrivateKey.generate()
     receipt = receipts.issue(room, entries_of(room)[4])
-    assert "was changed, or never issued" in judge(signed_by(receipt, mine, number=1))
+    assert "was changed, or never issued" in verify_receipt(signed_by(receipt, mine, number=1))
     mine_id = receipts.key_id_of(mine.public_key().public_bytes_raw())
-    assert "which is not published" in judge(signed_by(receipt, mine, number=1, key_id=mine_id))
+    assert "which is not published" in verify_receipt(signed_by(receipt, mine, number=1, key_id=mine_id))
 
 
-def test_a_receipt_of_another_event_is_refused(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_of_another_event_is_refused(room: EventView, verify_receipt: Callable[[Any], str]) -> None:
     other = make_room("another", venue="Elsewhere")
     join_entries(other, 3)
     receipt = receipts.issue(other, entries_of(other)[0])
@@ -149,12 +149,12 @@ def test_a_receipt_of_another_event_is_refused(room: EventView, judge: Callable[
 
 @pytest.mark.parametrize("junk", [None, 1, "x", [], {}, {"event": "concert"}, {"event": "concert", "key_id": 1}])
 def test_an_invalid_receipt_is_refused_with_an_explanation(
-    room: EventView, judge: Callable[[Any], str], junk: Any
+    room: EventView, verify_receipt: Callable[[Any], str], junk: Any
 ) -> None:
     receipts.issue(room, entries_of(room)[0])
     if isinstance(junk, dict):
         junk = {"event": "concert", **junk}
-    assert "the receipt is" in judge(junk)
+    assert "the receipt is" in verify_receipt(junk)
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,15 @@ def test_an_invalid_receipt_is_refused_with_an_explanation(
     [{"as_of": None}, {"as_of": {"next_number": "9", "chain_head": ""}}, {"entry": "x"}, {"leaf": None}, {"number": 0}],
 )
 def test_a_signed_receipt_with_a_missing_field_is_refused(
-    room: EventView, judge: Callable[[Any], str], change: dict[str, Any]
+    room: EventView, verify_receipt: Callable[[Any], str], change: dict[str, Any]
 ) -> None:
     receipt = receipts.issue(room, entries_of(room)[4])
-    assert "something is missing" in judge(signed_by(receipt, receipts.current_signer().private, **change))
+    assert "something is missing" in verify_receipt(signed_by(receipt, receipts.current_signer().private, **change))
 
 
-def test_a_receipt_detects_a_chain_that_was_rewritten_whole(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_a_chain_that_was_rewritten_whole(
+    room: EventView, verify_receipt: Callable[[Any], str]
+) -> None:
     """The published data is consistent again; only the receipt knows what the chain was."""
     receipt = receipts.issue(room, entries_of(room)[7])
     first = entries_of(room)[0]
@@ -177,11 +179,11 @@ def test_a_receipt_detects_a_chain_that_was_rewritten_whole(room: EventView, jud
     rewrite_chain(room)
     join_entries(room, 2)
     assert verification_error("concert") == ""
-    assert judge(receipt).startswith("number 9: the chain before it is ")
-    assert "a lower number was changed since" in judge(receipt)
+    assert verify_receipt(receipt).startswith("number 9: the chain before it is ")
+    assert "a lower number was changed since" in verify_receipt(receipt)
 
 
-def test_a_receipt_detects_that_its_number_was_moved(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_that_its_number_was_moved(room: EventView, verify_receipt: Callable[[Any], str]) -> None:
     """The entry is moved to the end and the others move up: only the receipt contradicts the published data."""
     mine = entries_of(room)[4]
     receipt = receipts.issue(room, mine)
@@ -191,22 +193,22 @@ def test_a_receipt_detects_that_its_number_was_moved(room: EventView, judge: Cal
     QueueEntry.objects.filter(pk=mine.pk).update(number=8)
     rewrite_chain(room)
     assert verification_error("concert") == ""
-    assert "number 9: the chain before it is" in judge(receipt)
+    assert "number 9: the chain before it is" in verify_receipt(receipt)
     # Also if the receipt was issued before any other entry joined, so that it covers only the beginning.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 1, "chain_head": ""})
-    assert judge(early) == f"number 5: the receipt's leaf {receipt['leaf']} is published with number 8"
+    assert verify_receipt(early) == f"number 5: the receipt's leaf {receipt['leaf']} is published with number 8"
 
 
-def test_a_receipt_detects_that_numbers_were_taken_back(room: EventView, judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_that_numbers_were_taken_back(room: EventView, verify_receipt: Callable[[Any], str]) -> None:
     receipt = receipts.issue(room, entries_of(room)[0])
     QueueEntry.objects.filter(number__gt=5).delete()
     WaitingRoom.objects.update(next_number=6)
     rewrite_chain(room)
     assert verification_error("concert") == ""
-    assert "the receipt states 8 assigned numbers, published are 5" in judge(receipt)
+    assert "the receipt states 8 assigned numbers, published are 5" in verify_receipt(receipt)
 
 
-def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(judge: Callable[[Any], str]) -> None:
+def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(verify_receipt: Callable[[Any], str]) -> None:
     event = make_room("concert")
     entry = open_lobby(event, 5)[2]
     receipt = receipts.issue(event, entry)
@@ -214,26 +216,26 @@ def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(judge:
     WaitingRoom.objects.update(lobby_count=F("lobby_count") - 1, next_number=F("next_number") - 1)
     close_lobby(event)
     assert verification_error("concert") == ""
-    assert judge(receipt) == "the receipt states 5 assigned numbers, published are 4"
+    assert verify_receipt(receipt) == "the receipt states 5 assigned numbers, published are 4"
     # Also if the receipt was issued before the others joined.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
-    assert "is not among the lobby's entrants" in judge(early)
+    assert "is not among the lobby's entrants" in verify_receipt(early)
     join_entries(event, 3)
-    assert "a lower number was changed since" in judge(receipt)
+    assert "a lower number was changed since" in verify_receipt(receipt)
     reveal(event)
     draw_numbers(event)
-    assert "is not among the lobby's entrants" in judge(early)
+    assert "is not among the lobby's entrants" in verify_receipt(early)
 
 
 def test_a_changed_secret_key_signs_with_another_key_and_the_old_key_stays_published(
-    room: EventView, judge: Callable[[Any], str], settings: Any
+    room: EventView, verify_receipt: Callable[[Any], str], settings: Any
 ) -> None:
     old = receipts.issue(room, entries_of(room)[0])
     settings.SECRET_KEY = django_settings.SECRET_KEY + "changed"
     new = receipts.issue(room, entries_of(room)[1])
     assert new["key_id"] != old["key_id"]
     assert [key["key_id"] for key in receipts.published_keys()] == [old["key_id"], new["key_id"]]
-    assert judge(old) == judge(new) == ""
+    assert verify_receipt(old) == verify_receipt(new) == ""
 
 
 def test_the_signing_key_is_recorded_once_and_is_not_the_secret_key(room: EventView) -> None:

@@ -59,13 +59,13 @@ def joins(event: EventView, **caller: Any) -> facade.EntryView:
     return outcome
 
 
-def live() -> list[tuple[int | None, int | None, str]]:
+def live_entries() -> list[tuple[int | None, int | None, str]]:
     """Return number, account and status of every live entry."""
     rows = QueueEntry.objects.filter(status__in=QueueEntry.LIVE).order_by("number")
     return [(entry.number, entry.account_id, entry.status) for entry in rows]
 
 
-def let_in(entry: facade.EntryView, **changes: Any) -> None:
+def admit(entry: facade.EntryView, **changes: Any) -> None:
     """Admit the entry and claim its admission."""
     now = clock.now()
     QueueEntry.objects.filter(pk=entry.id).update(
@@ -91,7 +91,7 @@ def test_the_lower_of_two_numbers_stays_and_the_other_entry_has_left(event: Even
     else:
         stays, goes = join(event, account_id=ann.pk), guest_joins(event)
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
-    assert live() == [(1, ann.pk, "waiting")]
+    assert live_entries() == [(1, ann.pk, "waiting")]
     assert row(stays).status == "waiting"
     assert (row(goes).status, row(goes).ended_at is not None) == ("left", True)
     assert_audit_clean()
@@ -120,10 +120,10 @@ def test_ended_entries_are_not_brought_back(event: EventView, ann: User, ended: 
 def test_a_claimed_admission_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
     guest = guest_joins(event)
     own = join(event, account_id=ann.pk)
-    let_in(own)
+    admit(own)
     QueueEntry.objects.filter(pk=guest.id).update(status="away", claim_expires_at=clock.now())
     guest_merge.merge_guest_entries(GUEST, ann.pk)
-    assert live() == [(2, ann.pk, "ready")]
+    assert live_entries() == [(2, ann.pk, "ready")]
     assert row(guest).status == "left"
 
 
@@ -133,7 +133,7 @@ def test_an_entry_with_a_hold_stays(ann: User) -> None:
     guest = guest_joins(event)
     reservation = hold(event, guest, seats=["hall-A-1"])
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
-    assert live() == [(2, ann.pk, "ready")]
+    assert live_entries() == [(2, ann.pk, "ready")]
     assert row(own).status == "left"
     api = Client(headers=OWN)
     api.force_login(ann)
@@ -147,19 +147,19 @@ def test_two_entries_with_holds_both_stay_until_one_of_the_holds_ends(ann: User)
     first = hold(event, own, seats=["hall-A-1"])
     hold(event, guest, seats=["hall-A-2"])
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
-    assert [status for _, _, status in live()] == ["ready", "ready"]
+    assert [status for _, _, status in live_entries()] == ["ready", "ready"]
     backdate_deadline(first.id)
     QueueEntry.objects.filter(pk=own.id).update(busy_until=None)
     caller = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
     assert guest_merge.merge_guest_entry(event.id, caller)
-    assert live() == [(2, ann.pk, "ready")]
+    assert live_entries() == [(2, ann.pk, "ready")]
 
 
 def test_an_entry_let_through_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
     own, guest = join(event, account_id=ann.pk), guest_joins(event)
     QueueEntry.objects.filter(pk=guest.id).update(marked="vip")
     guest_merge.merge_guest_entries(GUEST, ann.pk)
-    assert live() == [(2, ann.pk, "waiting")]
+    assert live_entries() == [(2, ann.pk, "waiting")]
     assert row(own).status == "left"
 
 
@@ -225,7 +225,7 @@ def test_control_without_the_rooms_lock_a_join_of_the_account_fails_the_log_in(e
         rival_at("rooms_of_guest", "before", lambda: join(event, account_id=ann.pk)),
     ):
         naive_merge(event, ann.pk)
-    assert len(live()) == 2
+    assert len(live_entries()) == 2
 
 
 def test_a_join_of_the_account_waits_for_the_log_in_of_its_browser(event: EventView, ann: User) -> None:
@@ -238,7 +238,7 @@ def test_a_join_of_the_account_waits_for_the_log_in_of_its_browser(event: EventV
     with rival_waiting_at("lock_rooms", "after", lambda: joins(event, account_id=ann.pk)) as joining:
         assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert joining.result().id == place.id
-    assert live() == [(1, ann.pk, "waiting")]
+    assert live_entries() == [(1, ann.pk, "waiting")]
     assert_audit_clean()
 
 
@@ -252,10 +252,10 @@ def test_an_uncommitted_join_of_the_guest_is_merged_on_the_accounts_next_join(ev
         "lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))
     ):
         place = joins(event, visitor_id=GUEST)
-    assert live() == [(1, None, "waiting")]
+    assert live_entries() == [(1, None, "waiting")]
     assert guest_merge.merge_guest_entry(event.id, merging_at)
     assert positions.join(event, merging_at).id == place.id
-    assert live() == [(1, ann.pk, "waiting")]
+    assert live_entries() == [(1, ann.pk, "waiting")]
     assert not guest_merge.merge_guest_entry(event.id, merging_at)
     assert_audit_clean()
 
@@ -265,7 +265,7 @@ def test_two_concurrent_log_ins_leave_one_entry(event: EventView, ann: User) -> 
     join(event, account_id=ann.pk)
     changed = values(storm(4, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))
     assert sum(changed) == 1
-    assert live() == [(1, ann.pk, "waiting")]
+    assert live_entries() == [(1, ann.pk, "waiting")]
     assert_audit_clean()
 
 
@@ -295,7 +295,7 @@ def test_concurrent_joins_and_log_ins_leave_one_entry_of_the_account(event: Even
     last = callers[2]
     guest_merge.merge_guest_entry(event.id, last)
     positions.join(event, last)
-    assert [account for _, account, _ in live()] == [ann.pk]
+    assert [account for _, account, _ in live_entries()] == [ann.pk]
     assert_audit_clean()
 
 
@@ -316,7 +316,7 @@ def test_a_tick_waits_for_the_log_in_and_admits_the_entry_that_stays(ann: User) 
     with rival_waiting_at("lock_rooms", "after", lambda: admission.tick(event.id, EPOCH)) as ticking:
         assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert ticking.result() == 2
-    assert [(number, status) for number, _, status in live()] == [(1, "ready"), (3, "ready")]
+    assert [(number, status) for number, _, status in live_entries()] == [(1, "ready"), (3, "ready")]
     assert_audit_clean()
 
 

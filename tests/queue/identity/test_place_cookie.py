@@ -40,7 +40,7 @@ def waiting(line: events.EventView) -> Client:
     return browser
 
 
-def seen(browser: Client, slug: str = "concert", **headers: str) -> Any:
+def read_cookie(browser: Client, slug: str = "concert", **headers: str) -> Any:
     """Return what a poll of this browser reads from its cookie."""
     request = RequestFactory(headers=OWN | headers).get(STATUS)
     request.COOKIES = {name: morsel.value for name, morsel in browser.cookies.items()}
@@ -53,7 +53,7 @@ def test_a_browser_in_line_has_the_cookie(waiting: Client, django_assert_num_que
     assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/api/events/concert/queue")
     assert cookie["max-age"] == 7 * 86_400
     with django_assert_num_queries(0):
-        caller = seen(waiting)
+        caller = read_cookie(waiting)
     assert (caller.entry_id, caller.number, caller.in_line) == (entry.pk, 2, True)
     assert (caller.account_id, caller.visitor_id) == (None, "")
 
@@ -72,14 +72,14 @@ def test_a_signed_in_visitor_has_the_cookie_too(line: events.EventView) -> None:
     browser = Client(headers=OWN)
     browser.force_login(User.objects.create_user("ann@example.org"))
     browser.post(JOIN)
-    assert seen(browser).number == 2
+    assert read_cookie(browser).number == 2
 
 
 def test_the_cookie_is_sent_once_and_again_when_the_entry_changes(waiting: Client) -> None:
     assert PLACE_COOKIE not in waiting.get(STATUS).cookies
     waiting.delete("/api/events/concert/queue")
     waiting.post(JOIN)
-    assert seen(waiting).number == 3
+    assert read_cookie(waiting).number == 3
 
 
 def test_the_cookie_is_deleted_when_the_wait_is_over(waiting: Client, line: events.EventView) -> None:
@@ -97,18 +97,18 @@ def test_leaving_deletes_the_cookie(waiting: Client) -> None:
 def test_after_a_log_in_or_log_out_the_cookie_is_ignored(waiting: Client) -> None:
     ann = User.objects.create_user("ann@example.org")
     waiting.force_login(ann)
-    assert seen(waiting) is None
+    assert read_cookie(waiting) is None
     assert waiting.get(STATUS).status_code == 200
-    assert seen(waiting).number == 2, "read from the database: it is the account's entry now"
+    assert read_cookie(waiting).number == 2, "read from the database: it is the account's entry now"
     waiting.logout()
-    assert seen(waiting) is None
+    assert read_cookie(waiting) is None
     assert waiting.get(STATUS).status_code in (401, 404)
 
 
 def test_the_cookie_is_ignored_in_another_browser(waiting: Client) -> None:
     thief = Client(headers=OWN)
     thief.cookies[PLACE_COOKIE] = waiting.cookies[PLACE_COOKIE].value
-    assert seen(thief) is None
+    assert read_cookie(thief) is None
     assert_problem(thief.get(STATUS), 401, "token-missing")
 
 
@@ -117,7 +117,7 @@ def test_the_cookie_is_no_token_and_a_token_is_no_cookie(waiting: Client) -> Non
     assert_problem(Client().get(STATUS, headers={"authorization": f"Bearer {cookie}"}), 401, "token-invalid")
     entry = QueueEntry.objects.get(number=2)
     waiting.cookies[PLACE_COOKIE] = jwt.issue("queue", str(entry.pk), timedelta(hours=1), "concert", num=2)
-    assert seen(waiting) is None
+    assert read_cookie(waiting) is None
 
 
 def test_the_cookie_grants_nothing(waiting: Client, line: events.EventView) -> None:
@@ -129,7 +129,7 @@ def test_the_cookie_grants_nothing(waiting: Client, line: events.EventView) -> N
 
     who = identity._browser_digest(request)
     waiting.cookies[PLACE_COOKIE] = jwt.issue("place", str(first.pk), timedelta(days=1), "concert", num=1, who=who)
-    assert seen(waiting).entry_id == first.pk
+    assert read_cookie(waiting).entry_id == first.pk
     WaitingRoom.objects.update(state="open")
     tick(line)
     assert_problem(waiting.get(STATUS), 401, "token-missing")
@@ -147,8 +147,8 @@ def test_the_cookie_grants_nothing(waiting: Client, line: events.EventView) -> N
 
 def test_a_cookie_of_another_event_expired_forged_or_beside_a_token_is_ignored(waiting: Client) -> None:
     make_event("opera")
-    assert seen(waiting, "opera") is None
-    assert seen(waiting, authorization="Bearer x") is None
+    assert read_cookie(waiting, "opera") is None
+    assert read_cookie(waiting, authorization="Bearer x") is None
     good = waiting.cookies[PLACE_COOKIE].value
     for value in ("", "x", "a.b.c", good[:-1], good + "=", good.replace(".", ".."), "é" * 50, "\udcff", "x" * 5_000):
         waiting.cookies[PLACE_COOKIE] = "x"
@@ -163,7 +163,7 @@ def test_a_cookie_of_another_event_expired_forged_or_beside_a_token_is_ignored(w
         (str(uuid.uuid4()), timedelta(hours=1), {}),
     ):
         waiting.cookies[PLACE_COOKIE] = jwt.issue("place", subject, lifetime, "concert", num=2, **more)
-        assert seen(waiting) is None
+        assert read_cookie(waiting) is None
 
 
 @pytest.mark.parametrize("number", [None, 0, -1, True, "2", 2.5, [2]])
@@ -173,4 +173,4 @@ def test_an_invalid_number_is_ignored(waiting: Client, number: Any) -> None:
     waiting.cookies[PLACE_COOKIE] = jwt.issue(
         "place", str(entry.pk), timedelta(hours=1), "concert", num=number, who=who
     )
-    assert seen(waiting).number is None
+    assert read_cookie(waiting).number is None

@@ -42,28 +42,28 @@ def by_token(api: Api, user: User) -> dict[str, str]:
 
 
 Way = Callable[[Api, User], dict[str, str]]
-ways = pytest.mark.parametrize("shows", [by_session, by_token])
+by_session_or_token = pytest.mark.parametrize("sign_in", [by_session, by_token])
 
 
-@ways
-def test_an_account_joins_polls_holds_and_reads(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
-    sign = shows(api, ann)
-    assert api.post(QUEUE, **sign).status_code == 201
-    assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "ready"
-    held = api.post(HOLD, SEAT, key="k-1", **sign)
+@by_session_or_token
+def test_an_account_joins_polls_holds_and_reads(api: Api, concert: events.EventView, ann: User, sign_in: Way) -> None:
+    credentials = sign_in(api, ann)
+    assert api.post(QUEUE, **credentials).status_code == 201
+    assert api.get(f"{QUEUE}/status", **credentials).json()["status"] == "ready"
+    held = api.post(HOLD, SEAT, key="k-1", **credentials)
     assert held.status_code == 201
-    shown = api.get(f"/reservations/{held.json()['reservation_id']}", **sign).json()
+    shown = api.get(f"/reservations/{held.json()['reservation_id']}", **credentials).json()
     assert shown.pop("bill")["total_minor"] == held.json()["total_minor"]
     assert shown == held.json()
     assert (QueueEntry.objects.get().account_id, Reservation.objects.get().account_id) == (ann.pk, ann.pk)
 
 
-@ways
-def test_the_fast_path_answers_an_account_without_the_site(concert: events.EventView, ann: User, shows: Way) -> None:
+@by_session_or_token
+def test_the_fast_path_answers_an_account_without_the_site(concert: events.EventView, ann: User, sign_in: Way) -> None:
     api = Api()
-    sign = shows(api, ann)
-    sent = {name.replace("_", "-"): value for name, value in sign.items() if name != "token"}
-    sent |= {"authorization": f"Bearer {sign['token']}"} if "token" in sign else {}
+    credentials = sign_in(api, ann)
+    sent = {name.replace("_", "-"): value for name, value in credentials.items() if name != "token"}
+    sent |= {"authorization": f"Bearer {credentials['token']}"} if "token" in credentials else {}
     join = FastPathCall(api.client, "POST", f"/api{QUEUE}", b"", sent)
     turn = FastPathCall(api.client, "GET", f"/api{QUEUE}/status", b"", sent)
     json = {"content-type": "application/json", "idempotency-key": "k-1"}
@@ -118,9 +118,13 @@ def test_a_made_up_session_identifies_no_account(api: Api, concert: events.Event
 def test_a_token_of_a_deleted_account_is_refused(
     api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
 ) -> None:
-    sign = by_token(api, ann)
+    credentials = by_token(api, ann)
     becomes(ann)
-    for answer in (api.post(QUEUE, **sign), api.get(f"{QUEUE}/status", **sign), api.post(HOLD, SEAT, key="k", **sign)):
+    for answer in (
+        api.post(QUEUE, **credentials),
+        api.get(f"{QUEUE}/status", **credentials),
+        api.post(HOLD, SEAT, key="k", **credentials),
+    ):
         assert_problem(answer, 401, "token-invalid")
     assert not QueueEntry.objects.exists()
 
@@ -164,12 +168,12 @@ def test_a_guests_entry_is_merged(api: Api, concert: events.EventView, ann: User
     assert api.get(f"{QUEUE}/status", **OURS).json()["status"] == "ready"
 
 
-@ways
-def test_an_ended_entry_is_reported_as_ended(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
-    sign = shows(api, ann)
-    api.post(QUEUE, **sign)
+@by_session_or_token
+def test_an_ended_entry_is_reported_as_ended(api: Api, concert: events.EventView, ann: User, sign_in: Way) -> None:
+    credentials = sign_in(api, ann)
+    api.post(QUEUE, **credentials)
     QueueEntry.objects.update(status="left", ended_at=clock.now())
-    assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "left"
+    assert api.get(f"{QUEUE}/status", **credentials).json()["status"] == "left"
 
 
 def test_a_batch_is_one_query_and_an_invalid_identity_does_not_affect_the_others(

@@ -41,21 +41,21 @@ class Source:
     """A beacon that responds as the test defines, and records the requested rounds."""
 
     address: str
-    say: Callable[[BaseHTTPRequestHandler], None]
+    respond: Callable[[BaseHTTPRequestHandler], None]
     asked: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
 
-def saying(body: bytes | dict[str, Any], status: int = 200) -> Callable[[BaseHTTPRequestHandler], None]:
+def responding_with(body: bytes | dict[str, Any], status: int = 200) -> Callable[[BaseHTTPRequestHandler], None]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    def say(handler: BaseHTTPRequestHandler) -> None:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(raw)))
         handler.end_headers()
         handler.wfile.write(raw)
 
-    return say
+    return respond
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def source() -> Iterator[Source]:
         def do_GET(self) -> None:
             found.asked.append(self.path)
             try:
-                found.say(self)
+                found.respond(self)
             except OSError:
                 self.close_connection = True  # The client closed the connection.
 
@@ -73,7 +73,7 @@ def source() -> Iterator[Source]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    found = Source(f"http://127.0.0.1:{server.server_address[1]}/chain", saying(GOOD))
+    found = Source(f"http://127.0.0.1:{server.server_address[1]}/chain", responding_with(GOOD))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield found
@@ -88,7 +88,7 @@ def source() -> Iterator[Source]:
 def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
     assert beacon.fetch(source.address, ROUND) == VALUE
     assert source.asked == [f"/chain/public/{ROUND}"]
-    source.say = saying({"round": ROUND, "randomness": "AB" * 32})
+    source.respond = responding_with({"round": ROUND, "randomness": "AB" * 32})
     assert beacon.fetch(source.address, ROUND) == b"\xab" * 32
 
 
@@ -118,7 +118,7 @@ def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
     ],
 )
 def test_an_invalid_response_counts_as_none(source: Source, body: Any, status: int) -> None:
-    source.say = saying(body, status)
+    source.respond = responding_with(body, status)
     with pytest.raises(beacon.BeaconUnavailable):
         beacon.fetch(source.address, ROUND)
 
@@ -127,7 +127,7 @@ def test_an_invalid_response_counts_as_none(source: Source, body: Any, status: i
 def test_a_source_that_sends_slowly_or_not_at_all_times_out(source: Source, part: str) -> None:
     """Each byte comes long before any timeout between bytes: only the limit on the whole response ends this."""
 
-    def drip(handler: BaseHTTPRequestHandler) -> None:
+    def send_slowly(handler: BaseHTTPRequestHandler) -> None:
         if part == "body":
             handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n")
         elif part == "headers":
@@ -137,7 +137,7 @@ def test_a_source_that_sends_slowly_or_not_at_all_times_out(source: Source, part
                 handler.wfile.write(b"x")
                 handler.wfile.flush()
 
-    source.say = drip
+    source.respond = send_slowly
     with pytest.raises(beacon.BeaconUnavailable, match=r"took too long|was cut off"):
         beacon.fetch(source.address, ROUND, within_ms=200)
 
@@ -204,7 +204,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     waiting = draw_of(event)
     assert waiting.digest is not None
     assert (waiting.revealed_at, source.asked) == (None, [])
-    come_out(event, source)
+    publish_round(event, source)
     draw_all()
     draw = draw_of(event)
     assert bytes(draw.beacon_value) == VALUE
@@ -216,7 +216,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     assert_audit_clean()
 
 
-def come_out(event: Any, source: Source, *, reveal_by: datetime | None = None) -> None:
+def publish_round(event: Any, source: Source, *, reveal_by: datetime | None = None) -> None:
     """The round is out: it came out after the digest, and in the past."""
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
@@ -228,15 +228,15 @@ def come_out(event: Any, source: Source, *, reveal_by: datetime | None = None) -
 def test_a_failing_source_is_retried_until_it_responds(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
-    come_out(event, source)
-    source.say = saying(b"busy", 503)
+    publish_round(event, source)
+    source.respond = responding_with(b"busy", 503)
     drawer = lobby_draw.DrawWorker(database_url())
     try:
         assert drawer.run_once() is False
         assert drawer.run_once() is False
         assert len(source.asked) == 1  # No second request in a row: there is a pause.
         drawer._next_fetch_at.clear()
-        source.say = saying(GOOD)
+        source.respond = responding_with(GOOD)
         drawer.run_until_idle()
     finally:
         drawer.close()
@@ -254,11 +254,11 @@ def close_lobby_with_round_ahead(event: Any, source: Source) -> Any:
 def test_without_a_value_by_the_deadline_it_is_drawn_without_one_and_states_so(source: Source) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
-    source.say = saying(b"gone", 410)
-    come_out(event, source, reveal_by=clock.now() + HOUR)
+    source.respond = responding_with(b"gone", 410)
+    publish_round(event, source, reveal_by=clock.now() + HOUR)
     draw_all()
     assert draw_of(event).revealed_at is None
-    come_out(event, source, reveal_by=clock.now() - timedelta(seconds=1))
+    publish_round(event, source, reveal_by=clock.now() - timedelta(seconds=1))
     draw_all()
     draw = draw_of(event)
     assert (draw.is_operator_proof, draw.beacon_value) == (False, None)
@@ -276,14 +276,14 @@ def test_a_round_published_before_the_digest_does_not_count(source: Source) -> N
     assert draw_of(event).revealed_at is None
     assert source.asked == []
     with pytest.raises(CommandError, match="was published before the digest"):
-        bring(event, VALUE.hex())
+        enter_beacon(event, VALUE.hex())
     Draw.objects.update(reveal_by=clock.now() - timedelta(seconds=1))
     draw_all()
     assert draw_of(event).is_operator_proof is False
     assert RoomAct.objects.filter(detail__endswith="it was published before the digest").exists()
 
 
-def bring(event: Any, value: str) -> None:
+def enter_beacon(event: Any, value: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
         call_command("reveal_draw", event.slug, "--beacon", value, "--why", "the source is down")
@@ -295,19 +295,19 @@ def test_a_value_can_be_entered_by_hand_once_and_only_when_it_is_out(
 ) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
-    source.say = saying(b"", 503)
+    source.respond = responding_with(b"", 503)
     with pytest.raises(CommandError, match=f"round {ROUND} is published at"):
-        bring(event, VALUE.hex())
-    come_out(event, source)
+        enter_beacon(event, VALUE.hex())
+    publish_round(event, source)
     for wrong in ("", "00", "zz" * 32, "00" * 33, "٠" * 64):
         with pytest.raises(CommandError, match="hexadecimal"):
-            bring(event, wrong)
-    bring(event, VALUE.hex())
+            enter_beacon(event, wrong)
+    enter_beacon(event, VALUE.hex())
     draw = draw_of(event)
     assert (bytes(draw.beacon_value), draw.is_operator_proof) == (VALUE, True)
     assert capsys.readouterr().out.splitlines()[-1] == "concert: all entrants of the lobby have a number"
     act = RoomAct.objects.get(detail=f"beacon value {VALUE.hex()}")
     assert act.why == "the source is down"
     with pytest.raises(CommandError, match="has a value"):
-        bring(event, "11" * 32)
+        enter_beacon(event, "11" * 32)
     assert bytes(draw_of(event).beacon_value) == VALUE

@@ -203,7 +203,7 @@ def test_without_its_draw_a_lobby_does_not_close() -> None:
 # --- the order -------------------------------------------------------------------------------------------------------
 
 
-def recomputed(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
+def recompute_order(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
     """Return the order, computed from the published data and the entrants' own ids and nonces alone: a second
     implementation, which shares no line with the first."""
     draw = draw_of(event)
@@ -251,7 +251,7 @@ def test_the_order_can_be_recomputed_from_the_published_data(data: st.DataObject
     nonces = {
         entry.pk: bytes(entry.nonce) for entry in QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
     }
-    order = recomputed(event, nonces)
+    order = recompute_order(event, nonces)
     assert [entry_id for entry_id, _ in sorted(drawn_numbers(event).items(), key=lambda item: item[1])] == order
     assert entry_numbers(event) == drawn_numbers(event)
     assert sorted(drawn_numbers(event).values()) == list(range(1, count + 1))
@@ -292,7 +292,7 @@ def test_an_entry_that_left_in_the_lobby_keeps_a_hole_that_the_queue_skips() -> 
     assert_audit_clean()
 
 
-def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
+def status_of(event: Any, entry: facade.EntryView) -> dict[str, Any]:
     """Return the API's response to the lobby's token."""
     cache.clear_all()
     token = issue_queue_token(entry.id, event.slug, None)
@@ -304,10 +304,10 @@ def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
 def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the draw and the chunk with its entry the row has no number yet, but the response has."""
     event, entries = make_lobby(entrants=4, rate=1, active=1)
-    document = asked(event, entries[0])
+    document = status_of(event, entries[0])
     assert (document["status"], document["position_in_queue"]) == ("lobby", None)
     event = close_lobby(event)
-    document = asked(event, entries[0])
+    document = status_of(event, entries[0])
     assert (document["status"], document["position_in_queue"]) == ("lobby", None)
     drawer = lobby_draw.DrawWorker(database_url())
     try:
@@ -317,11 +317,11 @@ def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytes
         drawer.close()
     assert set(entry_numbers(event).values()) == {None}
     for entry in entries:
-        document = asked(event, entry)
+        document = status_of(event, entry)
         assert (document["status"], document["position_in_queue"]) == ("waiting", drawn_numbers(event)[entry.id])
     draw_all()
     for entry in entries:
-        assert asked(event, entry)["position_in_queue"] == drawn_numbers(event)[entry.id]
+        assert status_of(event, entry)["position_in_queue"] == drawn_numbers(event)[entry.id]
 
 
 def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:

@@ -58,7 +58,7 @@ rates = st.integers(1, operations.RATE_MAX)
 floors = st.none() | st.integers(1, operations.RATE_MAX)
 
 
-def over(found: Health) -> bool:
+def is_over_limit(found: Health) -> bool:
     pairs = (
         (found.hold_seconds, LIMITS.hold_seconds_max),
         (found.payment_fault_share, LIMITS.payment_fault_share_max),
@@ -94,8 +94,8 @@ def test_the_rate_falls_when_any_signal_is_over_its_limit_and_never_rises(
     rate = round(floor + (ceiling - floor) * share, 2)
     verdict = assess_health(found, LIMITS)
     change = next_rate(rate, floor, ceiling, verdict, STEPS)
-    assert bool(verdict.complaints) == over(found)
-    if over(found):
+    assert bool(verdict.complaints) == is_over_limit(found)
+    if is_over_limit(found):
         assert (change is None) == (rate == floor)
         if change is not None:
             assert change[0] == pytest.approx(max(floor, rate * 0.7), abs=0.01)
@@ -208,7 +208,7 @@ def changes() -> list[tuple[float, float, str]]:
     return list(RateChange.objects.order_by("id").values_list("from_rate", "to_rate", "reason"))
 
 
-def let_pass(seconds: float = 60) -> None:
+def let_time_pass(seconds: float = 60) -> None:
     """Let this much time pass since the loop's last change."""
     RateChange.objects.update(at=F("at") - timedelta(seconds=seconds))
 
@@ -216,7 +216,7 @@ def let_pass(seconds: float = 60) -> None:
 def test_a_step_down_and_the_recovery_are_recorded_with_their_reasons(event: EventView) -> None:
     assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, room().epoch) == (35, EPOCH)
-    let_pass()
+    let_time_pass()
     assert rate_control.step_rate(event.id, EPOCH, WELL)
     assert room().rate_now == 37.5
     well = (
@@ -228,7 +228,7 @@ def test_a_step_down_and_the_recovery_are_recorded_with_their_reasons(event: Eve
         (35, 37.5, well),
     ]
     for _ in range(5):
-        let_pass()
+        let_time_pass()
         rate_control.step_rate(event.id, EPOCH, WELL)
     assert room().rate_now is None, "recovered: it follows the operator's rate"
     assert changes()[-1][:2] == (47.5, 50)
@@ -312,7 +312,7 @@ def test_control_a_step_decided_before_the_lock_overwrites_the_operators_new_rat
     """
     before = room()
 
-    def step_blindly() -> None:
+    def step_without_the_lock() -> None:
         to, _ = next_rate(before.rate_per_second, *bounds(before.rate_per_second, None), ILL, STEPS) or (0, "")
         operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff")
         with transactions.write():
@@ -320,7 +320,7 @@ def test_control_a_step_decided_before_the_lock_overwrites_the_operators_new_rat
             WaitingRoom.objects.update(rate_now=to)
 
     with pytest.raises(Exception, match="waiting_room_rate_now_within_rate"):
-        step_blindly()
+        step_without_the_lock()
 
 
 def test_an_operators_change_before_the_lock_is_read_by_the_step(event: EventView) -> None:
@@ -338,11 +338,11 @@ def test_an_operators_change_during_the_step_waits_and_limits_its_rate(event: Ev
     rate to it."""
     beside: list[ConcurrentCall] = []
 
-    def come() -> None:
+    def lower_the_rate() -> None:
         act = ConcurrentCall(lambda: operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff"))
         beside.append(act.wait_until_blocked())
 
-    with run_at("lock_rooms", "after", come):
+    with run_at("lock_rooms", "after", lower_the_rate):
         assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert beside[0].result()
     assert (room().rate_per_second, room().rate_now) == (20, None)
@@ -436,7 +436,7 @@ def test_a_step_runs_when_it_is_due_and_not_before(event: EventView, settings: A
     signal_row("hold_seconds", 9)
     pacer = RateController()
     assert pacer.run_if_due(EPOCH) == 1
-    let_pass(7_200)
+    let_time_pass(7_200)
     assert pacer.run_if_due(EPOCH) == 0
     assert len(changes()) == 1
 

@@ -353,13 +353,13 @@ def test_rate_and_cap_change_live_and_a_lower_cap_removes_no_visitor(event: Even
 def test_an_operator_admits_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
     event = make_room(rate=2, active=20)
     join_waiting_entries(event, 40)
-    begun = clock.now()
-    WaitingRoom.objects.update(state="paused", budget=0, ticked_at=begun)
+    started_at = clock.now()
+    WaitingRoom.objects.update(state="paused", budget=0, ticked_at=started_at)
     assert operations.admit_now(event.id, 10, who="staff") == 10
     assert operations.admit_now(event.id, 30, who="staff") == 10, "as far as the cap goes"
     assert statuses(event)[:21] == ["ready"] * 20 + ["waiting"]
     assert [batch.reason for batch in AdmissionBatch.objects.all()] == ["operator", "operator"]
-    assert -20 <= room().budget <= -20 + 2 * (clock.now() - begun).total_seconds()
+    assert -20 <= room().budget <= -20 + 2 * (clock.now() - started_at).total_seconds()
     WaitingRoom.objects.update(state="open", active_max=100)
     assert tick(event, seconds=4) == 0
     assert tick(event, seconds=4) == 0

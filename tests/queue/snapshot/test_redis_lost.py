@@ -151,12 +151,12 @@ def test_rebuilding_detects_a_changed_entry(
     entries = join_waiting_entries(event, 3)
     real = room_snapshot.replace_copy
 
-    def meddle(event_id: int) -> tuple[room_snapshot.RoomSnapshot, int]:
+    def replace_with_a_change(event_id: int) -> tuple[room_snapshot.RoomSnapshot, int]:
         QueueEntry.objects.filter(pk=entries[1].id).update(number=400)
         QueueEntry.objects.filter(pk=entries[2].id).update(number=2)
         return real(event_id)
 
-    monkeypatch.setattr(room_snapshot, "replace_copy", meddle)
+    monkeypatch.setattr(room_snapshot, "replace_copy", replace_with_a_change)
     with pytest.raises(CommandError, match="before: 3 entries"):
         call_command("rebuild_queue", event.slug)
 

@@ -42,7 +42,7 @@ def event() -> EventView:
     return make_room()
 
 
-def lie(event: EventView, value: bytes) -> None:
+def write_copy(event: EventView, value: bytes) -> None:
     redis.client().set(room_snapshot.key(event.id), value)
 
 
@@ -160,7 +160,7 @@ def test_an_invalid_copy_is_discarded_and_replaced(
 ) -> None:
     use_redis_copy_only(monkeypatch)
     entries = join_waiting_entries(event, 2)
-    lie(event, FORGERIES[forgery](room_snapshot.read_snapshot(event.id)))
+    write_copy(event, FORGERIES[forgery](room_snapshot.read_snapshot(event.id)))
     assert [position(event, entry) for entry in entries] == [1, 2]
     shown = read_redis_copy(event)
     assert shown is not None
@@ -187,7 +187,7 @@ def test_a_copy_older_than_the_last_read_is_not_used(event: EventView, monkeypat
     before = room_snapshot.encode(room_snapshot.read_snapshot(event.id))
     tick(event)
     assert position(event, entries[3]) == 1
-    lie(event, before)
+    write_copy(event, before)
     assert position(event, entries[3]) == 1
 
 

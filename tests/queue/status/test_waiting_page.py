@@ -35,7 +35,7 @@ def waiting(browser: Client, room: events.EventView) -> Client:
     return browser
 
 
-def mine() -> QueueEntry:
+def own_entry() -> QueueEntry:
     return QueueEntry.objects.order_by("-number").first()  # type: ignore[return-value]
 
 
@@ -60,10 +60,10 @@ def test_choosing_leads_back_to_the_waiting_page_while_the_visitor_waits(waiting
 def test_at_the_turn_the_page_leads_straight_to_choosing(waiting: Client, room: events.EventView) -> None:
     WaitingRoom.objects.update(active_max=4, ticked_at=None)
     assert operations.admit_now(room.id, 1, who="staff") == 1
-    assert mine().admission_expires_at is None
+    assert own_entry().admission_expires_at is None
     answer = waiting.get(WAIT)
     assert (answer.status_code, answer.url) == (302, CHOOSE)
-    assert mine().admission_expires_at is not None
+    assert own_entry().admission_expires_at is not None
     assert waiting.get(CHOOSE).status_code == 200
 
 
@@ -103,13 +103,13 @@ def test_leaving_is_one_click_and_joining_again_another(waiting: Client) -> None
     left = waiting.post("/events/concert/leave")
     assert (left.status_code, left.url) == (303, WAIT)
     assert "You left the line" in waiting.get(WAIT).content.decode()
-    assert mine().status == "left"
+    assert own_entry().status == "left"
     assert waiting.post("/events/concert/join").url == WAIT
-    assert mine().number == 5
+    assert own_entry().number == 5
 
 
 def test_a_turn_that_is_over_is_shown(waiting: Client) -> None:
-    QueueEntry.objects.filter(pk=mine().pk).update(
+    QueueEntry.objects.filter(pk=own_entry().pk).update(
         status="ready", ready_at=clock.now(), admission_expires_at=clock.now()
     )
     assert "Your turn has expired" in waiting.get(WAIT).content.decode()
@@ -127,7 +127,7 @@ def test_a_visitor_who_is_not_in_line_is_redirected_to_the_event(
 
 def test_a_leave_from_another_site_is_refused(waiting: Client) -> None:
     assert waiting.post("/events/concert/leave", headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    assert mine().status == "waiting"
+    assert own_entry().status == "waiting"
 
 
 def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> None:
@@ -171,8 +171,8 @@ def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> Non
 def test_staff_remove_a_visitor(waiting: Client) -> None:
     staff = Client(headers={"sec-fetch-site": "same-origin"})
     staff.force_login(User.objects.create_superuser("boss"))
-    form = {"action": "remove", "_selected_action": str(mine().pk), "why": "a script"}
+    form = {"action": "remove", "_selected_action": str(own_entry().pk), "why": "a script"}
     staff.post("/admin/queue/queueentry/", form, follow=True)
-    assert mine().status == "left"
+    assert own_entry().status == "left"
     assert RoomAct.objects.get(what="remove").why == "a script"
     assert "You were removed from the line" in waiting.get(WAIT).content.decode()

@@ -56,7 +56,7 @@ def submit(request: reservations.HoldRequest) -> str:
     return outcome.problem.type if isinstance(outcome, reservations.Refused) else ""
 
 
-def try_to(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> str:
+def try_to_hold(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> str:
     return submit(make_hold_request(event, entry, **payload))
 
 
@@ -85,20 +85,20 @@ def test_a_code_opens_its_section_and_the_hold_names_it(show, wanted: dict[str, 
 
 def test_general_admission_may_need_a_code_too(presale) -> None:
     make_access_code(presale, "floor")
-    assert try_to(presale, **FLOOR) == "access-code-required"
-    assert try_to(presale, **FLOOR, **CODE) == ""
+    assert try_to_hold(presale, **FLOOR) == "access-code-required"
+    assert try_to_hold(presale, **FLOOR, **CODE) == ""
     assert_audit_clean()
 
 
 @pytest.mark.parametrize("typed", ["fanclub", " Fan Club ", "ＦＡＮＣＬＵＢ"])
 def test_a_code_may_be_typed_in_any_spelling(show, typed: str) -> None:
     make_access_code(show)
-    assert try_to(show, **BOX, access_code=typed) == ""
+    assert try_to_hold(show, **BOX, access_code=typed) == ""
 
 
 @pytest.mark.parametrize("empty", ["", " ", None])
 def test_an_empty_code_counts_as_none(show, empty: str | None) -> None:
-    assert try_to(show, **BOX, access_code=empty) == "access-code-required"
+    assert try_to_hold(show, **BOX, access_code=empty) == "access-code-required"
 
 
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x00B", "\ud800", "A\x07B", True])
@@ -136,9 +136,9 @@ def test_a_wrong_code_reveals_nothing_about_other_codes(presale) -> None:
 
 def test_a_code_for_one_section_does_not_open_two(presale) -> None:
     make_access_code(presale, "floor")
-    assert try_to(presale, **BOX, **FLOOR, **CODE) == "access-code-wrong"
+    assert try_to_hold(presale, **BOX, **FLOOR, **CODE) == "access-code-wrong"
     make_access_code(presale, "floor", "hall", code="BOTH")
-    assert try_to(presale, **BOX, **FLOOR, access_code="BOTH") == ""
+    assert try_to_hold(presale, **BOX, **FLOOR, access_code="BOTH") == ""
 
 
 @pytest.mark.parametrize(("times", "word"), [({"valid_from": 1}, "yet"), ({"valid_until": -1}, "no longer")])
@@ -177,7 +177,7 @@ def test_uses_are_counted_and_returned_however_a_reservation_ends(show) -> None:
     code = make_access_code(show, uses_max=1)
 
     def is_used_up() -> bool:
-        return try_to(show, seats=["hall-B-1"], **CODE) == "access-code-used-up"
+        return try_to_hold(show, seats=["hall-B-1"], **CODE) == "access-code-used-up"
 
     released = hold(show, **BOX, **CODE)
     assert is_used_up()
@@ -192,7 +192,7 @@ def test_uses_are_counted_and_returned_however_a_reservation_ends(show) -> None:
     confirm(bought.id, clock.now())
     assert is_used_up()
     cancel(bought.id)
-    assert try_to(show, **BOX, **CODE) == ""
+    assert try_to_hold(show, **BOX, **CODE) == ""
     assert code.reservations.count() == 4
     assert_audit_clean()
 
@@ -201,7 +201,7 @@ def test_an_expired_use_is_swept_for_the_next_buyer(show) -> None:
     make_access_code(show, uses_max=1)
     late = hold(show, seats=["hall-B-1"], **CODE)
     backdate_deadline(late.id)
-    assert try_to(show, **BOX, **CODE) == ""
+    assert try_to_hold(show, **BOX, **CODE) == ""
     assert reservation(late).status == "expired"
     assert_audit_clean()
 
@@ -214,7 +214,7 @@ def test_one_buyer_uses_a_code_at_most_as_often_as_allowed(show) -> None:
     again = join(show, visitor_id="visitor-one-0001")
     problem = problem_of(submit_hold(make_hold_request(show, again, seats=["hall-B-1"], **CODE)))
     assert (problem.type, problem.extra) == ("access-code-buyer-limit", {"cap": 1})
-    assert try_to(show, seats=["hall-B-1"], **CODE) == ""
+    assert try_to_hold(show, seats=["hall-B-1"], **CODE) == ""
     assert_audit_clean(without_money=True)
 
 
@@ -235,7 +235,7 @@ def test_replacing_a_hold_keeps_the_code_and_its_use(show) -> None:
     assert reservation(second).access_code_id == code.pk
     typed = hold(show, entry, seats=["hall-C-1"], replace=str(second.id), **CODE)
     assert reservation(typed).access_code_id == code.pk
-    assert try_to(show, **BOX, **CODE) == "access-code-used-up"
+    assert try_to_hold(show, **BOX, **CODE) == "access-code-used-up"
     assert_audit_clean()
 
 
@@ -252,8 +252,8 @@ def test_replacing_by_a_hold_that_needs_no_code_returns_the_use(show) -> None:
 def test_a_replacement_refused_for_its_code_keeps_the_old_hold(show) -> None:
     entry = join(show)
     first = hold(show, entry, **FLOOR)
-    assert try_to(show, entry, **BOX, replace=str(first.id)) == "access-code-required"
-    assert try_to(show, entry, **BOX, replace=str(first.id), access_code="NONSENSE") == "access-code-wrong"
+    assert try_to_hold(show, entry, **BOX, replace=str(first.id)) == "access-code-required"
+    assert try_to_hold(show, entry, **BOX, replace=str(first.id), access_code="NONSENSE") == "access-code-wrong"
     assert reservation(first).status == "pending_payment"
 
 
@@ -283,7 +283,7 @@ def test_a_hold_from_before_a_code_was_needed_stays_valid(show) -> None:
     assert not guard(show, "hall", needs_access=True, **STAFF)
     begin_payment(held.id)
     confirm(held.id, clock.now())
-    assert try_to(show, seats=["hall-A-2"]) == "access-code-required"
+    assert try_to_hold(show, seats=["hall-A-2"]) == "access-code-required"
     assert_audit_clean(without_money=True)
     kinds = list(InventoryChange.objects.order_by("id").values_list("kind", flat=True))
     assert kinds == ["opened", "guarded"]

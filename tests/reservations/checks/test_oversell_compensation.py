@@ -35,7 +35,7 @@ def way(event: events.EventView, strategy: str) -> events.EventView:
     return events.get_event(event.slug)
 
 
-def keep(*guids: str) -> None:
+def block_as_house_seats(*guids: str) -> None:
     """Block these seats as house seats."""
     SeatInventory.objects.filter(seat__guid__in=guids).update(status=3, blocked_for=BlockedFor.HOUSE)
 
@@ -166,7 +166,7 @@ def test_house_tickets_are_used_and_a_shortage_of_them_is_reported(concert: even
 def test_the_nearest_house_seat_is_assigned_and_new_tickets_are_issued(concert: events.EventView) -> None:
     show = way(concert, "house_seats")
     first, second = (sale.buy(hold(show, seats=[guid])) for guid in ("hall-B-5", "hall-E-1"))
-    keep("hall-A-1", "hall-B-7", "hall-B-9")
+    block_as_house_seats("hall-A-1", "hall-B-7", "hall-B-9")
     share_seat(first.reservation_id, second.reservation_id, "hall-B-5")
     (step,) = oversell_plan.plan(show).steps
     assert step.line == f"move reservation {second.reservation_id} from seat hall-B-5 to hall-B-7"
@@ -193,13 +193,13 @@ def test_an_accessible_seat_is_replaced_by_an_accessible_one_which_other_buyers_
     one = hold(show, seats=["hall-A-1"])
     other = hold(show, seats=["hall-C-1"])
     share_seat(one.id, other.id, "hall-A-1")
-    keep("hall-A-2", "hall-E-10")
+    block_as_house_seats("hall-A-2", "hall-E-10")
     (step,) = oversell_plan.plan(show).steps
     assert step.line.endswith("to hall-E-10")
     walker, rival = hold(show, seats=["hall-B-3"]), hold(show, seats=["hall-C-3"])
     share_seat(walker.id, rival.id, "hall-B-3")
     assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(show).steps] == ["hall-E-10", "hall-A-2"]
-    keep("hall-A-3")
+    block_as_house_seats("hall-A-3")
     SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, blocked_for="")
     assert [step.line.rpartition(" ")[2] for step in oversell_plan.plan(show).steps] == ["hall-A-3", "hall-E-10"]
 

@@ -74,7 +74,7 @@ def owner_of(guid: str) -> Any:
     return line.reservation_id
 
 
-def twice(table: str) -> Callable[[], object]:
+def duplicate_first_row(table: str) -> Callable[[], object]:
     """Duplicate the table's first row."""
     return lambda: run_sql(f"INSERT INTO reservations_{table} SELECT * FROM reservations_{table} LIMIT 1")
 
@@ -103,7 +103,9 @@ BUGS: dict[str, Bug] = {
     "reservations_seatinventory_seat_id_…": Bug(
         of_seat(seat_id=NOWHERE), ("I1: concert: seat 999999999", "the seat's None")
     ),
-    "reservations_seatinventory_pkey": Bug(twice("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)),
+    "reservations_seatinventory_pkey": Bug(
+        duplicate_first_row("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)
+    ),
     "reservation_line_returned_holds_nothing": Bug(
         of_line(returned_at=Now()), ("I1: concert: reservation", "with 0 of 0 lines live")
     ),
@@ -126,7 +128,7 @@ BUGS: dict[str, Bug] = {
         of_floor(section_id=NOWHERE), ("I1: concert: 10 places, 2 taken, of section 999999999: which is none",)
     ),
     "reservations_generaladmissioninventory_pkey": Bug(
-        twice("generaladmissioninventory"), ("I1: concert: 10 places", "there are 2 such rows")
+        duplicate_first_row("generaladmissioninventory"), ("I1: concert: 10 places", "there are 2 such rows")
     ),
     # Reservations.
     "reservation_one_live_per_admission": Bug(
@@ -192,7 +194,7 @@ def _sale() -> None:
     assert_audit_clean(without_money=True)
 
 
-def standing() -> dict[str, str]:
+def constraints() -> dict[str, str]:
     """Return the constraints and unique indexes of the app's tables, with the statement that drops each."""
     found = run_sql(
         "SELECT conname, conrelid::regclass::text, false FROM pg_constraint"
@@ -208,24 +210,24 @@ def standing() -> dict[str, str]:
     }
 
 
-def is_called(name: str, case: str) -> bool:
+def is_named(name: str, case: str) -> bool:
     """Django ends the names of foreign keys with a hash."""
     return name.startswith(case.removesuffix("…")) if case.endswith("…") else name == case
 
 
 def test_every_constraint_has_its_bug() -> None:
-    cases = {name: [case for case in BUGS if is_called(name, case)] for name in standing()}
+    cases = {name: [case for case in BUGS if is_named(name, case)] for name in constraints()}
     assert {name: found for name, found in cases.items() if len(found) != 1} == {}
     assert set(BUGS) == {case for found in cases.values() for case in found}
 
 
 @pytest.mark.parametrize("case", BUGS)
 def test_the_auditor_names_what_a_dropped_constraint_allowed(case: str) -> None:
-    bug, there = BUGS[case], standing()
+    bug, statements = BUGS[case], constraints()
     place = str(seat("hall-D-1").pk)
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     for name in (case, *bug.also):
-        (drop,) = [statement for called, statement in there.items() if is_called(called, name)]
+        (drop,) = [statement for called, statement in statements.items() if is_named(called, name)]
         run_sql(drop)
     bug.plant()
     breaches = audit_breaches()

@@ -25,7 +25,7 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_known_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_cache_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     disable_expiry(monkeypatch)
     keep_caches_fresh(monkeypatch)
     for each in cache.refreshing_caches():
@@ -47,13 +47,13 @@ class Process:
 
     async def ask(self, *sent: str, body: Any = None, token: str = "", key: str = "") -> tuple[bool, int, Any]:
         """Return whether the request was answered without a task, the status and the document."""
-        wire, line = connection(self)
+        protocol, line = connection(self)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         content = b"" if body is None else json.dumps(body).encode()
-        wire.data_received(request(*sent, content, **headers, **({"Idempotency-Key": key} if key else {})))
-        begun = len(wire.tasks)
+        protocol.data_received(request(*sent, content, **headers, **({"Idempotency-Key": key} if key else {})))
+        tasks_before = len(protocol.tasks)
         ((status, document),) = await line.answers(1)
-        return not (begun or wire.tasks), status, document
+        return not (tasks_before or protocol.tasks), status, document
 
 
 def test_statuses_and_counts_are_answered_synchronously_as_on_the_site() -> None:

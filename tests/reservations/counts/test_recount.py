@@ -32,7 +32,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return calls
 
 
-def begun(sections: list[int]) -> Recount:
+def started_recount(sections: list[int]) -> Recount:
     """A recounter that has counted everything and continues from here: no other transaction writes to this test's
     database. (Transactions of other tests on the same server might prevent it from knowing that.)"""
     recount = Recount()
@@ -44,30 +44,30 @@ def begun(sections: list[int]) -> Recount:
 def test_only_sections_with_changes_are_counted_again(counted: list[list[int]]) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
-    recount = begun(sections)
+    recount = started_recount(sections)
     assert recount.free(sections) == {hall: 50, floor: 20}
 
-    def news() -> tuple[dict[int, int], set[int]]:
+    def changes() -> tuple[dict[int, int], set[int]]:
         del counted[:]
         free = recount.free(sections)
         return free, {section for of_one in counted for section in of_one}
 
     view = hold(event, ga_section="floor", ga_quantity=3)
-    free, again = news()
+    free, again = changes()
     assert (free, again - {floor}) == ({hall: 50, floor: 17}, set())
     reservations.release(view.id, who="test")
     hold(event, seats=["hall-A-1"])
-    assert news()[0] == {hall: 49, floor: 20}
+    assert changes()[0] == {hall: 49, floor: 20}
     stock.block_seats(event, Selection(section="hall", rows=("B",)), "house", who="ann", why="test")
-    assert news()[0] == {hall: 39, floor: 20}
+    assert changes()[0] == {hall: 39, floor: 20}
     stock.resize(event, "floor", 30, who="ann", why="test")
-    assert news()[0] == {hall: 39, floor: 30}
+    assert changes()[0] == {hall: 39, floor: 30}
 
 
 def test_a_late_commit_is_counted_although_later_numbers_were_read(counted: list[list[int]]) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
-    recount = begun(sections)
+    recount = started_recount(sections)
 
     def overtake() -> list[dict[int, int]]:
         hold(event, ga_section="floor", ga_quantity=3)
@@ -84,7 +84,7 @@ def test_an_unrecorded_change_is_found_by_the_full_count(
 ) -> None:
     event = make_event()
     (hall,) = sections = [section.id for section in events.list_sections(event.id)]
-    recount = begun(sections)
+    recount = started_recount(sections)
     by_hand = SeatInventory.objects.filter(pk=SeatInventory.objects.earliest("pk").pk)
     by_hand.update(status=SeatInventory.Status.BLOCKED, blocked_for="house")
     monkeypatch.setattr(section_recount, "FULL_COUNT_SECONDS", 0.0)
@@ -94,7 +94,7 @@ def test_an_unrecorded_change_is_found_by_the_full_count(
 def test_with_too_many_changes_everything_is_counted(counted: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
-    recount = begun(sections)
+    recount = started_recount(sections)
     monkeypatch.setattr(section_recount, "CHANGES_MAX", 1)
     hold(event, ga_section="floor", ga_quantity=3)
     hold(event, seats=["hall-A-1"])

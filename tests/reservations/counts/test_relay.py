@@ -119,10 +119,10 @@ def test_without_redis_the_frame_is_still_in_postgresql(
 ) -> None:
     make_event()
 
-    def away() -> None:
+    def unavailable() -> None:
         raise redis.RedisUnavailable("connection refused")
 
-    monkeypatch.setattr(redis, "client", away)
+    monkeypatch.setattr(redis, "client", unavailable)
     with caplog.at_level(logging.WARNING):
         assert relay.Relay().run_once() == 1
     assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 50}
@@ -135,14 +135,14 @@ def test_an_outage_of_redis_and_its_end_are_logged_once_each_for_any_number_of_e
     make_event("first")
     make_event("second", venue="B")
 
-    def away() -> None:
+    def unavailable() -> None:
         raise redis.RedisUnavailable("connection refused")
 
     one = relay.Relay()
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         with monkeypatch.context() as without_redis:
-            without_redis.setattr(redis, "client", away)
+            without_redis.setattr(redis, "client", unavailable)
             for _ in range(3):
                 one.run_once()
         assert [record.message.split(" (")[0] for record in caplog.records] == ["relay: Redis is unavailable"]

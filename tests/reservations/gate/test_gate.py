@@ -42,7 +42,7 @@ VALID_MS = gate.VALID_MS
 
 
 @pytest.fixture(autouse=True)
-def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_count_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     disable_expiry(monkeypatch)
 
 
@@ -384,19 +384,19 @@ def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -
     assert rebuild.reset_due() == 1
     assert rebuild.reset_due() == 0, "it was reset a moment ago, by any process"
 
-    def grow_older(milliseconds: int) -> None:
+    def age(milliseconds: int) -> None:
         write_gate_fields(floor, read_at=int(read_gate_field(floor, "read_at")) - milliseconds)
 
-    grow_older(rebuild.CALM_AFTER_MS)
+    age(rebuild.CALM_AFTER_MS)
     assert rebuild.reset_due() == 1
     sell_out(floor)
-    grow_older(rebuild.RESET_AFTER_MS)
+    age(rebuild.RESET_AFTER_MS)
     assert rebuild.reset_due() == 1, "now its counts refuse"
     reservations.release(Reservation.objects.order_by("created_at").first().id, "test")  # type: ignore[union-attr]
     assert read_gate_field(floor, "wanted") == ""
     hold(floor, **PLACE)
     assert read_gate_field(floor, "wanted") == "1", "a section has become empty"
-    grow_older(rebuild.WANTED_AFTER_MS)
+    age(rebuild.WANTED_AFTER_MS)
     assert rebuild.reset_due() == 1
     assert read_gate_field(floor, "wanted") == ""
     assert rebuild.states() == {"open": 1, "shut": 0, "refused": 0}
@@ -425,11 +425,11 @@ def test_marks_are_read_again_after_a_jump_of_the_redis_clock(
     open_gate(floor)
     entries = sell_out(floor)
     open_gate(floor)
-    begun = read_gate_field(floor, "epoch")
+    epoch = read_gate_field(floor, "epoch")
     jump_clock(floor, hours * HOUR_MS)
     assert not is_refused(floor, **PLACE), "the age of the counts is unknown"
     open_gate(floor)
-    assert read_gate_field(floor, "epoch") != begun
+    assert read_gate_field(floor, "epoch") != epoch
     assert is_refused(floor, **PLACE)
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_count_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     disable_expiry(monkeypatch)
 
 
@@ -40,7 +40,7 @@ def preload_refused(slug: str) -> tuple[list[str], str]:
     return out.getvalue().splitlines(), str(raised.value)
 
 
-def left(event: events.EventView, slug: str) -> int:
+def tickets_left(event: events.EventView, slug: str) -> int:
     return int(read_gate_field(event, f"left {section_of(event, slug)}"))
 
 
@@ -106,7 +106,7 @@ def test_while_preload_refuses_the_database_sells_and_once_both_agree_the_gate_o
     assert rebuild.reset_due() == 0, "it is checked every few seconds only"
     cache.clear_all()
     assert rebuild.reset_due() == 1
-    assert left(event, "floor") == 1
+    assert tickets_left(event, "floor") == 1
     assert_audit_clean()
 
 
@@ -114,7 +114,7 @@ def test_the_gate_exists_ten_minutes_before_the_on_sale_and_not_sooner() -> None
     soon = make_event("soon", rows=0, general_admission=2, opens_at=clock.now() + timedelta(minutes=9))
     later = make_event("later", rows=0, general_admission=2, opens_at=clock.now() + timedelta(minutes=11))
     assert rebuild.reset_due() == 1
-    assert left(soon, "floor") == 2
+    assert tickets_left(soon, "floor") == 2
     assert read_gate_field(later, "epoch") == ""
     assert "reset every second from ten minutes before" in preload("later")[-1]
 
@@ -132,7 +132,7 @@ def test_the_reconciler_compares_the_gate_with_the_database_and_resets_it() -> N
     line = "concert/floor: the gate has 3 left, the ledger 5"
     assert reconciled("") == [(line, "reported")]
     assert reconciled("staff") == [(line, "repaired")]
-    assert left(event, "floor") == 5
+    assert tickets_left(event, "floor") == 5
     assert reconciled("") == []
 
 

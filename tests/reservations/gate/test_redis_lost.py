@@ -31,7 +31,7 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_count_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     disable_expiry(monkeypatch)
 
 

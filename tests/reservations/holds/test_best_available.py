@@ -266,7 +266,7 @@ def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves(
         for size in range(least, quantity - least + 1)
         for front in windows(free, size)
         for back in windows(free, quantity - size)
-        if front[0].row_index + 1 == back[0].row_index and aside(front, back) <= quantity
+        if front[0].row_index + 1 == back[0].row_index and sideways_distance(front, back) <= quantity
     ]
     assume(found)
     chosen = choose(free, want(quantity))
@@ -296,7 +296,7 @@ def cost(window: Sequence[FreeSeat], free: Sequence[FreeSeat]) -> int:
     return sum(one.rank for one in window) + orphans * 40 * len(window)
 
 
-def aside(front: Sequence[FreeSeat], back: Sequence[FreeSeat]) -> int:
+def sideways_distance(front: Sequence[FreeSeat], back: Sequence[FreeSeat]) -> int:
     """Return twice the distance between the middles of the two."""
     return abs(front[0].place_index + front[-1].place_index - back[0].place_index - back[-1].place_index)
 

@@ -28,7 +28,7 @@ from tests.support.reservations.buyers import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def story(reservation_id: object) -> list[tuple[str, str]]:
+def history(reservation_id: object) -> list[tuple[str, str]]:
     rows = ReservationTransition.objects.filter(reservation_id=reservation_id)
     return list(rows.values_list("from_status", "to_status"))
 
@@ -51,7 +51,7 @@ def test_a_sweep_ends_reservations_past_their_deadline_and_no_others() -> None:
     ]  # fmt: skip
     assert [seat(f"hall-A-{number}").status for number in range(1, 6)] == [0, 0, 1, 1, 2]
     assert get_general_admission().taken == 0
-    assert story(late_paying.id) == [("", "pending_payment"), ("pending_payment", "paying"), ("paying", "expired")]
+    assert history(late_paying.id) == [("", "pending_payment"), ("pending_payment", "paying"), ("paying", "expired")]
     assert_audit_clean(without_money=True)
 
 
@@ -120,7 +120,7 @@ def test_a_release_frees_everything_and_a_second_one_changes_nothing() -> None:
     for _ in range(2):
         assert reservations.release(view.id, who="test").status == "canceled"
     assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 0)
-    assert story(view.id) == [("", "pending_payment"), ("pending_payment", "canceled")]
+    assert history(view.id) == [("", "pending_payment"), ("pending_payment", "canceled")]
     assert_audit_clean()
 
 
