@@ -329,7 +329,7 @@ def test_a_lobby_refuses_joins_once_the_event_is_canceled(lobby: EventView) -> N
 # --- after the sale -------------------------------------------------------------------------------------------------
 
 
-def test_an_event_without_a_queue_admits_every_visitor_by_the_same_path() -> None:
+def test_with_the_room_off_every_visitor_is_admitted_by_the_same_path() -> None:
     event = make_event("quiet")
     entries = values(storm(8, lambda number: positions.join(event, visitor(number))))
     assert {entry.status for entry in entries} == {"ready"}
@@ -337,7 +337,7 @@ def test_an_event_without_a_queue_admits_every_visitor_by_the_same_path() -> Non
     assert_audit_clean()
 
 
-def test_after_a_room_is_removed_its_visitors_join_again_at_the_end(event: EventView) -> None:
+def test_a_removed_visitor_joins_again_at_the_end(event: EventView) -> None:
     entries = join_waiting_entries(event, 3)
     operations.remove(entries[0].id, who="staff")
     assert positions.join(event, facade.Caller(entry_id=entries[0].id)).number == 4

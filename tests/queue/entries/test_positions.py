@@ -84,7 +84,7 @@ def test_a_join_without_an_identity_is_refused(event: EventView) -> None:
         positions.leave(event, facade.Caller())
 
 
-def test_control_without_the_room_s_lock_two_first_tabs_of_one_browser_collide(event: EventView) -> None:
+def test_control_without_the_rooms_lock_two_first_tabs_of_one_browser_collide(event: EventView) -> None:
     """The naive way: read, then insert.
 
     A: no entry yet; takes number 1

@@ -140,7 +140,7 @@ def test_a_refusal_gives_its_reason_and_does_not_use_the_link() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"hours": 0}, {"hours": vip_links.HOURS_MAX + 1}, {"note": "x" * 201}, {"note": "a\nb"}]
 )
-def test_the_number_and_the_texts_of_links_are_limited(wrong: dict[str, object]) -> None:
+def test_an_invalid_duration_or_note_of_a_link_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ActRefused):
         vip_links.make_link(make_room().id, who="boss", **wrong)  # type: ignore[arg-type]
 

@@ -426,7 +426,7 @@ def test_rewriting_the_whole_chain_is_detected_by_a_copy_kept_before(room: Event
         ("DELETE FROM queue_roomact WHERE what = 'state'", "there were 2 acts in the earlier copy"),
     ],
 )
-def test_published_admissions_acts_and_marks_cannot_be_removed(
+def test_an_earlier_copy_detects_removed_admissions_acts_and_marks(
     room: EventView, tmp_path: Any, statement: str, output: str
 ) -> None:
     kept = tmp_path / "kept.json"

@@ -176,13 +176,13 @@ def test_an_ended_entry_is_reported_as_ended(api: Api, concert: events.EventView
     assert api.get(f"{QUEUE}/status", **credentials).json()["status"] == "left"
 
 
-def test_a_batch_is_one_query_and_an_invalid_identity_does_not_affect_the_others(
+def test_a_batch_takes_three_queries_and_an_invalid_identity_does_not_affect_the_others(
     concert: events.EventView, ann: User
 ) -> None:
     bob, browser = User.objects.create_user("bob@example.org"), Client()
     browser.force_login(bob)
     key = browser.cookies[settings.SESSION_COOKIE_NAME].value
-    signs = [
+    credentials = [
         async_caller.Credentials(session_key=key, event_id=concert.id, visitor_id='a "browser" of {mine}'),
         async_caller.Credentials(session_key="0" * 32),
         async_caller.Credentials(token="no token"),
@@ -192,7 +192,7 @@ def test_a_batch_is_one_query_and_an_invalid_identity_does_not_affect_the_others
         async_caller.Credentials(session_key=key),
     ]
     with CaptureQueriesContext(connection) as asked:
-        found = async_caller.authenticate_accounts(signs)
+        found = async_caller.authenticate_accounts(credentials)
     assert len(asked) == 3
     assert [one and one.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 

@@ -105,7 +105,7 @@ def test_an_error_in_one_room_delays_no_other_room(pair: tuple[Gatekeeper, Gatek
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
     join_waiting_entries(stuck, 2)
     join_waiting_entries(fine, 2)
-    # Its head may not pass the numbers handed out: the tick of this room fails at the constraint.
+    # Its head may not pass the assigned numbers: the tick of this room fails at the constraint.
     WaitingRoom.objects.filter(event_id=stuck.id).update(next_number=1)
     assert pair[0].run_once() == 2
     assert statuses(stuck) == ["waiting", "waiting"]

@@ -81,7 +81,7 @@ def test_a_visitor_who_joins_after_the_snapshot_was_read_does_not_get_an_old_sta
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P: the snapshot is read: next number 1, head 0
-    J: joins the empty line in another process, has number 1 and is let in by the same transaction
+    J: joins the empty line in another process, has number 1 and is admitted by the same transaction
     P: number 1 is above the cached head, but the snapshot does not cover the number: it is read again
     """
     open_now(event)

@@ -56,7 +56,7 @@ class Asker:
         await asyncio.gather(self.put(missing_entry(self.event)), return_exceptions=True)
         return self
 
-    def put(self, entry_id: Any, key: str = "a-key") -> "asyncio.Future[queue.Seen | None]":
+    def put(self, entry_id: Any, key: str = "a-key") -> "asyncio.Future[queue.LoadedEntry | None]":
         return self.gate.put(gate.Question(self.event, entry_id, PLACE, key))
 
     async def outcome(self, entry: queue.EntryView, key: str = "a-key") -> str:
@@ -68,7 +68,7 @@ def missing_entry(event: events.EventView) -> Any:
     return gate.UUID(int=event.id)
 
 
-async def outcome_of(question: "asyncio.Future[queue.Seen | None]") -> str:
+async def outcome_of(question: "asyncio.Future[queue.LoadedEntry | None]") -> str:
     try:
         loaded = await asyncio.wait_for(question, SECONDS_MAX)
     except reservations.SoldOut:

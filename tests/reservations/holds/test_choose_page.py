@@ -183,7 +183,7 @@ def test_when_the_admission_is_over_the_page_leads_back_to_the_queue(shopper: Cl
     assert hold(shopper, seats=["hall-A-1"]).status_code == 303
 
 
-def test_a_visitor_who_never_joined_is_redirected_to_the_event(browser: Client, concert: events.EventView) -> None:
+def test_a_visitor_who_never_joined_gets_the_form_to_join(browser: Client, concert: events.EventView) -> None:
     response = browser.get(CHOOSE)
     assert response.status_code == 429
     assert 'action="/events/concert/join"' in response.content.decode()
@@ -198,7 +198,7 @@ def test_when_everything_is_sold_the_page_shows_it(shopper: Client, browser: Cli
     assert "Sold out" in page.content.decode()
 
 
-def test_after_the_end_of_sales_the_events_page_explains(shopper: Client) -> None:
+def test_after_the_end_of_sales_choosing_redirects_to_the_events_page(shopper: Client) -> None:
     now = clock.now()
     OnSale.objects.update(opens_at=now - timedelta(hours=1), closes_at=now - timedelta(seconds=1))
     assert shopper.get(CHOOSE).url == "/events/concert/"

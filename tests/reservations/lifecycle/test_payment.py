@@ -157,7 +157,7 @@ def test_cap_rows_are_created_once_and_only_if_there_is_a_cap() -> None:
 
 
 @pytest.mark.parametrize("act", ["begin_payment", "confirm"])
-def test_beginning_payment_joins_its_callers_transaction_and_a_missing_reservation_is_not_found(act: str) -> None:
+def test_payment_steps_join_their_callers_transaction_and_do_not_find_a_missing_reservation(act: str) -> None:
     calls = {
         "begin_payment": lambda: reservations.begin_payment(uuid4(), email=EMAIL, who="test"),
         "confirm": lambda: reservations.confirm(uuid4(), occurred_at=clock.now(), who="test", why="test"),

@@ -158,7 +158,7 @@ def test_prices_of_a_published_event_change_on_the_stock_page_only(staff: Client
     assert Section.objects.get(slug="floor").capacity == 20
 
 
-def test_a_form_for_a_blocked_seat_shows_that_it_is_unavailable(shopper: Client, concert: events.EventView) -> None:
+def test_a_blocked_seat_is_refused_and_listed_as_blocked(shopper: Client, concert: events.EventView) -> None:
     stock.block_seats(concert, Selection(seats=("hall-A-1",)), "house", who="ann")
     answer = shopper.post("/events/concert/choose", {"seats": "hall-A-1", "idempotency_key": "k", "view": "list"})
     assert answer.status_code == 409
