@@ -50,11 +50,11 @@ def test_the_event_page_polls_for_announcements_without_a_stream(
     post(event, "Doors open at sven.")
     until_shown(page, ["Doors open at sven."])
     assert page.locator("[data-announcements-box]").is_visible()
-    in_another_connection(lambda: service.correct(event.id, 1, "Doors open at seven.", who="bob"))
+    in_another_connection(lambda: service.correct(event.id, 1, "Doors open at seven.", author="bob"))
     post(event, "The bar is open.")
     until_shown(page, ["The bar is open.", "Doors open at seven."])
     written = page.locator(f"{ITEMS} time").first.text_content()
-    in_another_connection(lambda: service.retract(event.id, 1, who="bob"))
+    in_another_connection(lambda: service.retract(event.id, 1, author="bob"))
     until_shown(page, ["The bar is open."])
     page.reload()
     assert texts(page) == ["The bar is open."]
