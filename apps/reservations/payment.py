@@ -123,7 +123,7 @@ def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
     if standing + reservation.seat_count > most:
         raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
     if standing + lapsed + reservation.seat_count > most:
-        raise problems.Busy("An earlier reservation with this e-mail address is about to end. Try again in a moment.")
+        raise problems.Busy("An earlier reservation with this email address is about to end. Try again in a moment.")
 
 
 def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -> None:

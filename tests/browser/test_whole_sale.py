@@ -42,7 +42,7 @@ def get_in(page: "Page", site: str, slug: str) -> None:
 def pay(page: "Page", method: str = "sandbox") -> None:
     """Go from the held tickets to the order page."""
     page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
-    page.get_by_label("E-mail").fill("ada@example.org")
+    page.get_by_label("Email address").fill("ada@example.org")
     page.get_by_label("Name", exact=True).fill("Ada Lovelace")
     card = page.locator(f"input[name=payment_method][value={method}]")
     if not card.is_visible():

@@ -72,7 +72,7 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
             start = format_datetime(answer.event.starts_at, answer.event.timezone)
             return f"This ticket is for {answer.event.name}, {start}."
         case Outcome.REPLACED:
-            return "This code was replaced. Ask for the ticket with the new code: the buyer has it by e-mail."
+            return "This code was replaced. Ask for the ticket with the new code: the buyer has it by email."
         case Outcome.NOT_VALID:
             return "This ticket was refunded or canceled."
         case Outcome.UNKNOWN:

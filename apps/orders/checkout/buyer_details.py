@@ -61,7 +61,7 @@ def read_details(
         try:
             _check_email(address)
         except ValidationError:
-            errors["email"] = "is not a valid e-mail address"
+            errors["email"] = "is not a valid email address"
     full_name = take("name", name, NAME_LENGTH_MAX)
     method = payload.get("payment_method")
     if method is None or method == "":

@@ -14,7 +14,7 @@ class CheckoutForm(forms.Form):
     """Renders the fields. `buyer_details.read_details` validates them; `refuse` attaches its errors to the fields."""
 
     email = forms.CharField(
-        label="E-mail",
+        label="Email address",
         required=False,
         widget=forms.EmailInput(attrs={"autocomplete": "email", "required": True}),
         help_text="We'll send your tickets here.",

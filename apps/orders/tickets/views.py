@@ -60,7 +60,7 @@ def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     try:
         ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
         messages.success(
-            request, "Your ticket has a new code. We're e-mailing it to you. The old code is no longer valid."
+            request, "Your ticket has a new code. We're emailing it to you. The old code is no longer valid."
         )
     except ReissueRefused as refused:
         messages.error(request, refused.detail)
