@@ -289,5 +289,5 @@ def test_the_command_publishes_drops_and_lists_keys() -> None:
     assert "dropped" in next(line for line in command("--list").splitlines() if new in line)
     with pytest.raises(CommandError, match="no token key"):
         command("--drop", "nothing")
-    with pytest.raises(CommandError, match="one of them"):
+    with pytest.raises(CommandError, match="cannot be combined"):
         command("--drop", new, "--list")

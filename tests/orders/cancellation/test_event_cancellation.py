@@ -231,7 +231,7 @@ def test_fees_kept_of_returns_are_refunded_with_the_event() -> None:
     assert len(mail.outbox) == 3
     (note,) = [note for note in mail.outbox if whole.number in note.body]
     assert "lost her voice" in note.body
-    assert "What was kept of it, $4.00, goes back" in note.body
+    assert "The $4.00 that was kept is now refunded" in note.body
     event_cancellation.resume(event.id)
     deliver_outbox()
     assert len(mail.outbox) == 3

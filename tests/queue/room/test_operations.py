@@ -130,7 +130,7 @@ def test_an_act_that_cannot_be_done_gives_its_reason() -> None:
     tick(event)
     operations.let_through(waiting[1].id, who="boss")
     operations.remove(waiting[2].id, who="boss")
-    for entry, why in zip(waiting, ("admitted already", "marked already", "has ended: left"), strict=True):
+    for entry, why in zip(waiting, ("admitted already", "has priority already", "has ended: left"), strict=True):
         with pytest.raises(ActRefused, match=why):
             operations.let_through(entry.id, who="boss")
     operations.set_state(event.id, "drained", who="boss")

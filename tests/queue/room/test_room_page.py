@@ -127,7 +127,7 @@ def test_every_act_of_the_page_is_done_reported_and_recorded(boss: Client, event
         ("pause", {}, "The room is paused"),
         ("message", {"message": "Back at 8."}, "Waiting visitors now see the message"),
         ("admit_now", {"count": "1"}, "1 visitor admitted"),
-        ("let_through", {"whom": "4"}, "4 is in"),
+        ("let_through", {"whom": "4"}, "4 is admitted"),
         ("remove", {"whom": "3"}, "3 was removed"),
         ("clear_message", {"message": "Back at 8."}, "The message was removed"),
         ("resume", {}, "The room is open"),
@@ -230,7 +230,7 @@ def test_visitors_are_let_through_from_the_list_of_entries(boss: Client, event: 
     last = QueueEntry.objects.order_by("-number").first()
     assert last is not None
     chosen = {"action": "let_through", "_selected_action": str(last.pk), "why": "the drummer"}
-    for expected in ("Number 4: admitted.", "in already"):
+    for expected in ("Number 4: admitted.", "is admitted already"):
         assert expected in boss.post("/admin/queue/queueentry/", chosen, follow=True).content.decode()
     view = facade.entry_by_id(last.pk)
     assert view is not None

@@ -159,7 +159,7 @@ def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> Non
     assert acts[1:] == [
         ("boss", "state", "open → paused", "the till is down"),
         ("boss", "admit", "0 of 5", ""),
-        ("boss", "limits", "10/s, 3 active → 20/s, 4 active; 120 s to come, 200 s to start", ""),
+        ("boss", "limits", "10/s, 3 active → 20/s, 4 active; 120 s to claim, 200 s to start", ""),
         ("boss", "admit", "1 of 5", ""),
         ("boss", "state", "paused → open", ""),
         ("boss", "state", "open → drained", "sold at the door"),

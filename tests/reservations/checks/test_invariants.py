@@ -120,7 +120,7 @@ def test_i1_a_seat_with_an_unknown_status() -> None:
 def test_i1_a_seat_counted_in_another_section() -> None:
     row, floor = seat("hall-D-1"), GeneralAdmissionInventory.objects.get().section_id
     SeatInventory.objects.filter(pk=row.pk).update(section_id=floor)
-    assert found("I1", f"its section is {floor}, the seat's {row.section_id}")
+    assert found("I1", f"its section is {floor}, the plan's {row.section_id}")
     assert found("I1", "concert/hall: capacity 50, 49 inventory rows")
 
 

@@ -94,14 +94,14 @@ BUGS: dict[str, Bug] = {
     "reservations_seatinventory_status_check": Bug(
         of_seat(status=-1), ("I1: concert: seat {seat} has status -1",), (_HAS_OWNER,)
     ),
-    "reservations_seatinventory_row_index_check": Bug(of_seat(row_index=-1), ("seat {seat}", "another place")),
-    "reservations_seatinventory_place_index_check": Bug(of_seat(place_index=-1), ("seat {seat}", "another place")),
-    "reservations_seatinventory_rank_check": Bug(of_seat(rank=-1), ("seat {seat}", "another place")),
+    "reservations_seatinventory_row_index_check": Bug(of_seat(row_index=-1), ("seat {seat}", "another location")),
+    "reservations_seatinventory_place_index_check": Bug(of_seat(place_index=-1), ("seat {seat}", "another location")),
+    "reservations_seatinventory_rank_check": Bug(of_seat(rank=-1), ("seat {seat}", "another location")),
     "reservations_seatinv_category_id_…": Bug(of_seat(category_id=NOWHERE), ("seat {seat}", "or price")),
     "reservations_seatinv_section_id_…": Bug(of_seat(section_id=NOWHERE), ("its section is 999999999",)),
     "reservations_seatinventory_event_id_…": Bug(of_seat(event_id=NOWHERE), ("event 999999999: seat {seat}",)),
     "reservations_seatinventory_seat_id_…": Bug(
-        of_seat(seat_id=NOWHERE), ("I1: concert: seat 999999999", "the seat's None")
+        of_seat(seat_id=NOWHERE), ("I1: concert: seat 999999999", "the plan's None")
     ),
     "reservations_seatinventory_pkey": Bug(
         duplicate_first_row("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)
@@ -122,13 +122,13 @@ BUGS: dict[str, Bug] = {
         of_floor(house=-1), ("I1: concert", "house seats -1 of 0 blocked")
     ),
     "reservations_general_event_id_…": Bug(
-        of_floor(event_id=NOWHERE), ("I1: concert: general admission floor: its places are those of event 999999999",)
+        of_floor(event_id=NOWHERE), ("I1: concert: general admission floor: its inventory belongs to event 999999999",)
     ),
     "reservations_general_section_id_…": Bug(
-        of_floor(section_id=NOWHERE), ("I1: concert: 10 places, 2 taken, of section 999999999: which is none",)
+        of_floor(section_id=NOWHERE), ("I1: concert: capacity 10, 2 taken, of section 999999999: which is not",)
     ),
     "reservations_generaladmissioninventory_pkey": Bug(
-        duplicate_first_row("generaladmissioninventory"), ("I1: concert: 10 places", "there are 2 such rows")
+        duplicate_first_row("generaladmissioninventory"), ("I1: concert: capacity 10", "there are 2 such rows")
     ),
     # Reservations.
     "reservation_one_live_per_admission": Bug(
@@ -176,7 +176,8 @@ UNCONSTRAINED: dict[str, Bug] = {
         of_reservation("hall-B-1", entry_id=UNKNOWN), ("I5: concert: reservation", f"{UNKNOWN} is not an entry")
     ),
     "a reservation of another event": Bug(
-        of_reservation("hall-B-1", event_id=NOWHERE), ("I5: event 999999999: reservation", "is no entry of this event")
+        of_reservation("hall-B-1", event_id=NOWHERE),
+        ("I5: event 999999999: reservation", "is not an entry of this event"),
     ),
 }
 """Breaches that no constraint forbids, since it would slow down every hold: the locks of a hold prevent them."""

@@ -173,7 +173,7 @@ def a_hold_that_cannot_be_swept() -> None:
         (too_many_taken, "places", "9 of 10 tickets are counted as taken, the lines have 3"),
         (a_seat_without_its_row, "inventory_missing", "concert/hall: 1 of 50 seats have no inventory row"),
         (a_held_seat_without_its_row, "inventory_missing", "1 of 50 seats have no inventory row"),
-        (a_hold_that_is_not_swept, "overdue", "(pending_payment) still holds 3 places"),
+        (a_hold_that_is_not_swept, "overdue", "(pending_payment) still holds 3 tickets"),
         (a_hold_that_cannot_be_swept, "overdue", "s after its deadline"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

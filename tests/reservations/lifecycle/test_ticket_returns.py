@@ -130,7 +130,7 @@ def test_the_ledger_records_who_and_why() -> None:
     step = ReservationTransition.objects.filter(reservation_id=reservation.id).last()
     assert step is not None
     assert (step.from_status, step.to_status, step.who, step.why) == (
-        "confirmed", "confirmed", "staff:7", f"1 given back: {WHY}",
+        "confirmed", "confirmed", "staff:7", f"1 returned: {WHY}",
     )  # fmt: skip
 
 

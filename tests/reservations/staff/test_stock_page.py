@@ -44,7 +44,7 @@ def test_the_page_changes_everything_by_its_service_and_reports_it(staff: Client
     refused, message = send(staff, concert, "block", **hall, why="press")
     assert (refused, message) == (409, "Not free (1 of 20): hall-A-1 held. Nothing was blocked.")
     assert send(staff, concert, "block", **hall, why="press", only_free="yes")[1] == ("Blocked, house seats: 19 seats.")
-    assert send(staff, concert, "unblock", seats="hall-A-2\nhall-A-3")[1] == "Back on sale: 2 seats."
+    assert send(staff, concert, "unblock", seats="hall-A-2\nhall-A-3")[1] == "Unblocked: 2 seats."
     assert send(staff, concert, "block", section="hall", reason="house") == (
         422, "Rows: name the rows, or tick the box for the whole section.",
     )  # fmt: skip
@@ -83,7 +83,7 @@ def test_the_page_names_an_inconsistency_and_the_command_that_repairs_it(
     GeneralAdmissionInventory.objects.all().delete()
     repair = "manage.py reconcile concert --repair"
     status, message = send(staff, concert, "unblock", seats="hall-A-1")
-    assert (status, message.startswith(f"Blocked, and yet hall-A-1 is reservation {holder.id}'s")) == (409, True)
+    assert (status, message.startswith(f"Blocked, but hall-A-1 belongs to reservation {holder.id}")) == (409, True)
     assert repair in message
     for action, given in (
         ("block", {"seats": "hall-B-1", "reason": "house"}),
@@ -122,7 +122,7 @@ def test_the_list_of_seats_blocks_and_unblocks_after_confirmation(staff: Client,
 
     asked = act("block_out_of_use")
     assert "stays: it is held." in asked
-    assert "is out of use, and not for sale." in asked
+    assert "is blocked (out of use)." in asked
     assert "camera" in asked
     assert not InventoryChange.objects.exists()
     assert "Concert: 2 seats blocked (out of use), 1 seat unchanged." in act("block_out_of_use", confirmed="yes")
