@@ -32,7 +32,7 @@ def an_event() -> events.EventView:
 
 
 def post(event: events.EventView, text: str) -> int:
-    return service.post(event.id, text, who="ann").announcement.announcement_id
+    return service.post(event.id, text, author="ann").announcement.announcement_id
 
 
 def read_on(one: Events) -> dict[int, str]:
@@ -57,8 +57,8 @@ def test_all_listeners_receive_posted_corrected_and_retracted_announcements(serv
         post(event, "Doors open at sven.")
         post(event, "The bar is open.")
         until_read(one, {1: "Doors open at sven.", 2: "The bar is open."})
-        service.correct(event.id, 1, "Doors open at seven.", who="bob")
-        service.retract(event.id, 2, who="bob")
+        service.correct(event.id, 1, "Doors open at seven.", author="bob")
+        service.retract(event.id, 2, author="bob")
         until_read(one, {1: "Doors open at seven."})
         until_read(other, {1: "Doors open at seven."})
 
@@ -67,7 +67,7 @@ def test_a_new_listener_receives_the_latest_few_at_once(server: Web) -> None:
     event = an_event()
     for number in range(1, 6):
         post(event, f"Number {number}.")
-    service.retract(event.id, 4, who="ann")
+    service.retract(event.id, 4, author="ann")
     with Events(server.port, event.slug) as one:
         until_read(one, {3: "Number 3.", 5: "Number 5."})
         assert [each.data["version"] for each in one.received if each.kind == "announcement"] == [3, 5, 6]
