@@ -67,7 +67,9 @@ def make_seated_event(slug: str, *, sections: int, seats_per_section: int, floor
     from apps.reservations.inventory.setup import create_inventory
 
     lines = ["section,row,seat,x,y,category,accessible"]
-    lines += [f"S{number:03d},first,{seat},{seat},{number},Standard,no" for number in range(sections) for seat in (1, 2)]
+    lines += [
+        f"S{number:03d},first,{seat},{seat},{number},Standard,no" for number in range(sections) for seat in (1, 2)
+    ]
     create_event(
         EventSpec(
             slug=slug,
