@@ -93,7 +93,8 @@ class _CacheBase(ABC, Generic[Key, Value]):
         self.stale_seconds = stale_seconds
         self._most = most
         self._kept: dict[Key, _CacheEntry[Value]] = {}
-        self._lock = threading.Lock()
+        self._reading: dict[Key, threading.Lock] = {}
+        """The keys that threads are reading. A lock for each, so that a slow read delays no other event."""
         register(self)
 
     async def get(self, key: Key) -> Value:
@@ -115,14 +116,17 @@ class _CacheBase(ABC, Generic[Key, Value]):
         return None
 
     def read(self, key: Key) -> Value:
-        """Return the value, for threads: one too old is read in the caller's thread, once for all threads that wait.
-        Raises the error of its read."""
+        """Return the value, for threads. One that is too old is read in the caller's thread; other threads that need
+        it wait for that read. Raises the error of the read."""
         value = self._usable(key)
         if value is not None:
             return value
-        with self._lock:
-            value = self._usable(key)  # As another thread read it while this one waited.
-            return value if value is not None else self._read_now(key)
+        try:
+            with self._reading.setdefault(key, threading.Lock()):
+                value = self._usable(key)  # Another thread may have read it while this one waited.
+                return value if value is not None else self._read_now(key)
+        finally:
+            self._reading.pop(key, None)
 
     def _usable(self, key: Key) -> Value | None:
         kept = self._kept.get(key)

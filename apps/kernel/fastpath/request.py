@@ -83,7 +83,7 @@ class Request:
         self.id = ""
         """The request id in logs and in the response."""
         self.receive = receive
-        """Receives the body, as ASGI defines; None where the whole body is at hand."""
+        """The ASGI callable that receives the body; None if the whole body has been read."""
         self._bad_body: problems.Problem | None = None
         """What was wrong with the body when it was gathered."""
         self._cookies: Mapping[str, str] | None = None

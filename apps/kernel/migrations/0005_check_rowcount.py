@@ -1,4 +1,4 @@
-"""A write that touches an unexpected number of rows fails with an SQLSTATE of its own."""
+"""Adds a function that raises SQLSTATE FG001 if a write changed an unexpected number of rows."""
 
 from django.db import migrations
 

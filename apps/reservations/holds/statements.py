@@ -20,10 +20,10 @@ from apps.reservations.holds.requests import HoldRequest
 
 
 class LockWait(Enum):
-    """Which locks a hold transaction waits for; rows of other kinds that are locked it skips."""
+    """The locks that a hold transaction waits for. Locked rows of other kinds are skipped."""
 
     GENERAL_ADMISSION_ONLY = "general admission only"
-    """Its rows are hot: a wait is likely, and short. A double click, or a seat being decided, delays no other hold."""
+    """These rows are contended, but waits are short. A double click, or a locked seat, delays no other hold."""
     WAITING = "everything, in the order of all locks"
     NONE = "nothing"
 
