@@ -207,7 +207,7 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
             button="Yes, block them", effect=effect, carry=_reason_field(request),
         )  # fmt: skip
         if asked is None:
-            # Seats that were held since the confirmation page are skipped, as that page said.
+            # Seats that were held since the confirmation page are skipped, as that page announces.
             block = partial(stock.block_seats, reason=reason, only_free=True)
             self._each_event(request, queryset, block, f"blocked ({reason.label})")
         return asked

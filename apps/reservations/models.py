@@ -73,7 +73,7 @@ class SeatInventory(models.Model):
 
 class GeneralAdmissionInventory(models.Model):
     """The counts of a general-admission section, one row each. `taken` counts held and sold tickets together, so that
-    confirming a sale does not update this contended row; the lines tell them apart."""
+    confirming a sale does not update this contended row; the lines distinguish them."""
 
     section = models.OneToOneField("events.Section", on_delete=models.PROTECT, primary_key=True, related_name="+")
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")

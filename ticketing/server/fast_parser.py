@@ -79,8 +79,8 @@ _NAMES_MAX = 500
 
 
 def _in_lower_case(name: bytes) -> bytes | None:
-    """None where it is no plain name."""
-    # Remembered, since a crowd's headers have few names; bounded, since what they are is the clients' to make up.
+    """Return the name in lower case, or None if it is not a plain header name."""
+    # Cached, because requests share few header names; bounded, because clients can invent names.
     if not _NAME.fullmatch(name):
         return None
     lower = name.lower()

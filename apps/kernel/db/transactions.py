@@ -61,7 +61,7 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
 
 @contextmanager
 def write_on_django(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[sql.Cursor]:
-    """The same, yielding a cursor: the `TransactionOpener` of this thread's connection."""
+    """Run the block as `write` does and yield a cursor: the `TransactionOpener` of this thread's connection."""
     with write(lock_ms=lock_ms, statement_ms=statement_ms), connection.cursor() as cursor:
         yield cursor
 
@@ -75,13 +75,13 @@ def writes_on(on: Connection[Any]) -> TransactionOpener:
 def write_on(
     on: Connection[Any], *, lock_ms: int | None = None, statement_ms: int | None = None
 ) -> Iterator[Cursor[Any]]:
-    """The same on a psycopg connection that is not Django's: yield the cursor of one transaction with limits, which
-    begins with the first statement.
+    """Yield the cursor of one transaction with limits on a psycopg connection that is not Django's. It begins with the
+    first statement.
 
     Must be the outermost block here too. Errors are psycopg's own, unwrapped.
     """
     if on.info.transaction_status != TransactionStatus.IDLE:
-        raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
+        raise RuntimeError("a transaction is open on this connection, or the connection is closed")
     can_batch = issubclass(on.cursor_factory, ClientCursor)
     cursor: Cursor[Any] = roundtrip.Cursor(on) if can_batch else on.cursor()
     with cursor:

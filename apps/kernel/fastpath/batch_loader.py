@@ -1,7 +1,7 @@
-"""Reading in groups: what many ask at once is asked of PostgreSQL or Redis once.
+"""Batched reads: questions that arrive at the same time take one read of PostgreSQL or Redis.
 
-While one group is answered the next gathers, as in group commit, and nothing waits for a timer. For questions that
-change nothing, or nothing that matters whether it happens twice: a group that fails fails for all who asked in it.
+While one batch is read the next one collects, as in group commit, and no timer is involved. For questions that change
+nothing, or whose effect may happen twice: if a batch fails, all its questions fail.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ WAITING_MAX = 5_000
 
 
 class BatchLoader(Generic[Question, Answer]):
-    """`act` is given a list of questions, in a thread of the lane, and returns one answer to each, in order: a value,
-    or an exception that is raised for whoever asked."""
+    """Calls `act` with a list of questions, in a thread of the fast path. It returns one answer to each, in order: a
+    value, or an exception that is raised for the caller with that question."""
 
     def __init__(self, act: Callable[[list[Question]], Sequence[Any]]) -> None:
         self._act = act
@@ -30,15 +30,15 @@ class BatchLoader(Generic[Question, Answer]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
+        """Return the answer to the question. Raises problems.Busy if too many wait, and the errors of `act`."""
         return await self.put(question)
 
     def put(self, question: Question, future: "asyncio.Future[Answer] | None" = None) -> "asyncio.Future[Answer]":
-        """The question is asked; where its answer will be, in that future if one is given. Raises problems.Busy when
-        too many wait."""
+        """Submit the question and return the future of its answer, `future` if given. Raises problems.Busy if too many
+        wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # Of a loop that has ended nobody waits any more.
+            # Callers of a closed event loop can no longer be waiting.
             self._loop, self._waiting, self._busy = loop, [], False
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
@@ -54,19 +54,19 @@ class BatchLoader(Generic[Question, Answer]):
         try:
             while self._waiting:
                 group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
-                # Whoever has gone meanwhile need not be asked for.
+                # Skip questions whose callers have been canceled.
                 group = [(question, future) for question, future in group if not future.done()]
                 if group:
                     await self._answer(group)
         finally:
-            # In the very step in which nothing waited any more: by the task's end, which others hear of later, somebody
-            # may have asked and found us busy.
+            # Reset in the same step of the loop that found the queue empty. The task's end is noticed later, and a
+            # question submitted in between would find this loader busy and start no task.
             self._busy = False
 
     async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await thread_pool.run_in_thread(self._act, [question for question, _ in group])
-        except Exception as error:  # noqa: BLE001 - Each who asked is told.
+        except Exception as error:  # noqa: BLE001 - Every caller receives the error.
             for _, future in group:
                 if not future.done():
                     future.set_exception(_copy_error(error))
@@ -85,6 +85,6 @@ class BatchLoader(Generic[Question, Answer]):
 
 
 def _copy_error(error: Exception) -> Exception:
-    """One exception raised in two tasks would gather both their traces."""
+    """Return a copy where possible: one exception raised in two tasks would collect the tracebacks of both."""
     problem = problems.from_exception(error)
     return type(problem)() if isinstance(problem, (problems.Busy, problems.DatabaseUnavailable)) else error

@@ -216,8 +216,8 @@ class Batcher(Generic[Request, Outcome]):
         return self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
 
     def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
-        """The same for a thread, which waits at most `timeout_ms`. After that it raises problems.Busy if the request
-        was still queued, OutcomeUnknown if a batch has it."""
+        """Submit from a thread and return the outcome, waiting at most `timeout_ms`. After that raises problems.Busy if
+        the request was still queued, OutcomeUnknown if a batch has taken it."""
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("this would block the event loop of this thread: await submit()")
         call = self._enqueue(Call(request, self._key(request), done=threading.Event()))

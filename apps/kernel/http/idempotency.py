@@ -1,4 +1,7 @@
-"""Same key, same answer. The key is the client's; the scope says what was done and for which buyer."""
+"""Idempotency: the same key gets the same response.
+
+The client chooses the key; the scope is the operation and the buyer.
+"""
 
 import hashlib
 import json
@@ -31,23 +34,23 @@ class Answer(NamedTuple):
 
 
 def response_of(answer: Answer) -> HttpResponse:
-    """The answer as a response: the same key gets the same bytes again."""
+    """Return the stored answer as an HTTP response, byte for byte the same each time."""
     headers = {"Cache-Control": "no-store"}
     return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=headers)
 
 
 def canonical(value: Any) -> str:
-    """One text for one value, whatever the order of its keys."""
+    """Return the canonical JSON text of a value, independent of the order of its keys."""
     return _CANONICAL.encode(value)
 
 
 def fingerprint(value: Any) -> str:
-    """What tells two requests apart: the SHA-256 of the canonical text."""
+    """Return the SHA-256 of the canonical text, which identifies a request."""
     return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def key_of(request: AnyRequest) -> str:
-    """The request's Idempotency-Key. Raises IdempotencyKeyRequired when absent, Invalid when unusable."""
+    """Return the request's Idempotency-Key. Raises IdempotencyKeyRequired if it is missing, and Invalid."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if not key:
         raise problems.IdempotencyKeyRequired
@@ -55,7 +58,7 @@ def key_of(request: AnyRequest) -> str:
 
 
 def key_of_form(request: HttpRequest) -> str:
-    """The key that the page put into its form. Raises IdempotencyKeyRequired, Invalid."""
+    """Return the idempotency key of a page's form. Raises IdempotencyKeyRequired and Invalid."""
     key = request.POST.get("idempotency_key", "")
     if not key:
         raise problems.IdempotencyKeyRequired("Open the page again.")
@@ -69,8 +72,8 @@ def check_key(key: str) -> str:
 
 
 def find_answer(scope: str, key: str, request_fingerprint: str, now: datetime | None = None) -> Answer | None:
-    """The answer that is remembered now, by the database's clock unless given, or None. Raises IdempotencyMismatch when
-    the key was used for another request."""
+    """Return the stored answer to this key that is valid at `now` (default: the database's time), or None. Raises
+    IdempotencyMismatch if the key was used for another request."""
     with connection.cursor() as cursor:
         rows = _find_answer.rows(cursor, scope=scope, key=key, now=now, hours=REMEMBERED_HOURS)
     if not rows:
@@ -82,11 +85,11 @@ def find_answer(scope: str, key: str, request_fingerprint: str, now: datetime | 
 
 
 def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
-    """The answer is remembered with the caller's change, in the caller's transaction. Last statement of it: the
-    unique key makes a rival wait for our commit.
+    """Store the answer in the caller's transaction, with the change. It must be the transaction's last statement: the
+    unique key makes a concurrent request with the same key wait for our commit.
 
-    Raises IdempotencyInProgress when a rival's answer to this key was committed first: the caller's transaction must
-    then be undone, change and all, and who asks again is given the rival's answer.
+    Raises IdempotencyInProgress if a concurrent request committed its answer to this key first: the caller's
+    transaction must then be rolled back, and a retry returns the other answer.
     """
     require_transaction()
     with connection.cursor() as cursor:
@@ -105,11 +108,11 @@ def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer,
 
 
 def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
-    """What this key was answered before, or else what `act` answers now, remembered with its change.
+    """Return the stored answer to this key, or else call `act` and store its answer with its change.
 
-    Joins the caller's transaction, which has the row locked that `act` changes: of two with one key the second waits
-    for the first one's commit and then finds its answer here. What `act` raises is not remembered. Raises
-    IdempotencyMismatch, and IdempotencyInProgress where the key's other request is about another row.
+    Joins the caller's transaction, which has locked the row that `act` changes: of two requests with one key, the
+    second waits for the first to commit and then finds its answer here. Errors of `act` are not stored. Raises
+    IdempotencyMismatch, and IdempotencyInProgress if the key's other request is about another row.
     """
     require_transaction()
     known = find_answer(scope, key, request_fingerprint)
@@ -121,12 +124,12 @@ def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], A
 
 
 def forget_old(now: datetime, limit: int = 10_000) -> int:
-    """Answers past their time are gone, at most `limit` of them; how many went."""
+    """Delete up to `limit` answers that have expired by `now`; return how many."""
     old = IdempotentAnswer.objects.filter(created_at__lt=now - timedelta(hours=REMEMBERED_HOURS))
-    gone, _ = IdempotentAnswer.objects.filter(pk__in=old.values("pk")[:limit]).delete()
-    return gone
+    deleted_count, _ = IdempotentAnswer.objects.filter(pk__in=old.values("pk")[:limit]).delete()
+    return deleted_count
 
 
 def forget_old_now() -> int:
-    """The same at this moment: what the maintenance loop calls."""
+    """Delete expired answers. Called by the maintenance loop."""
     return forget_old(clock.now())

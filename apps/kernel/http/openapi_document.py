@@ -1,4 +1,4 @@
-"""How the OpenAPI document is made: what drf-spectacular cannot see in the views."""
+"""The parts of the OpenAPI document that drf-spectacular cannot derive from the views."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ _WITH_BODY = {408: "request-timeout", 413: "too-large", 415: "unsupported-media-
 
 
 class ApiSchema(AutoSchema):
-    """Describes an operation with the refusals that every operation of its form shares, so that views name only their
-    own; refusals are problem documents, and a request body has no members but the named ones."""
+    """Adds the error responses that all operations of a kind share, so that views name only their own. Error responses
+    are problem documents, and request bodies allow no other members than the named ones."""
 
     def get_auth(self) -> Any:
         return CALLER
@@ -57,7 +57,7 @@ class ApiSchema(AutoSchema):
         operation = super().get_operation(*args, **kwargs)
         if operation is not None:
             if "requestBody" in operation and isinstance(self.get_request_serializer(), PolymorphicProxySerializer):
-                operation["requestBody"]["required"] = True  # Known of one serializer, not of a choice of several.
+                operation["requestBody"]["required"] = True  # drf-spectacular sets this for one serializer only.
             operation["responses"] = self._with_refusals(operation)
         return operation
 

@@ -1,5 +1,4 @@
-"""What the database already has for the requests of a batch: answers given to their keys, and reservations that stand
-in the way of another one."""
+"""Stored answers to the idempotency keys of a batch, and existing reservations that prevent new ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

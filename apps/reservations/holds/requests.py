@@ -1,5 +1,7 @@
-"""A request to hold, validated and resolved to integers before it joins a batch: nothing that the database could
-reject gets that far, so one bad request never fails the others."""
+"""A hold request, validated and resolved to integers before it joins a batch.
+
+Values that the database would reject are refused here, so that one invalid request never fails a batch.
+"""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -20,8 +22,8 @@ _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "comp
 
 @dataclass(frozen=True, slots=True)
 class HoldRequest:
-    """What one buyer asks for, all or nothing. The reservation's id is fixed here, before any batch: after a lost
-    connection it shows whether the commit arrived."""
+    """The request of one buyer, all or nothing. The reservation's id is generated here: after a lost connection it
+    shows whether the commit succeeded."""
 
     reservation_id: uuid.UUID
     event: events.EventView
