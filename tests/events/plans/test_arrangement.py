@@ -92,13 +92,13 @@ def test_in_a_side_block_the_best_seat_is_nearest_to_the_axis() -> None:
 
 
 @given(
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), min_size=1, max_size=12), min_size=1, max_size=8
-    )
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), min_size=1, max_size=60, unique=True),
+    st.integers(1, 12),
 )
-def test_ranks_are_consecutive_and_place_indexes_rise_for_any_seats(rows: list[list[tuple[int, int]]]) -> None:
-    found = seats_of([numbered([(float(x), float(y)) for x, y in spots], f"R{n}-") for n, spots in enumerate(rows)])
-    total = sum(map(len, rows))
+def test_ranks_are_consecutive_and_place_indexes_rise_for_any_seats(spots: list[tuple[int, int]], length: int) -> None:
+    rows = [spots[first : first + length] for first in range(0, len(spots), length)]
+    found = seats_of([numbered([(float(x), float(y)) for x, y in row], f"R{n}-") for n, row in enumerate(rows)])
+    total = len(spots)
     assert sorted(one.rank for one in found) == list(range(1, total + 1))
     assert len({(one.row_index, one.place_index) for one in found}) == total
     assert sorted({one.row_index for one in found}) == list(range(len(rows)))

@@ -45,7 +45,7 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
         with transactions.write_on(beside, lock_ms=10, statement_ms=2_000) as cursor:
             cursor.execute(shown)
             assert cursor.fetchone() == ("10ms", "2s")
-            with pytest.raises(RuntimeError, match="under way"), transactions.write_on(beside):
+            with pytest.raises(RuntimeError, match="a transaction is open"), transactions.write_on(beside):
                 raise AssertionError("never reached")
             IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
             cursor.execute("SELECT count(*) FROM kernel_idempotentanswer")
