@@ -65,7 +65,7 @@ class BillLineSerializer(serializers.Serializer):
 
 
 class BillSerializer(serializers.Serializer):
-    """The sums of its lines; total = places − discount + fees + added tax."""
+    """The sums of its lines; total = places_minor − discount + fees + added tax."""
 
     lines = BillLineSerializer(many=True)
     places_minor = serializers.IntegerField(help_text="Face prices.")

@@ -246,7 +246,7 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
     def change_view(self, request, object_id, form_url="", extra_context=None):
         context = {**(extra_context or {})}
         row = self.get_object(request, object_id)
-        if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_PLACES):
+        if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_GENERAL_ADMISSION):
             rows = read_section_stock(row.event_id)
             context |= {
                 "row": next(one for one in rows if one.section.id == row.pk),

@@ -69,7 +69,7 @@ class PaymentInProgress(Problem):
     type, status, title = "payment-in-progress", 409, "The payment has started. Cancel the order instead."
 
 
-class PlacesNotReturnable(Problem):
+class TicketsNotReturnable(Problem):
     type, status, title = (
         "places-not-standing",
         409,

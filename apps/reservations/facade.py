@@ -19,13 +19,13 @@ from apps.reservations.errors import (
     AccessCodeWrong,
     NotEnoughLeft,
     PaymentInProgress,
-    PlacesNotReturnable,
     PurchaseCapReached,
     ReservationExists,
     ReservationExpired,
     ReservationNotFound,
     SeatsUnavailable,
     SoldOut,
+    TicketsNotReturnable,
 )
 from apps.reservations.gate import gate, rebuild
 from apps.reservations.holds import access_codes
@@ -44,10 +44,10 @@ from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
 from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.release import SweepResult, cancel_pending, sweep, sweep_all
-from apps.reservations.lifecycle.ticket_returns import return_places
+from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.payment import prepare_payment
 from apps.reservations.selectors import (
-    HeldPlaces,
+    HeldGeneralAdmission,
     HeldSeat,
     ReservationView,
     get_reservation,
@@ -72,14 +72,13 @@ __all__ = [
     "Answer",
     "Availability",
     "Held",
-    "HeldPlaces",
+    "HeldGeneralAdmission",
     "HeldSeat",
     "HoldOutcome",
     "HoldRequest",
     "NotEnoughLeft",
     "PaymentInProgress",
     "PaymentStart",
-    "PlacesNotReturnable",
     "PurchaseCapReached",
     "Refused",
     "ReservationExists",
@@ -89,6 +88,7 @@ __all__ = [
     "SeatsUnavailable",
     "SoldOut",
     "SweepResult",
+    "TicketsNotReturnable",
     "availability",
     "begin_payment",
     "cancel",
@@ -109,7 +109,7 @@ __all__ = [
     "refuse_by_gate",
     "release",
     "resolve",
-    "return_places",
+    "return_tickets",
     "seat_statuses",
     "section_statuses",
     "sweep",

@@ -41,7 +41,7 @@ class HeldSeat:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlaces:
+class HeldGeneralAdmission:
     """A line of general-admission tickets."""
 
     line_id: int
@@ -77,7 +77,7 @@ class ReservationView:
     created_at: datetime
     confirmed_at: datetime | None
     seats: tuple[HeldSeat, ...]
-    general_admission: tuple[HeldPlaces, ...]
+    general_admission: tuple[HeldGeneralAdmission, ...]
     price_policy: events.PricePolicy
     has_access_code: bool = False
     """Whether it was held with an access code, which also applies to the hold that replaces it."""
@@ -97,12 +97,12 @@ class ReservationView:
         counts: dict[int, int] = {}
         for seat in self.seats:
             counts[seat.section_pk] = counts.get(seat.section_pk, 0) + 1
-        for places in self.general_admission:
-            counts[places.section_pk] = counts.get(places.section_pk, 0) + places.quantity
+        for held in self.general_admission:
+            counts[held.section_pk] = counts.get(held.section_pk, 0) + held.quantity
         return counts
 
     @property
-    def places(self) -> Iterator[events.BillItem]:
+    def bill_items(self) -> Iterator[events.BillItem]:
         """Each seat and ticket, at the price fixed by the hold."""
         for seat in self.seats:
             yield events.BillItem(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
@@ -115,7 +115,7 @@ class ReservationView:
     @property
     def bill(self) -> events.Bill:
         """The amount to pay without a promo code."""
-        return events.calculate_bill(self.places, self.price_policy)
+        return events.calculate_bill(self.bill_items, self.price_policy)
 
     def contract(self) -> dict[str, Any]:
         """Return the reservation in the format of the public API."""
@@ -123,7 +123,7 @@ class ReservationView:
             reservation_id=self.id,
             reserved_until=self.reserved_until,
             seats=[seat.seat_id for seat in self.seats],
-            general_admission=[(places.section, places.quantity) for places in self.general_admission],
+            general_admission=[(held.section, held.quantity) for held in self.general_admission],
             total_minor=self.total_minor,
             currency=self.currency,
             status=self.status,
@@ -150,12 +150,12 @@ class ReservationView:
             ],
             "general_admission": [
                 {
-                    "section": places.section_name,
-                    "quantity": places.quantity,
-                    "price_minor": places.price_minor,
-                    "subtotal_minor": places.quantity * places.price_minor,
+                    "section": held.section_name,
+                    "quantity": held.quantity,
+                    "price_minor": held.price_minor,
+                    "subtotal_minor": held.quantity * held.price_minor,
                 }
-                for places in self.general_admission
+                for held in self.general_admission
             ],
         }
 
@@ -217,7 +217,7 @@ def view_reservations(
                     if line.seat_id is not None
                 ),
                 general_admission=tuple(
-                    HeldPlaces(
+                    HeldGeneralAdmission(
                         line_id=line.id,
                         section_pk=line.section_id,
                         section=sections[line.section_id].slug,

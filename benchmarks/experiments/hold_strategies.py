@@ -5,9 +5,9 @@
 
 Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on) and a Valkey server, and
 removes both afterwards. Buyers are spread over two processes, as over the web processes of a deployment; each holds
-again as soon as it has its response. Every hold is for two places of one section, or for two named seats that no other
-buyer requests, and inserts a reservation, its lines and a ledger row. The strategies run in turn within a round; the
-figures are medians of the rounds.
+again as soon as it has its response. Every hold is for two general-admission tickets of one section, or for two named
+seats that no other buyer requests, and inserts a reservation, its lines and a ledger row. The strategies run in turn
+within a round; the figures are medians of the rounds.
 
 Fairgate's own is the real one (`service.holds`), by threads as the site calls it and by tasks as an event loop does it.
 It does more for each hold than the others: it locks the buyer's queue entry and checks its admission, finds or stores
@@ -483,7 +483,7 @@ def check_ours(kind: str, strategy: Strategy, schema: str, held: dict[str, int])
 
 
 def general_admission_of(hall: halls.SeatedEvent) -> int:
-    """Return the places taken by the inventory row, and assert that the lines have as many."""
+    """Return how many tickets the inventory row counts as taken, and assert that the lines have as many."""
     from django.db.models import Sum
 
     from apps.reservations.models import GeneralAdmissionInventory, ReservationLine

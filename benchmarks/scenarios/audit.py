@@ -3,7 +3,7 @@
     python -m benchmarks.scenarios.audit [--rounds 5] [--seconds 6] [--buyers 4]
 
 Starts a PostgreSQL server that would survive a power cut, and removes it afterwards. An event of 60,000 seats and
-40,000 general admission places has 50,000 reservations: sold ones with orders, payments and tickets, live ones and
+40,000 general-admission tickets has 50,000 reservations: sold ones with orders, payments and tickets, live ones and
 ended ones. Ten more events have 500 each. The rows are inserted in bulk, in the state in which the services would have
 left them, and the audit must find no breach.
 
@@ -269,7 +269,7 @@ def fill(slug: str, sections: int, rows: int, row_seats: int, general_admission:
             if "TEMPORARY" in statement:
                 cursor.execute(f"ANALYZE {statement.split()[3]}")
     if reservations == RESERVATIONS:
-        print(f"{slug}: {params['seats']:,} seats, {general_admission:,} general admission places, "
+        print(f"{slug}: {params['seats']:,} seats, {general_admission:,} general-admission tickets, "
               f"{reservations:,} reservations, written in {time.perf_counter() - begun:.1f} s", flush=True)  # fmt: skip
     return event
 

@@ -5,7 +5,7 @@
 Each size is a database of its own in one server that would survive a power cut: events of up to 200,000 seats in
 sections of up to 10,000, all vacuumed and analyzed. Holds go through `service.hold` on a connection like a batcher's,
 one at a time and in batches, in random events: two named seats, the best two of any section (a batch reads each of its
-sections once), the best two of one section, two general admission places. Each round measures every database in a new
+sections once), the best two of one section, two general-admission tickets. Each round measures every database in a new
 random order and then removes its holds. The figures are medians of the rounds. CPU time includes the caller's process
 and its PostgreSQL backend.
 

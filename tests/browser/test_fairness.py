@@ -39,7 +39,7 @@ def drawn() -> "EventView":
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PLACES_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
+    for name in ("LEAVES_PER_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 16)
 
 

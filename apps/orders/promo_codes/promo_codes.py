@@ -62,7 +62,7 @@ def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | 
 def bill_reservation(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:
     """Return the reservation's bill, with the code's discount taken off before fees and tax."""
     discounts = [] if offer is None else [offer.discount]
-    return events.calculate_bill(reservation.places, reservation.price_policy, discounts)
+    return events.calculate_bill(reservation.bill_items, reservation.price_policy, discounts)
 
 
 def check_offer(

@@ -289,7 +289,7 @@ def _return_tickets(
     if quoted.settled_minor:
         _create_adjustment(order, _Kind.SETTLED, quoted.settled_minor, who, why, now)
     quantities = Counter(ticket.line_id for ticket in found)
-    reservations.return_places(
+    reservations.return_tickets(
         order.reservation_id, quantities, who=who, why=f"order {order.number}: {why}", keep=keep_off_sale
     )
     if quoted.back_minor:

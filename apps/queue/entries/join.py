@@ -39,9 +39,9 @@ COMMITTERS_MAX = 4
 
 _PACKAGE = "apps.queue"
 _identities = sql.load(_PACKAGE, "identities", prepared=True)
-_lock_places = sql.load(_PACKAGE, "lock_places")
-_lock_visitor_places = sql.load(_PACKAGE, "lock_visitor_places", prepared=True)
-_lock_lobby_places = sql.load(_PACKAGE, "lock_lobby_places")
+_lock_live_entries = sql.load(_PACKAGE, "lock_live_entries")
+_lock_visitor_entries = sql.load(_PACKAGE, "lock_visitor_entries", prepared=True)
+_lock_lobby_entries = sql.load(_PACKAGE, "lock_lobby_entries")
 _save_arrivals = sql.load(_PACKAGE, "save_arrivals")
 _insert_entries = sql.load(_PACKAGE, "insert_entries", prepared=True)
 _lowest_waiting = sql.load(_PACKAGE, "lowest_waiting", prepared=True)
@@ -220,7 +220,7 @@ class _JoinBatch:
             open_if_due(cursor, room, self.events[event_id], self.now)
         in_lobby = {one for one in identities if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
         if in_lobby - self.live_entries.keys():
-            rows = _lock_lobby_places.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
+            rows = _lock_lobby_entries.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
             self.ended_in_lobby = _by_identity(rows)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
@@ -374,9 +374,9 @@ def _lock_entries_call(identities: set[_Identity]) -> sql.Call:
     """Return the statement that locks these live entries; guests of one event, the usual case, have a simpler one."""
     event_ids = {event_id for event_id, _, _ in identities}
     if len(event_ids) != 1 or any(account is not None for _, account, _ in identities):
-        return _lock_places.call(**_columns_of(identities))
+        return _lock_live_entries.call(**_columns_of(identities))
     visitor_ids = arrays.texts(sorted([visitor for _, _, visitor in identities]))
-    return _lock_visitor_places.call(event_id=event_ids.pop(), visitor_ids=visitor_ids)
+    return _lock_visitor_entries.call(event_id=event_ids.pop(), visitor_ids=visitor_ids)
 
 
 def _columns_of(identities: set[_Identity]) -> dict[str, arrays.Array]:

@@ -23,7 +23,7 @@ from apps.queue.models import RoomAct
 from apps.queue.room_row import SYSTEM
 
 FORMAT = 1
-PLACES_PAGE = 10_000
+LEAVES_PER_PAGE = 10_000
 ENTRANTS_PAGE = 5_000
 ENTRANTS_PAGES_MAX = 65_536
 LIST_PAGE = 2_000
@@ -33,7 +33,7 @@ PARTS = ("places", "entrants", "marked", "admissions", "acts")
 
 _PACKAGE = "apps.queue"
 _header = sql.load(_PACKAGE, "proof_header")
-_places = sql.load(_PACKAGE, "proof_places")
+_leaves = sql.load(_PACKAGE, "proof_leaves")
 _entrants = sql.load(_PACKAGE, "proof_entrants")
 _marked = sql.load(_PACKAGE, "proof_marked")
 _admissions = sql.load(_PACKAGE, "proof_admissions")
@@ -109,7 +109,7 @@ def document(event: events.EventView) -> dict[str, Any]:
     return {
         **summary(event, header),
         "keys": receipts.published_keys(),
-        "places": _places_page(event.id, header, 0).body,
+        "places": _leaves_page(event.id, header, 0).body,
         "entrants": _entrants_page(event.id, header, 0).body if header.digest is not None else None,
         **{part: _list_page(event.id, part, 0).body for part in ("marked", "admissions", "acts")},
     }
@@ -158,7 +158,7 @@ def page(event: events.EventView, part: str, after: int) -> Page:
     """Return one page of one part. Raises RoomNotFound, and NotFound for entrants before their digest is published."""
     header = read_header(event.id)
     if part == "places":
-        found = _places_page(event.id, header, after)
+        found = _leaves_page(event.id, header, after)
     elif part == "entrants":
         found = _entrants_page(event.id, header, after)
     else:
@@ -166,16 +166,16 @@ def page(event: events.EventView, part: str, after: int) -> Page:
     return Page({"format": FORMAT, "event": event.slug, "part": part, **found.body}, found.is_final)
 
 
-def _places_page(event_id: int, header: Header, after: int) -> Page:
+def _leaves_page(event_id: int, header: Header, after: int) -> Page:
     first = max(after + 1, header.first_number)
-    last = min(first + PLACES_PAGE, header.next_number) - 1
+    last = min(first + LEAVES_PER_PAGE, header.next_number) - 1
     leaves: list[str | None] = [None] * max(0, last - first + 1)
     if leaves:
         with connection.cursor() as cursor:
-            rows = _places.rows(cursor, event_id=event_id, first=first, last=last, drawn_through=header.drawn_through)
+            rows = _leaves.rows(cursor, event_id=event_id, first=first, last=last, drawn_through=header.drawn_through)
         for number, leaf in rows:
             leaves[number - first] = bytes(leaf).hex()
-    is_full = len(leaves) == PLACES_PAGE
+    is_full = len(leaves) == LEAVES_PER_PAGE
     body = {"from": first, "leaves": leaves, "next": last if is_full and last + 1 < header.next_number else None}
     # Before the draw the same request gets the numbers after the lobby's.
     return Page(body, is_full and body["next"] is not None and first == after + 1)

@@ -45,7 +45,7 @@ class ReceiptKeys(serializers.Serializer):
     keys = ReceiptKey(many=True)
 
 
-class ProofPlaces(serializers.Serializer):
+class ProofLeaves(serializers.Serializer):
     # `from` is a Python keyword.
     leaves = serializers.ListField(
         child=serializers.CharField(allow_null=True),
@@ -74,7 +74,7 @@ class Proof(serializers.Serializer):
     room = ProofRoom()
     draw = ProofDraw(allow_null=True)
     keys = ReceiptKey(many=True)
-    places = ProofPlaces()
+    places = ProofLeaves()
     entrants = ProofEntrants(allow_null=True)
     marked = ProofList()
     admissions = ProofList()
@@ -86,7 +86,7 @@ class ProofPage(serializers.Serializer):
     event = serializers.CharField()
 
 
-class ProofPlacesPage(ProofPage, ProofPlaces):
+class ProofLeavesPage(ProofPage, ProofLeaves):
     part = serializers.ChoiceField(choices=["places"])
 
 
@@ -98,7 +98,7 @@ class ProofListPage(ProofPage):
 
 PROOF_OR_PAGE = PolymorphicProxySerializer(
     component_name="ProofOrPage",
-    serializers=[Proof, ProofPlacesPage, ProofListPage],
+    serializers=[Proof, ProofLeavesPage, ProofListPage],
     resource_type_field_name=None,
 )
 """The whole without `part` and `after`; with either, one page of one part, whose fields are flat."""

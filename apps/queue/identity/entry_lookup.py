@@ -10,8 +10,8 @@ from apps.kernel.db import arrays, sql
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.queue.identity.caller import Caller
 
-_account_entries = sql.load("apps.queue", "accounts_places")
-_guest_entries = sql.load("apps.queue", "guests_places")
+_account_entries = sql.load("apps.queue", "account_entries")
+_guest_entries = sql.load("apps.queue", "guest_entries")
 
 
 class _Owner(NamedTuple):

@@ -63,11 +63,11 @@ _fix_digest = sql.load(_PACKAGE, "fix_digest")
 _lock_draw = sql.load(_PACKAGE, "lock_draw")
 _keep_beacon_value = sql.load(_PACKAGE, "keep_beacon_value")
 _reveal_draw = sql.load(_PACKAGE, "reveal_draw")
-_draw_places = sql.load(_PACKAGE, "draw_places")
+_assign_drawn_numbers = sql.load(_PACKAGE, "assign_drawn_numbers")
 _note_drawn = sql.load(_PACKAGE, "note_drawn")
 _number_entries = sql.load(_PACKAGE, "number_entries")
 _note_numbered = sql.load(_PACKAGE, "note_numbered")
-_refresh_drawn_places = sql.load(_PACKAGE, "refresh_drawn_places")
+_analyze_drawn_numbers = sql.load(_PACKAGE, "analyze_drawn_numbers")
 _refresh_entries = sql.load(_PACKAGE, "refresh_entries")
 
 
@@ -259,10 +259,10 @@ def _draw_numbers(session: Connection[Any], draw: _PendingDraw) -> bool:
         locked = _lock(cursor, draw.event_id)
         if locked.drawn_at is not None:
             return True
-        count = _draw_places.count(cursor, event_id=draw.event_id, seed=locked.seed)
+        count = _assign_drawn_numbers.count(cursor, event_id=draw.event_id, seed=locked.seed)
         if count != draw.lobby_count:
             raise DrawBroken(f"{count} entrants, the room has counted {draw.lobby_count}")
-        _refresh_drawn_places.count(cursor)
+        _analyze_drawn_numbers.count(cursor)
         _note_drawn.count(cursor, event_id=draw.event_id)
     return True
 

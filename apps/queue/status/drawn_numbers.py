@@ -17,7 +17,7 @@ GROUP_MAX = 512
 TIMEOUT_MS = 5_000
 STATEMENT_MS = 3_000
 
-_drawn_numbers = sql.load("apps.queue", "exchange_places")
+_drawn_numbers = sql.load("apps.queue", "drawn_numbers")
 
 
 def _read(connection: Connection[Any], entry_ids: list[UUID]) -> Sequence[int | None]:

@@ -34,8 +34,8 @@ _seat_owners = sql.load(_PACKAGE, "audit_seat_owners")
 _seats_shared = sql.load(_PACKAGE, "audit_seats_shared")
 _sections = sql.load(_PACKAGE, "audit_sections")
 _section = sql.load(_PACKAGE, "audit_section")
-_places = sql.load(_PACKAGE, "audit_places")
-_places_lost = sql.load(_PACKAGE, "audit_places_lost")
+_general_admission = sql.load(_PACKAGE, "audit_general_admission")
+_general_admission_lost = sql.load(_PACKAGE, "audit_general_admission_lost")
 _reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
 _lines_end = sql.load(_PACKAGE, "audit_lines_end")
@@ -62,7 +62,9 @@ def register() -> None:
     auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_section_totals)
     auditor.register("I2", "a seat belongs to at most one live reservation", _check_seat_owners)
     auditor.register(
-        "I3", "a general-admission count equals the sum of its lines, within 0 and capacity", _check_place_counts
+        "I3",
+        "a general-admission count equals the sum of its lines, within 0 and capacity",
+        _check_general_admission_counts,
     )
     auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_admissions_and_caps)
     auditor.register(
@@ -111,7 +113,7 @@ class _ReservationFindings:
 
 
 @dataclass(slots=True)
-class _PlaceFindings:
+class _GeneralAdmissionFindings:
     """General-admission sections with errors."""
 
     rows: Rows = field(default_factory=list)
@@ -188,14 +190,14 @@ def _list_sections(context: auditor.AuditContext) -> Rows:
         return list(_sections.rows(cursor, event_id=context.once(_scope).event_id))
 
 
-def _walk_places(context: auditor.AuditContext) -> _PlaceFindings:
-    scope, seen = context.once(_scope), _PlaceFindings()
+def _walk_general_admission(context: auditor.AuditContext) -> _GeneralAdmissionFindings:
+    scope, seen = context.once(_scope), _GeneralAdmissionFindings()
     for section_id, event_id, kind, _ in context.once(_list_sections):
         if kind == "general_admission" and event_id in scope.slugs:
             with auditor.read_cursor() as cursor:
-                seen.rows += _places.rows(cursor, section_id=section_id)
+                seen.rows += _general_admission.rows(cursor, section_id=section_id)
     with auditor.read_cursor() as cursor:
-        seen.lost += _places_lost.rows(cursor, event_id=scope.event_id)
+        seen.lost += _general_admission_lost.rows(cursor, event_id=scope.event_id)
     return seen
 
 
@@ -231,10 +233,12 @@ def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
     for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
         if seat_count < 1 or total < 0:
             yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} tickets for {total}"
-    for event_id, section_id, capacity, taken, count in context.once(_walk_places).lost:
+    for event_id, section_id, capacity, taken, count in context.once(_walk_general_admission).lost:
         what = f"there are {count} such rows" if count > 1 else "which is not a general-admission section"
         yield f"{scope.name(event_id)}: capacity {capacity}, {taken} taken, of section {section_id}: {what}"
-    for event_id, section, published, capacity, blocked, house, taken, _, of_event in context.once(_walk_places).rows:
+    for event_id, section, published, capacity, blocked, house, taken, _, of_event in context.once(
+        _walk_general_admission
+    ).rows:
         if capacity is None:
             yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
         elif of_event != event_id:
@@ -259,9 +263,9 @@ def _check_seat_owners(context: auditor.AuditContext) -> Iterator[str]:
         )
 
 
-def _check_place_counts(context: auditor.AuditContext) -> Iterator[str]:
+def _check_general_admission_counts(context: auditor.AuditContext) -> Iterator[str]:
     scope = context.once(_scope)
-    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in context.once(_walk_places).rows:
+    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in context.once(_walk_general_admission).rows:
         if capacity is None:
             continue
         if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
@@ -342,7 +346,7 @@ def _check_stranded(context: auditor.AuditContext) -> Iterator[str]:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status}, {live} of its lines are live"
     for event_id, reservation, quantity in context.once(_walk_lines):
         yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"
-    for event_id, section, _, capacity, _, _, taken, by_lines, _ in context.once(_walk_places).rows:
+    for event_id, section, _, capacity, _, _, taken, by_lines, _ in context.once(_walk_general_admission).rows:
         if capacity is not None and taken > by_lines:
             yield (
                 f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken have no line"

@@ -85,7 +85,7 @@ def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[StepResult]
 def _apply_step(made: Plan, step: Step, by: str, approved: str) -> bool:
     reason = Reason(Kind.COMPENSATED, by, f"oversold: {made.strategy}{approved}")
     if step.reservation_id is None:
-        return _release_house_places(step.section_id, reason)
+        return _release_house_tickets(step.section_id, reason)
     if step.seat_id is None or step.to_seat_id is None:
         return _with_locked_order(step.reservation_id, lambda cursor, order: _cancel(cursor, made, step, order, reason))
     return _with_locked_order(step.reservation_id, lambda cursor, order: _move(cursor, made, step, order, reason))
@@ -96,15 +96,15 @@ def _with_locked_order(reservation_id: UUID, act: Callable[[sql.Cursor, Any], bo
         return act(cursor, _hooks[0].lock(reservation_id))
 
 
-def _release_house_places(section_id: int, reason: Reason) -> bool:
+def _release_house_tickets(section_id: int, reason: Reason) -> bool:
     with transactions.write(), connection.cursor() as cursor:
         repair.lock(cursor, sections=[section_id])
-        (row,) = repair.read_places(cursor, [section_id])
+        (row,) = repair.read_general_admission(cursor, [section_id])
         given = min(row.excess, row.house)
         if not given:
             return False
         taken = min(row.by_lines, max(row.room + given, row.taken))
-        return repair.set_place_counts(cursor, row, reason, taken=taken, give=given)
+        return repair.set_counts(cursor, row, reason, taken=taken, give=given)
 
 
 def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason) -> bool:
@@ -118,7 +118,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
         return False
     claims, _ = claims_on(cursor, made.event.id, seat_ids)
     shared = {seat_id: claimed for seat_id, claimed in claims.items() if claimed[0].reservation != victim}
-    rows = repair.read_places(cursor, sections)
+    rows = repair.read_general_admission(cursor, sections)
     # Decided with all rows locked that could make it unnecessary: of two runs, the second finds it done.
     if not shared and not any(row.excess for row in rows):
         return False
@@ -128,12 +128,12 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
         _transfer_seat(cursor, seat_id, victim, claimed[0].reservation, reason)
     for row in rows:
         # The tickets that it is about to return must be counted as taken first.
-        repair.set_place_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
+        repair.set_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
     reservation = Reservation.objects.get(pk=victim)
     status = reservation.status
     release.end(reservation, who=reason.who, why=reason.why)
-    for row in repair.read_places(cursor, sections):
-        repair.set_place_counts(cursor, row, reason, taken=min(row.by_lines, max(row.room, row.taken)))
+    for row in repair.read_general_admission(cursor, sections):
+        repair.set_counts(cursor, row, reason, taken=min(row.by_lines, max(row.room, row.taken)))
     before, after = ({"reservation": str(victim), "status": status} for status in (status, "canceled"))
     repair.record(reason, made.event.id, step.section_id, quantity=reservation.seat_count, before=before, after=after)
     return True

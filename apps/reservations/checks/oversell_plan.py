@@ -62,7 +62,7 @@ class Step:
     line: str
     """A readable description."""
     section_id: int
-    places: int
+    quantity: int
     """The number of the section's tickets that it affects."""
     reservation_id: UUID | None = None
     """The affected reservation; None: house tickets of a general-admission section are used."""
@@ -88,7 +88,9 @@ def find(event_id: int) -> Iterator[Oversold]:
     sections = {section.id: section for section in events.list_sections(event_id)}
     with auditor.read_cursor() as cursor:
         claims, names = claims_on(cursor, event_id)
-        rows = repair.read_places(cursor, [pk for pk, section in sections.items() if section.is_general_admission])
+        rows = repair.read_general_admission(
+            cursor, [pk for pk, section in sections.items() if section.is_general_admission]
+        )
     for seat_id, claimed in claims.items():
         section_id, guid = names[seat_id]
         section = sections[section_id].slug if section_id in sections else f"section {section_id}"
@@ -106,10 +108,10 @@ def plan(event: events.EventView) -> Plan:
         with auditor.read_cursor() as cursor:
             claims, names = claims_on(cursor, event.id)
             general = [section.id for section in events.list_sections(event.id) if section.is_general_admission]
-            rows = [row for row in repair.read_places(cursor, general) if row.excess]
+            rows = [row for row in repair.read_general_admission(cursor, general) if row.excess]
             if made.strategy == HOUSE_SEATS:
                 _plan_moves(cursor, made, claims, names)
-                _plan_house_places(made, rows)
+                _plan_house_tickets(made, rows)
             else:
                 _plan_cancellations(cursor, made, claims, names, rows)
             _list_large_shares(cursor, made)
@@ -137,7 +139,7 @@ def _plan_cancellations(
     made: Plan,
     claims: dict[int, list[Claim]],
     names: dict[int, tuple[int, str]],
-    rows: list[repair.PlaceCounts],
+    rows: list[repair.GeneralAdmissionCounts],
 ) -> None:
     """Plan to cancel the newest reservations, without those that the others make unnecessary."""
     why: dict[UUID, tuple[int, str]] = {}
@@ -147,8 +149,8 @@ def _plan_cancellations(
             section_id, guid = names[seat_id]
             why[claim.reservation] = (section_id, f"seat {guid} belongs to another buyer")
     for row in rows:
-        claimed_places = _oversold_claims.rows(cursor, section_id=row.section_id)
-        having = {reservation_id: int(places) for reservation_id, places in claimed_places}
+        claims_of_section = _oversold_claims.rows(cursor, section_id=row.section_id)
+        having = {reservation_id: int(quantity) for reservation_id, quantity in claims_of_section}
         for reservation_id in choose_newest(having, row.excess, set(why)):
             why.setdefault(
                 reservation_id, (row.section_id, f"{row.section} is oversold by {row.excess}, and it is the newest")
@@ -162,14 +164,14 @@ def _plan_cancellations(
 def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> list[UUID]:
     """Return the reservations from which to take `excess` tickets, in this order (newest first), without those that the
     others make unnecessary. The reservations in `given_up` are canceled anyway."""
-    left = excess - sum(places for one, places in having.items() if one in given_up)
+    left = excess - sum(quantity for one, quantity in having.items() if one in given_up)
     picked: list[UUID] = []
-    for one, places in having.items():
+    for one, quantity in having.items():
         if left <= 0:
             break
         if one not in given_up:
             picked.append(one)
-            left -= places
+            left -= quantity
     # In reverse, so that the oldest is spared first.
     for one in reversed(picked):
         if left + having[one] <= 0:
@@ -237,7 +239,7 @@ def _parse_positions(rows: Iterable[tuple[Any, ...]]) -> Iterator[_SeatPosition]
     return (_SeatPosition(*row) for row in rows)
 
 
-def _plan_house_places(made: Plan, rows: list[repair.PlaceCounts]) -> None:
+def _plan_house_tickets(made: Plan, rows: list[repair.GeneralAdmissionCounts]) -> None:
     for row in rows:
         given = min(row.excess, row.house)
         if given:
@@ -252,7 +254,7 @@ def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
     names = {section.id: section.slug for section in events.list_sections(made.event.id)}
     rows = _promised_by_section.rows(cursor, event_id=made.event.id, reservation_ids=canceled)
     for section_id, promised, given_up in rows:
-        touched = int(given_up) + sum(step.places for step in made.steps if step.section_id == section_id)
+        touched = int(given_up) + sum(step.quantity for step in made.steps if step.section_id == section_id)
         if touched * 100 > APPROVAL_PERCENT * int(promised):
             share = 100 * touched / int(promised)
             made.approval_reasons.append(

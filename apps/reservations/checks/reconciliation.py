@@ -74,7 +74,10 @@ def register() -> None:
         "seat_without_hold", "hold_without_seat", "seat_status",
     )  # fmt: skip
     add(
-        "places", "a general-admission count equals the sum of its lines", _for_each_event(_find_places), _repair_places
+        "places",
+        "a general-admission count equals the sum of its lines",
+        _for_each_event(_find_general_admission),
+        _repair_general_admission,
     )
     add("overdue", "no hold outlives its deadline", _for_each_event(_find_overdue), _repair_overdue)
     add("entries", "a live hold has a valid queue entry", _for_each_event(_find_entries))
@@ -200,8 +203,8 @@ def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID,
     if not lines:
         return GONE
     seat_ids = sorted(seat_id for _, _, _, seat_id, _ in lines if seat_id is not None)
-    places = {section_id for _, _, section_id, seat_id, _ in lines if seat_id is None}
-    inventory_repair.lock(cursor, seats=seat_ids, sections=places)
+    general = {section_id for _, _, section_id, seat_id, _ in lines if seat_id is None}
+    inventory_repair.lock(cursor, seats=seat_ids, sections=general)
     freed = 0
     if seat_ids:
         owners = [reservation_id] * len(seat_ids)
@@ -216,10 +219,10 @@ def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID,
         before={**one, "lines_holding": ended},
         after={**one, "lines_holding": 0},
     )
-    for row in inventory_repair.read_places(cursor, places):
+    for row in inventory_repair.read_general_admission(cursor, general):
         # Counts that are not lowered here are reported by the check of counts.
         if row.excess == 0 and not inventory_repair.find_reservation_missing_lines(cursor, row):
-            inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
+            inventory_repair.set_counts(cursor, row, reason, taken=row.by_lines)
     return REPAIRED
 
 
@@ -242,16 +245,16 @@ def _restore_lines(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> 
     for seat_id, seat in seats:
         if seat is None or seat.standing or not (seat.status == _Status.AVAILABLE or seat.owner == reservation_id):
             raise ManualRepairRequired(f"its seat {seat_id} is no longer free")
-    for row in inventory_repair.read_places(cursor, quantities):
+    for row in inventory_repair.read_general_admission(cursor, quantities):
         if row.by_lines + quantities[row.section_id] > row.room:
             raise ManualRepairRequired(f"{row.section} no longer has its {quantities[row.section_id]} tickets free")
     _revive_lines.count(cursor, reservation_id=reservation_id)
     for _, seat in seats:
         if seat is not None:
             inventory_repair.set_seat_owner(cursor, seat, reservation_id, reason)
-    for row in inventory_repair.read_places(cursor, quantities):
+    for row in inventory_repair.read_general_admission(cursor, quantities):
         if not inventory_repair.find_reservation_missing_lines(cursor, row):
-            inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
+            inventory_repair.set_counts(cursor, row, reason, taken=row.by_lines)
     event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
     one = {"reservation": str(reservation_id)}
     before, after = {**one, "lines_holding": len(live)}, {**one, "lines_holding": len(lines)}
@@ -323,7 +326,7 @@ def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
     if seat.owner is not None and seat.owner != owner and seat.has_standing_owner:
         if seat.owner_has_line:
             raise ManualRepairRequired(f"reservation {seat.owner} has a line for it that is not live")
-        if seat.owner_line_places != seat.owner_seat_count:
+        if seat.owner_line_quantity != seat.owner_seat_count:
             raise ManualRepairRequired(f"reservation {seat.owner} may have lost its line")
     return owner
 
@@ -331,12 +334,12 @@ def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
 # --- counts against the lines --------------------------------------------------------------------------------------
 
 
-def _find_places(event: events.EventView) -> Differences:
+def _find_general_admission(event: events.EventView) -> Differences:
     rows = []
     for section in events.list_sections(event.id):
         if section.is_general_admission:
             with auditor.read_cursor() as cursor:
-                rows += inventory_repair.read_places(cursor, [section.id])
+                rows += inventory_repair.read_general_admission(cursor, [section.id])
     for row in rows:
         if row.taken != row.by_lines or row.taken < 0:
             yield Difference(
@@ -347,12 +350,12 @@ def _find_places(event: events.EventView) -> Differences:
             )
 
 
-def _repair_places(difference: Difference, by: str) -> str:
+def _repair_general_admission(difference: Difference, by: str) -> str:
     section_id: int = difference.about
     with transactions.write(), connection.cursor() as cursor:
         inventory_repair.lock(cursor, sections=[section_id])
         # Lines and this row change in one transaction: with the row locked, both are as committed.
-        rows = inventory_repair.read_places(cursor, [section_id])
+        rows = inventory_repair.read_general_admission(cursor, [section_id])
         if not rows:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
@@ -361,7 +364,7 @@ def _repair_places(difference: Difference, by: str) -> str:
         if missed:
             raise ManualRepairRequired(f"reservation {missed} may have lost its line")
         reason = Reason(Kind.REPAIRED, by, difference.line)
-        return REPAIRED if inventory_repair.set_place_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
+        return REPAIRED if inventory_repair.set_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 
 
 # --- holds that nothing ends ---------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
 _seat = sql.load(_PACKAGE, "reconcile_seat")
 _set_seat = sql.load(_PACKAGE, "set_seat")
-_places = sql.load(_PACKAGE, "reconcile_places")
-_set_places = sql.load(_PACKAGE, "set_places")
+_general_admission = sql.load(_PACKAGE, "reconcile_general_admission")
+_set_general_admission = sql.load(_PACKAGE, "set_general_admission")
 _standing_without_line = sql.load(_PACKAGE, "standing_without_line")
 
 
@@ -42,7 +42,7 @@ class Seat:
     owner_status: str | None
     """None: the reservation does not exist."""
     owner_seat_count: int | None
-    owner_line_places: int
+    owner_line_quantity: int
     owner_has_line: bool
     standing: tuple[UUID, ...]
 
@@ -56,7 +56,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceCounts:
+class GeneralAdmissionCounts:
     """A general-admission row, and the sum of its live lines in live and confirmed reservations."""
 
     section_id: int
@@ -112,23 +112,23 @@ def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
     if not rows:
         return None
     *facts, standing = rows[0]
-    event_id, section_id, status, owner, owner_status, seat_count, line_places, has_line = facts
+    event_id, section_id, status, owner, owner_status, seat_count, line_quantity, has_line = facts
     return Seat(
-        seat_id, event_id, section_id, status, owner, owner_status, seat_count, int(line_places), has_line,
+        seat_id, event_id, section_id, status, owner, owner_status, seat_count, int(line_quantity), has_line,
         tuple(standing),
     )  # fmt: skip
 
 
-def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[PlaceCounts]:
+def read_general_admission(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[GeneralAdmissionCounts]:
     """Read the current state of these general-admission rows."""
-    rows = _places.rows(cursor, section_ids=sorted(set(section_ids)))
+    rows = _general_admission.rows(cursor, section_ids=sorted(set(section_ids)))
     return [
-        PlaceCounts(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
+        GeneralAdmissionCounts(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
         for section_id, section, event_id, capacity, blocked, house, taken, by_lines in rows
     ]
 
 
-def find_reservation_missing_lines(cursor: sql.Cursor, row: PlaceCounts) -> UUID | None:
+def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCounts) -> UUID | None:
     """Return a live or confirmed reservation with fewer tickets in its lines than in its header: it may lose tickets if
     the locked row is lowered to the sum of its lines. None without one, or if the row would not be lowered."""
     if row.by_lines >= row.taken:
@@ -161,12 +161,12 @@ def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: R
     return True
 
 
-def set_place_counts(cursor: sql.Cursor, row: PlaceCounts, reason: Reason, *, taken: int, give: int = 0) -> bool:
+def set_counts(cursor: sql.Cursor, row: GeneralAdmissionCounts, reason: Reason, *, taken: int, give: int = 0) -> bool:
     """Set the locked row's taken count, unblock `give` house seats, and record that; return whether it changed."""
     if taken == row.taken and give == 0:
         return False
     after = {"taken": taken, "blocked": row.blocked - give, "house": row.house - give}
-    if _set_places.count(cursor, section_id=row.section_id, **after) != 1:
+    if _set_general_admission.count(cursor, section_id=row.section_id, **after) != 1:
         raise RuntimeError(f"section {row.section_id} has no general-admission row")
     before = {"taken": row.taken, "blocked": row.blocked, "house": row.house}
     quantity = give or row.taken - taken

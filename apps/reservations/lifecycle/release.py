@@ -48,7 +48,7 @@ _live_lines = sql.load(_PACKAGE, "live_lines")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
 _free_taken_seats = sql.load(_PACKAGE, "free_taken_seats")
-_give_back_general_admission = sql.load(_PACKAGE, "give_back_general_admission")
+_release_general_admission = sql.load(_PACKAGE, "release_general_admission")
 _end_lines = sql.load(_PACKAGE, "end_lines")
 _end_reservations = sql.load(_PACKAGE, "end_reservations")
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
@@ -63,8 +63,8 @@ class Stranded(RuntimeError):
 class SweepResult:
     reservations: int
     seats: int
-    places: int
-    """General-admission tickets."""
+    tickets: int
+    """Of general admission."""
     found: int = field(default=0, compare=False)
     """Reservations that were locked, including those that another process had ended meanwhile."""
     stranded: int = field(default=0, compare=False)
@@ -76,7 +76,7 @@ class Returned:
     """The stock returned to one section."""
 
     seats: int = 0
-    places: int = 0
+    tickets: int = 0
     by: dict[UUID, int] = field(default_factory=dict)
     """The number of seats and tickets returned by each reservation."""
 
@@ -262,7 +262,7 @@ def _sum(results: Sequence[SweepResult]) -> SweepResult:
     return SweepResult(
         sum(result.reservations for result in results),
         sum(result.seats for result in results),
-        sum(result.places for result in results),
+        sum(result.tickets for result in results),
         stranded=sum(result.stranded for result in results),
     )
 
@@ -275,23 +275,25 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
     if not lapsed:
         return _Expired(SweepResult(0, 0, 0))
     statuses = {row[0]: row[1] for row in lapsed}
-    now, sections = _end_all_but_places(cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed")
+    now, sections = _end_all_but_general_admission(
+        cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed"
+    )
     ordered = sorted(sections)
     _insert_cleanup_log.count(
         cursor,
         section_ids=ordered,
-        places=[sections[section].places for section in ordered],
+        tickets=[sections[section].tickets for section in ordered],
         seats=[sections[section].seats for section in ordered],
         reservations=[len(sections[section].by) for section in ordered],
         duration_ms=int((time.monotonic() - begun) * 1000),
         swept_by=by[:40],
         now=now,
     )
-    release_places(cursor, sections)
+    release_general_admission(cursor, sections)
     swept = SweepResult(
         len(statuses),
         sum(returned.seats for returned in sections.values()),
-        sum(returned.places for returned in sections.values()),
+        sum(returned.tickets for returned in sections.values()),
     )
     events = {row[0]: row[3] for row in lapsed}
     return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, lapsed=True))
@@ -365,12 +367,12 @@ def end_reservations(
 ) -> tuple[datetime, dict[int, Returned]]:
     """End these locked reservations with `to_status` and release their stock; return the time, and the returned stock
     by section id."""
-    now, sections = _end_all_but_places(cursor, statuses, to_status, who=who, why=why)
-    release_places(cursor, sections)
+    now, sections = _end_all_but_general_admission(cursor, statuses, to_status, who=who, why=why)
+    release_general_admission(cursor, sections)
     return now, sections
 
 
-def _end_all_but_places(
+def _end_all_but_general_admission(
     cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
 ) -> tuple[datetime, dict[int, Returned]]:
     ids = sorted(statuses)
@@ -381,7 +383,7 @@ def _end_all_but_places(
         returned = sections[section_id]
         returned.by[reservation_id] = returned.by.get(reservation_id, 0) + quantity
         if seat_id is None:
-            returned.places += quantity
+            returned.tickets += quantity
         else:
             seats.append((seat_id, reservation_id))
             returned.seats += 1
@@ -407,14 +409,14 @@ def _end_all_but_places(
     return now, sections
 
 
-def release_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
+def release_general_admission(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
     """Release the returned general-admission tickets. This is a transaction's last step, so that buyers wait for these
     contended rows only until the commit."""
-    places = {section: sections[section].places for section in sorted(sections) if sections[section].places}
-    if not places:
+    tickets = {section: sections[section].tickets for section in sorted(sections) if sections[section].tickets}
+    if not tickets:
         return
-    ordered = list(places)
+    ordered = list(tickets)
     _lock_general_admission.rows(cursor, section_ids=ordered)
-    released = _give_back_general_admission.count(cursor, section_ids=ordered, quantities=list(places.values()))
+    released = _release_general_admission.count(cursor, section_ids=ordered, quantities=list(tickets.values()))
     if released != len(ordered):
         raise Stranded(f"{released} of {len(ordered)} general-admission rows could be released")

@@ -4,11 +4,11 @@ SELECT section.id,
        section.slug,
        section.kind = 'general_admission',
        section.capacity,
-       coalesce(seats.total, places.capacity, 0),
-       coalesce(seats.free, places.capacity - places.blocked - places.taken, 0),
-       coalesce(seats.held, places.taken, 0),
+       coalesce(seats.total, general.capacity, 0),
+       coalesce(seats.free, general.capacity - general.blocked - general.taken, 0),
+       coalesce(seats.held, general.taken, 0),
        coalesce(seats.sold, 0),
-       coalesce(seats.blocked, places.blocked, 0),
+       coalesce(seats.blocked, general.blocked, 0),
        lines.held,
        lines.sold
 FROM events_section AS section
@@ -21,8 +21,8 @@ LEFT JOIN LATERAL (
     FROM reservations_seatinventory
     WHERE section_id = section.id
 ) AS seats ON section.kind = 'reserved'
-LEFT JOIN reservations_generaladmissioninventory AS places
-    ON places.section_id = section.id AND section.kind = 'general_admission'
+LEFT JOIN reservations_generaladmissioninventory AS general
+    ON general.section_id = section.id AND section.kind = 'general_admission'
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(line.quantity) FILTER (WHERE reservation.status IN ('pending_payment', 'paying')), 0) AS held,
            coalesce(sum(line.quantity) FILTER (WHERE reservation.status = 'confirmed'), 0) AS sold

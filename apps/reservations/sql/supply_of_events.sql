@@ -1,7 +1,7 @@
 -- The available and held seats and tickets of each of these events, in one snapshot.
 SELECT asked.event_id,
-       coalesce(seats.available, 0) + coalesce(places.available, 0),
-       coalesce(seats.held, 0) + coalesce(places.held, 0)
+       coalesce(seats.available, 0) + coalesce(general.available, 0),
+       coalesce(seats.held, 0) + coalesce(general.held, 0)
 FROM unnest(%(event_ids)s::bigint[]) AS asked (event_id)
 LEFT JOIN (
     SELECT event_id, count(*) FILTER (WHERE status = 0) AS available, count(*) FILTER (WHERE status = 1) AS held
@@ -26,4 +26,4 @@ LEFT JOIN (
     ) AS sold ON true
     WHERE row.event_id = ANY(%(event_ids)s::bigint[])
     GROUP BY row.event_id
-) AS places ON places.event_id = asked.event_id
+) AS general ON general.event_id = asked.event_id

@@ -28,15 +28,15 @@ from apps.reservations.staff.selection import Selection, find_seats, find_sectio
 LOCK_WAIT_MS = 2_000
 STATEMENT_MS = 15_000
 """One statement may change thousands of seats here; buyers' transactions have a shorter timeout."""
-PLACES_MAX = events.CAPACITY_MAX
+QUANTITY_MAX = events.CAPACITY_MAX
 
 _PACKAGE = "apps.reservations"
 _lock_stock_seats = sql.load(_PACKAGE, "lock_stock_seats")
-_lock_stock_places = sql.load(_PACKAGE, "lock_stock_places")
+_lock_stock_general_admission = sql.load(_PACKAGE, "lock_stock_general_admission")
 _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats")
 _block_seats = sql.load(_PACKAGE, "block_seats")
 _unblock_seats = sql.load(_PACKAGE, "unblock_seats")
-_set_stock_places = sql.load(_PACKAGE, "set_stock_places")
+_set_stock_general_admission = sql.load(_PACKAGE, "set_stock_general_admission")
 _read_clock = sql.load(_PACKAGE, "read_clock")
 
 _Status = SeatInventory.Status
@@ -86,7 +86,7 @@ class SeatState:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceCounts:
+class GeneralAdmissionCounts:
     """The counts of a general-admission section."""
 
     capacity: int
@@ -158,7 +158,7 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
     return len(wanted)
 
 
-def block_places(
+def block_general_admission(
     event: events.EventView,
     section: str,
     quantity: int,
@@ -167,7 +167,7 @@ def block_places(
     who: str,
     why: str = "",
     seen: int | None = None,
-) -> PlaceCounts:
+) -> GeneralAdmissionCounts:
     """Block `quantity` more tickets of a general-admission section for this reason; return its new counts.
 
     `seen` is the blocked count that the user saw; if it has changed, the call is refused, so that a form sent twice
@@ -176,21 +176,21 @@ def block_places(
     _require_reason(reason)
     _require_quantity(quantity)
 
-    def change(places: PlaceCounts, name: str) -> PlaceCounts:
-        _require_seen(places, seen)
-        if quantity > places.free:
+    def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
+        _require_seen(counts, seen)
+        if quantity > counts.free:
             raise NotEnoughLeft(
-                f"Only {places.free:,} tickets of {name} are free: of {places.capacity:,}, {places.taken:,} are held "
-                f"or sold and {places.blocked:,} blocked. Nothing was blocked.",
-                available=places.free,
+                f"Only {counts.free:,} tickets of {name} are free: of {counts.capacity:,}, {counts.taken:,} are held "
+                f"or sold and {counts.blocked:,} blocked. Nothing was blocked.",
+                available=counts.free,
             )
         house = quantity if reason == BlockedFor.HOUSE else 0
-        return PlaceCounts(places.capacity, places.blocked + quantity, places.house + house, places.taken)
+        return GeneralAdmissionCounts(counts.capacity, counts.blocked + quantity, counts.house + house, counts.taken)
 
-    return _change_places(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why)
+    return _change_general_admission(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why)
 
 
-def unblock_places(
+def unblock_general_admission(
     event: events.EventView,
     section: str,
     quantity: int,
@@ -199,68 +199,70 @@ def unblock_places(
     who: str,
     why: str = "",
     seen: int | None = None,
-) -> PlaceCounts:
+) -> GeneralAdmissionCounts:
     """Unblock `quantity` of the tickets blocked for this reason; return the section's new counts. `seen` and errors are
     as for blocking."""
     _require_reason(reason)
     _require_quantity(quantity)
 
-    def change(places: PlaceCounts, name: str) -> PlaceCounts:
-        _require_seen(places, seen)
-        blocked = places.blocked_for(reason)
+    def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
+        _require_seen(counts, seen)
+        blocked = counts.blocked_for(reason)
         if quantity > blocked:
             label = BlockedFor(reason).label
             raise NotEnoughLeft(
                 f"Only {blocked:,} tickets of {name} are blocked: {label}. Nothing was unblocked.", available=blocked
             )
         house = quantity if reason == BlockedFor.HOUSE else 0
-        return PlaceCounts(places.capacity, places.blocked - quantity, places.house - house, places.taken)
+        return GeneralAdmissionCounts(counts.capacity, counts.blocked - quantity, counts.house - house, counts.taken)
 
-    return _change_places(event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why)
+    return _change_general_admission(event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why)
 
 
-def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> PlaceCounts:
+def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> GeneralAdmissionCounts:
     """Set a general-admission section's capacity, published and for sale; return its new counts. Raises Invalid, and
     CapacityInUse with the lowest possible capacity."""
 
-    def change(places: PlaceCounts, name: str) -> PlaceCounts:
-        least = places.taken + places.blocked
+    def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
+        least = counts.taken + counts.blocked
         if capacity < least:
             raise CapacityInUse(
-                f"{name} cannot shrink below {least:,}: {places.taken:,} are held or sold and {places.blocked:,} are "
+                f"{name} cannot shrink below {least:,}: {counts.taken:,} are held or sold and {counts.blocked:,} are "
                 "blocked.",
                 least=least,
             )
-        return PlaceCounts(capacity, places.blocked, places.house, places.taken)
+        return GeneralAdmissionCounts(capacity, counts.blocked, counts.house, counts.taken)
 
-    return _change_places(event, section, InventoryChange.Kind.RESIZED, change, who=who, why=why, capacity=capacity)
+    return _change_general_admission(
+        event, section, InventoryChange.Kind.RESIZED, change, who=who, why=why, capacity=capacity
+    )
 
 
-def _change_places(
+def _change_general_admission(
     event: events.EventView,
     slug: str,
     kind: InventoryChange.Kind,
-    change: Callable[[PlaceCounts, str], PlaceCounts],
+    change: Callable[[GeneralAdmissionCounts, str], GeneralAdmissionCounts],
     *,
     who: str,
     why: str,
     capacity: int | None = None,
-) -> PlaceCounts:
+) -> GeneralAdmissionCounts:
     section = find_section(event, slug, general_admission=True)
 
-    def act() -> PlaceCounts:
+    def act() -> GeneralAdmissionCounts:
         with stock_transaction() as cursor:
             if capacity is not None:
                 # The published capacity first: the inventory's row is contended, and is locked last.
                 events.resize_section(section.id, capacity)
-            figures = _lock_stock_places.rows(cursor, section_id=section.id)
+            figures = _lock_stock_general_admission.rows(cursor, section_id=section.id)
             if not figures:
                 raise _missing(event, section.name)
-            before = PlaceCounts(*figures[0])
+            before = GeneralAdmissionCounts(*figures[0])
             after = change(before, section.name)
             if after == before:
                 return after
-            _set_stock_places.count(
+            _set_stock_general_admission.count(
                 cursor, section_id=section.id, capacity=after.capacity, blocked=after.blocked, house=after.house
             )
             quantity = after.capacity - before.capacity or abs(after.blocked - before.blocked)
@@ -371,8 +373,8 @@ def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _R
     return act()
 
 
-def _to_json(places: PlaceCounts) -> dict[str, int]:
-    return {"capacity": places.capacity, "house": places.house, "out_of_use": places.blocked - places.house}
+def _to_json(counts: GeneralAdmissionCounts) -> dict[str, int]:
+    return {"capacity": counts.capacity, "house": counts.house, "out_of_use": counts.blocked - counts.house}
 
 
 def _require_reason(reason: str) -> None:
@@ -381,10 +383,10 @@ def _require_reason(reason: str) -> None:
 
 
 def _require_quantity(quantity: int) -> None:
-    if not 1 <= quantity <= PLACES_MAX:
-        raise problems.Invalid({"quantity": f"must be between 1 and {PLACES_MAX:,}"})
+    if not 1 <= quantity <= QUANTITY_MAX:
+        raise problems.Invalid({"quantity": f"must be between 1 and {QUANTITY_MAX:,}"})
 
 
-def _require_seen(places: PlaceCounts, seen: int | None) -> None:
-    if seen is not None and seen != places.blocked:
-        raise ChangedMeanwhile(f"{places.blocked:,} tickets are blocked now, not {seen:,}. Nothing was changed.")
+def _require_seen(counts: GeneralAdmissionCounts, seen: int | None) -> None:
+    if seen is not None and seen != counts.blocked:
+        raise ChangedMeanwhile(f"{counts.blocked:,} tickets are blocked now, not {seen:,}. Nothing was changed.")

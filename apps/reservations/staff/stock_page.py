@@ -23,7 +23,7 @@ URL_NAME = "admin:reservations_stock"
 CHANGES_SHOWN = 20
 MAY_SEE = "reservations.view_seatinventory"
 MAY_CHANGE_SEATS = "reservations.change_seatinventory"
-MAY_CHANGE_PLACES = "reservations.change_generaladmissioninventory"
+MAY_CHANGE_GENERAL_ADMISSION = "reservations.change_generaladmissioninventory"
 MAY_CHANGE_PRICES = "events.change_category"
 MAY_GUARD = "reservations.change_accesscode"
 
@@ -36,7 +36,10 @@ def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
     """Show one event's stock, and run a submitted change through its service."""
     # A user who may change something may also see the page.
     if not any(
-        map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES, MAY_GUARD))
+        map(
+            request.user.has_perm,
+            (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_GENERAL_ADMISSION, MAY_CHANGE_PRICES, MAY_GUARD),
+        )
     ):
         raise PermissionDenied
     try:
@@ -71,7 +74,7 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
         "changes": latest_changes(event, CHANGES_SHOWN),
         "given": request.POST,
         "may_change_seats": request.user.has_perm(MAY_CHANGE_SEATS),
-        "may_change_general_admission": request.user.has_perm(MAY_CHANGE_PLACES),
+        "may_change_general_admission": request.user.has_perm(MAY_CHANGE_GENERAL_ADMISSION),
         "may_guard": request.user.has_perm(MAY_GUARD),
         "may_change_prices": request.user.has_perm(MAY_CHANGE_PRICES),
     }
@@ -96,20 +99,20 @@ def _move(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
 
 
 def _resize(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    places = stock.resize(event, given.get("section", ""), whole_number(given, "capacity"), **by)
-    return f"Capacity {places.capacity:,}, {places.free:,} free."
+    counts = stock.resize(event, given.get("section", ""), whole_number(given, "capacity"), **by)
+    return f"Capacity {counts.capacity:,}, {counts.free:,} free."
 
 
-def _block_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+def _block_general_admission(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
-    places = stock.block_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
-    return f"{quantity:,} more {BlockedFor(reason).label}; {places.free:,} free."
+    counts = stock.block_general_admission(event, given.get("section", ""), quantity, reason, seen=seen, **by)
+    return f"{quantity:,} more {BlockedFor(reason).label}; {counts.free:,} free."
 
 
-def _unblock_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+def _unblock_general_admission(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
-    places = stock.unblock_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
-    return f"{quantity:,} unblocked; {places.free:,} free."
+    counts = stock.unblock_general_admission(event, given.get("section", ""), quantity, reason, seen=seen, **by)
+    return f"{quantity:,} unblocked; {counts.free:,} free."
 
 
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
@@ -137,9 +140,9 @@ ACTS: dict[str, tuple[_Act, str]] = {
     "block": (_block, MAY_CHANGE_SEATS),
     "unblock": (_unblock, MAY_CHANGE_SEATS),
     "move": (_move, MAY_CHANGE_PRICES),
-    "resize": (_resize, MAY_CHANGE_PLACES),
-    "block_quantity": (_block_places, MAY_CHANGE_PLACES),
-    "unblock_quantity": (_unblock_places, MAY_CHANGE_PLACES),
+    "resize": (_resize, MAY_CHANGE_GENERAL_ADMISSION),
+    "block_quantity": (_block_general_admission, MAY_CHANGE_GENERAL_ADMISSION),
+    "unblock_quantity": (_unblock_general_admission, MAY_CHANGE_GENERAL_ADMISSION),
     "reprice": (_reprice, MAY_CHANGE_PRICES),
     "add_price": (_add_price, MAY_CHANGE_PRICES),
     "guard": (_guard, MAY_GUARD),

@@ -65,7 +65,7 @@ def latest_changes(event: events.EventView, limit: int) -> list[ChangeSummary]:
     acts = (
         InventoryChange.objects.filter(event_id=event.id)
         .values("at", "kind", "who", "why", "section_id")
-        .annotate(last=Max("id"), places=Sum("quantity"))
+        .annotate(last=Max("id"), tickets=Sum("quantity"))
         .order_by("-last")[:limit]
     )
     found = list(acts)
@@ -78,14 +78,14 @@ def latest_changes(event: events.EventView, limit: int) -> list[ChangeSummary]:
             act["at"],
             act["who"],
             act["why"],
-            _describe_change(act["places"], rows[act["last"]], event.currency, slugs, names),
+            _describe_change(act["tickets"], rows[act["last"]], event.currency, slugs, names),
         )
         for act in found
     ]
 
 
 def _describe_change(
-    places: int, row: InventoryChange, currency: str, slugs: Mapping[int, str], names: Mapping[int, str]
+    tickets: int, row: InventoryChange, currency: str, slugs: Mapping[int, str], names: Mapping[int, str]
 ) -> str:
     detail = row.detail if isinstance(row.detail, dict) else {}
     before, after = detail.get("before"), detail.get("after")
@@ -99,8 +99,8 @@ def _describe_change(
         changed = [name for name in after if before.get(name) != after[name]]
         return f"{where}: {', '.join(f'{_reason(name)} {before.get(name)} → {after[name]}' for name in changed)}"
     what = names.get(row.seat_id or 0, where)
-    if places != 1:
-        what = f"{places:,} of {where}"
+    if tickets != 1:
+        what = f"{tickets:,} of {where}"
     if row.kind == _Kind.MOVED:
         return f"{what} to {after}"
     if row.kind == _Kind.BLOCKED:

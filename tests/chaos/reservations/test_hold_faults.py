@@ -133,7 +133,7 @@ def test_wherever_the_connection_is_cut_nothing_is_held_twice_or_lost(
     outcomes = sale.run(monkeypatch, uncut)
     sale.require_held_once(outcomes)
     assert {"lock_replaced_skipping", "lock_caps_skipping", "free_seats", "lock_seats_skipping",
-            "lock_general_admission", "give_back_general_admission", "take_seats", "take_general_admission",
+            "lock_general_admission", "release_general_admission", "take_seats", "take_general_admission",
             "insert_reservations", "insert_lines", "insert_transitions",
             "remember_answers"} <= set(uncut.names)  # fmt: skip
     assert uncut.names[-1] == "remember_answers", "the commit comes next"

@@ -94,8 +94,8 @@ class InventoryMachine(RuleBasedStateMachine):
         tiers.add_price(self.event, "Better", 2 * SEAT_PRICE_MINOR, **STAFF)
         prices = {"Standard": SEAT_PRICE_MINOR, "Better": 2 * SEAT_PRICE_MINOR, "Floor": PLACE_PRICE_MINOR}
         self.model = InventoryModel(dict.fromkeys(SEATS, "Standard"), ACCESSIBLE, prices, CAPACITY, CAP)
-        stock.block_places(self.event, "floor", BLOCKED, "house", **STAFF)
-        self.model.block_places(BLOCKED, "house")
+        stock.block_general_admission(self.event, "floor", BLOCKED, "house", **STAFF)
+        self.model.block_general_admission(BLOCKED, "house")
         self.hall, self.floor = (section.id for section in events.list_sections(self.event.id))
         self.entries = [join(self.event, visitor_id=self.visitor(buyer)) for buyer in range(BUYERS)]
         self.bodies: dict[uuid.UUID, str] = {}
@@ -239,9 +239,11 @@ class InventoryMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def staff(self, data: st.DataObject) -> None:
         """One of the operations of staff. Most steps are buyers' operations."""
-        data.draw(st.sampled_from([self.block, self.unblock, self.block_places, self.resize, self.reprice, self.move]))(
-            data
-        )
+        data.draw(
+            st.sampled_from(
+                [self.block, self.unblock, self.block_general_admission, self.resize, self.reprice, self.move]
+            )
+        )(data)
 
     def block(self, data: st.DataObject) -> None:
         chosen, reason, only_free = data.draw(seats), data.draw(reasons), data.draw(st.booleans())
@@ -255,16 +257,16 @@ class InventoryMachine(RuleBasedStateMachine):
         stock.unblock_seats(self.event, among(chosen), reason=reason, **STAFF)
         self.model.unblock(chosen, reason)
 
-    def block_places(self, data: st.DataObject) -> None:
+    def block_general_admission(self, data: st.DataObject) -> None:
         quantity, reason = data.draw(st.integers(1, 3)), data.draw(reasons)
-        problem = problem_type(lambda: stock.block_places(self.event, "floor", quantity, reason, **STAFF))
-        assert problem == self.model.retry_after_sweep(lambda: self.model.block_places(quantity, reason))
+        problem = problem_type(lambda: stock.block_general_admission(self.event, "floor", quantity, reason, **STAFF))
+        assert problem == self.model.retry_after_sweep(lambda: self.model.block_general_admission(quantity, reason))
 
     @precondition(lambda self: any(self.model.blocked.values()))
     @rule(quantity=st.integers(1, 3), reason=reasons)
-    def unblock_places(self, quantity: int, reason: str) -> None:
-        problem = problem_type(lambda: stock.unblock_places(self.event, "floor", quantity, reason, **STAFF))
-        assert problem == self.model.retry_after_sweep(lambda: self.model.unblock_places(quantity, reason))
+    def unblock_general_admission(self, quantity: int, reason: str) -> None:
+        problem = problem_type(lambda: stock.unblock_general_admission(self.event, "floor", quantity, reason, **STAFF))
+        assert problem == self.model.retry_after_sweep(lambda: self.model.unblock_general_admission(quantity, reason))
 
     def resize(self, data: st.DataObject) -> None:
         capacity = data.draw(st.integers(3, CAPACITY + 2))

@@ -328,8 +328,8 @@ class RelayMachine(RuleBasedStateMachine):
         acts: list[Callable[[], object]] = [
             lambda: stock.block_seats(event, chosen, why, **STAFF),
             lambda: stock.unblock_seats(event, chosen, **STAFF),
-            lambda: stock.block_places(event, "floor", quantity, why, **STAFF),
-            lambda: stock.unblock_places(event, "floor", quantity, why, **STAFF),
+            lambda: stock.block_general_admission(event, "floor", quantity, why, **STAFF),
+            lambda: stock.unblock_general_admission(event, "floor", quantity, why, **STAFF),
             lambda: stock.resize(event, "floor", CAPACITY - 2 + quantity, **STAFF),
             lambda: tiers.move_seats(event, chosen, "Better", **STAFF),
             lambda: tiers.reprice(event, "Standard", 1_000 * quantity, **STAFF),

@@ -248,7 +248,7 @@ def test_a_batch_writes_each_table_once_and_locks_the_room_before_the_entries(ev
     with sql.observe(lambda name, when: seen.append(name) if when == "after" else None):
         facade.join_many([facade.JoinRequest(event, visitor(name)) for name in ("standing", *range(20))])
     assert seen == [
-        "lock_rooms", "lock_visitor_places", "read_clock", "lowest_waiting",
+        "lock_rooms", "lock_visitor_entries", "read_clock", "lowest_waiting",
         "save_arrivals", "insert_entries", "save_room",
     ]  # fmt: skip
 

@@ -279,5 +279,5 @@ def test_a_join_locks_the_room_before_the_entry(event: EventView) -> None:
         join_directly(event, caller())
     locked = [query["sql"] for query in captured if "FOR NO KEY UPDATE" in query["sql"]]
     assert ["queue_waitingroom" in text for text in locked] == [True, False]
-    for name in ("lock_entries", "lock_places", "lock_visitor_places"):
+    for name in ("lock_entries", "lock_live_entries", "lock_visitor_entries"):
         assert "FOR NO KEY UPDATE" in sql.load("apps.queue", name).text

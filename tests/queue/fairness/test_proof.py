@@ -58,7 +58,7 @@ def drawn() -> EventView:
 
 @pytest.fixture(params=[3, 10_000], ids=["many pages", "one page"])
 def _page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PLACES_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
+    for name in ("LEAVES_PER_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, request.param)
 
 
@@ -126,7 +126,7 @@ def test_an_outside_beacon_makes_it_operator_proof(capsys: pytest.CaptureFixture
 
 
 def test_pages_fetched_while_others_join_verify_too(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 2)
     monkeypatch.setattr(published, "LIST_PAGE", 1)
     asked: list[int] = []
 
@@ -437,7 +437,7 @@ def test_an_earlier_copy_detects_removed_admissions_acts_and_marks(
 
 
 def test_a_kept_document_verifies_offline(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
-    for name in ("PLACES_PAGE", "LIST_PAGE"):
+    for name in ("LEAVES_PER_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 2)
     monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
     kept = tmp_path / "kept.json"
@@ -482,7 +482,7 @@ def test_a_document_saved_while_others_join_ends_where_it_states(
 ) -> None:
     """Every page but the first is read after another join, so that the last page has leaves after the document's
     end."""
-    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 3)
     page = published.page
 
     def page_after_a_join(*args: Any) -> published.Page:
@@ -536,7 +536,7 @@ def test_invalid_data_anywhere_is_a_mismatch_or_harmless_and_never_an_error(draw
 
 
 def test_pages_that_lead_in_circles_end(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 2)
     monkeypatch.setattr(published, "LIST_PAGE", 1)
     document = published.document(room)
     first_page = {"event": "concert", **document["places"]}

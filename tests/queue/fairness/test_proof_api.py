@@ -70,7 +70,7 @@ def test_the_proof_of_a_small_room_is_one_response(client: Client, room: EventVi
 
 def test_the_proof_identifies_no_visitor(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It contains neither visitors nor accounts, neither ids nor nonces, neither operators nor their reasons."""
-    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 3)
     event = drawn_room(lobby=4, late=3)
     account = get_user_model().objects.create_user("ada@example.org", email="ada@example.org", password="x" * 12)
     join(event, account_id=account.pk)
@@ -157,7 +157,7 @@ def test_a_page_past_the_end_is_empty_and_no_error(client: Client, room: EventVi
 def test_pages_are_bounded_and_immutable_pages_may_be_cached(
     client: Client, room: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 3)
     full, last = client.get(PROOF, {"after": 3}), client.get(PROOF, {"after": 6})
     assert (full.json()["from"], len(full.json()["leaves"]), full.json()["next"]) == (4, 3, 6)
     assert "immutable" in full.headers["Cache-Control"]
@@ -178,7 +178,7 @@ def test_the_documents_etag_changes_with_the_queue_and_not_with_the_clock(client
 
 
 def test_a_page_from_before_the_draw_is_not_cached_past_it(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    monkeypatch.setattr(published, "LEAVES_PER_PAGE", 2)
     event = make_room("concert")
     open_lobby(event, 4)
     close_lobby(event)
@@ -207,7 +207,7 @@ def test_a_page_takes_the_same_few_queries_for_any_length_of_the_queue(client: C
 def test_the_command_verifies_the_public_data_over_http(
     live_site: str, room: EventView, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("PLACES_PAGE", "LIST_PAGE"):
+    for name in ("LEAVES_PER_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 3)
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", url=live_site, save=kept, verbosity=0)

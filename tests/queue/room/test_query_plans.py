@@ -32,7 +32,7 @@ def line(db: None) -> EventView:
     return event
 
 
-@pytest.mark.parametrize("name", ["admit", "lock_visitor_places", "lowest_waiting", "rooms_to_tick"])
+@pytest.mark.parametrize("name", ["admit", "lock_visitor_entries", "lowest_waiting", "rooms_to_tick"])
 def test_a_tick_or_a_join_never_scans_the_table(line: EventView, name: str) -> None:
     """A plan whose cost grows with the queue does not show at this size, and stops the system at a million entries."""
     given = {"event_id": line.id, "visitor_ids": ["visitor-1", "visitor-2"], "now": clock.now(), **LET_IN}
@@ -44,14 +44,14 @@ def test_a_tick_or_a_join_never_scans_the_table(line: EventView, name: str) -> N
     assert not any("Seq" in step for step in steps), steps
 
 
-@pytest.mark.parametrize("name", ["accounts_places", "guests_places"])
+@pytest.mark.parametrize("name", ["account_entries", "guest_entries"])
 def test_an_owners_entry_is_found_by_the_index(line: EventView, name: str) -> None:
     given = {"event_ids": [line.id] * 3, "account_ids": [1, 2, 3], "visitor_ids": ["one", "two", "three"]}
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)
         (((found,),),) = cursor.fetchall()
     steps = [step["Index Name"] for step in _steps(found["Plan"]) if step.get("Relation Name") == "queue_queueentry"]
-    assert steps == [f"queue_entry_one_place_per_{'account' if name == 'accounts_places' else 'visitor'}"]
+    assert steps == [f"queue_entry_one_place_per_{'account' if name == 'account_entries' else 'visitor'}"]
 
 
 def _steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

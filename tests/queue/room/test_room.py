@@ -274,7 +274,7 @@ def test_many_joins_in_one_transaction_each_have_their_own_outcome(event: EventV
     ]
     with statements() as seen:
         outcomes: list[Any] = facade.join_many(asked)
-    assert seen.count("lock_places") == 1
+    assert seen.count("lock_live_entries") == 1
     kinds = [outcome if isinstance(outcome, facade.EntryView) else type(outcome) for outcome in outcomes]
     assert kinds[3:6] == [errors.NotOnSale, problems.TokenMissing, problems.TokenInvalid]
     one, ann, same, *_, mine, elsewhere, two = outcomes

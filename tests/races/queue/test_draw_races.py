@@ -203,7 +203,7 @@ def test_an_entry_that_joins_during_the_draw_is_behind_the_lobby() -> None:
     watched = threading.get_ident()
 
     def watch(name: str, when: str) -> None:
-        if threading.get_ident() == watched and when == "before" and name in ("draw_places", "number_entries"):
+        if threading.get_ident() == watched and when == "before" and name in ("assign_drawn_numbers", "number_entries"):
             late.append(ConcurrentCall(lambda: join(event)).result())
             admitted_counts.append(ConcurrentCall(lambda: tick(event)).result())
 
@@ -276,7 +276,7 @@ def test_the_shape_of_a_draw() -> None:
     assert work == [
         "digest_entrants", "lock_draw", "fix_digest", "record_act",
         "lock_draw", "reveal_draw", "record_act",
-        "lock_draw", "draw_places", "refresh_drawn_places", "note_drawn",
+        "lock_draw", "assign_drawn_numbers", "analyze_drawn_numbers", "note_drawn",
         "number_entries", "lock_rooms", "save_room",
         "number_entries", "lock_rooms", "save_room",
         "refresh_entries", "lock_rooms", "save_room", "lock_draw", "note_numbered", "record_act",
@@ -291,7 +291,7 @@ def test_a_long_draw_blocks_no_other_operation() -> None:
     watched = threading.get_ident()
 
     def watch(name: str, when: str) -> None:
-        if threading.get_ident() == watched and (name, when) == ("draw_places", "after"):
+        if threading.get_ident() == watched and (name, when) == ("assign_drawn_numbers", "after"):
             results.append(ConcurrentCall(lambda: join(event)).result().number)
             results.append(ConcurrentCall(lambda: tick(event)).result())
             results.append(

@@ -323,7 +323,7 @@ def test_control_two_reads_would_report_a_concurrent_hold_and_one_statement_does
     event = make_event(general_admission=10)
     hold(event, ga_section="floor", ga_quantity=1)
     ((taken,),) = run_sql("SELECT taken FROM reservations_generaladmissioninventory")
-    with rival_at("reconcile_places", "before", lambda: hold(event, ga_section="floor", ga_quantity=2)):
+    with rival_at("reconcile_general_admission", "before", lambda: hold(event, ga_section="floor", ga_quantity=2)):
         assert reconcile() == []
     ((by_lines,),) = run_sql("SELECT sum(quantity) FROM reservations_reservationline WHERE live")
     assert (taken, by_lines) == (1, 3), "the naive check would have reported a difference"

@@ -92,9 +92,9 @@ def test_tickets_put_on_sale_are_available_at_once_and_tickets_taken_off_are_ref
     assert (before, read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == ("0", "2")
     assert not is_refused(floor, **PLACE)
     assert not differences(floor.id)
-    stock.block_places(floor, "floor", 2, "house", who="ann")
+    stock.block_general_admission(floor, "floor", 2, "house", who="ann")
     assert is_refused(floor, **PLACE)
-    stock.unblock_places(floor, "floor", 2, "house", who="ann")
+    stock.unblock_general_admission(floor, "floor", 2, "house", who="ann")
     assert not is_refused(floor, **PLACE)
     assert not differences(floor.id)
 
@@ -493,11 +493,11 @@ def test_concurrent_holds_and_releases_behind_a_gate_end_clean() -> None:
 def test_tickets_put_on_sale_are_not_mistaken_for_lapsed_ones() -> None:
     """One ticket has lapsed and waits for a sweep; another comes on sale and is taken. The first is still available."""
     event = make_event(rows=0, general_admission=2)
-    stock.block_places(event, "floor", 1, "house", who="ann")
+    stock.block_general_admission(event, "floor", 1, "house", who="ann")
     backdate_deadline(hold(event, **PLACE).id)
     open_gate(event)
     assert not is_refused(event, **PLACE)
-    stock.unblock_places(event, "floor", 1, "house", who="ann")
+    stock.unblock_general_admission(event, "floor", 1, "house", who="ann")
     hold(event, **PLACE)
     assert not is_refused(event, **PLACE)
     assert "reservation_id" in buy(event, **PLACE)

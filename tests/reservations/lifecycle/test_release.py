@@ -44,7 +44,7 @@ def test_a_sweep_ends_reservations_past_their_deadline_and_no_others() -> None:
     backdate_deadline(late_paying.id)
     # A payment has its own deadline: the first one no longer counts.
     run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [paying.id])
-    assert reservations.sweep() == reservations.SweepResult(reservations=2, seats=2, places=2)
+    assert reservations.sweep() == reservations.SweepResult(reservations=2, seats=2, tickets=2)
     statuses = dict(Reservation.objects.values_list("id", "status"))
     assert [statuses[view.id] for view in (late, late_paying, live, paying, sold)] == [
         "expired", "expired", "pending_payment", "paying", "confirmed",

@@ -48,7 +48,7 @@ def return_tickets(
     reservation_id: UUID, quantities: dict[int, int], *, keep: bool = False
 ) -> reservations.ReservationView:
     with transactions.write():
-        reservations.return_places(reservation_id, quantities, who="staff:7", why=WHY, keep=keep)
+        reservations.return_tickets(reservation_id, quantities, who="staff:7", why=WHY, keep=keep)
     return reservations.get_reservation(reservation_id)
 
 
@@ -160,14 +160,14 @@ def test_counters_are_notified_of_the_returned_stock_and_not_of_an_end(monkeypat
 def test_what_is_not_live_cannot_be_returned(quantities: dict[Any, int]) -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     first = line_of(reservation, "hall-A-1")
-    with pytest.raises(reservations.PlacesNotReturnable):
+    with pytest.raises(reservations.TicketsNotReturnable):
         return_tickets(reservation.id, {first if line is None else line: count for line, count in quantities.items()})
     assert reservations.get_reservation(reservation.id).seat_count == 2
 
 
 def test_an_unpaid_ticket_cannot_be_returned() -> None:
     reservation = hold(make_event(), seats=["hall-A-1", "hall-A-2"])
-    with pytest.raises(reservations.PlacesNotReturnable):
+    with pytest.raises(reservations.TicketsNotReturnable):
         return_tickets(reservation.id, {line_of(reservation, "hall-A-1"): 1})
 
 
@@ -185,7 +185,7 @@ def test_of_eight_concurrent_returns_of_one_seat_one_is_done() -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     quantities = {line_of(reservation, "hall-A-1"): 1}
     outcomes = storm(8, lambda _: return_tickets(reservation.id, quantities))
-    assert results(outcomes) == ["PlacesNotReturnable"] * 7 + ["done"]
+    assert results(outcomes) == ["TicketsNotReturnable"] * 7 + ["done"]
     assert reservations.get_reservation(reservation.id).seat_count == 1
 
 
@@ -194,7 +194,7 @@ def test_eight_concurrent_returns_of_one_ticket_each_return_no_more_than_there_a
     reservation = sold(make_event(general_admission=10), ga_section="floor", ga_quantity=5)
     (floor,) = reservation.general_admission
     outcomes = storm(8, lambda _: return_tickets(reservation.id, {floor.line_id: 1}))
-    assert results(outcomes) == ["PlacesNotReturnable"] * 3 + ["done"] * 5
+    assert results(outcomes) == ["TicketsNotReturnable"] * 3 + ["done"] * 5
     assert get_general_admission().taken == 0
     assert reservations.get_reservation(reservation.id).status == "canceled"
 
@@ -205,7 +205,7 @@ def test_a_return_that_waits_for_a_cancellation_finds_nothing_to_return() -> Non
     quantities = {line_of(reservation, "hall-A-1"): 1}
     with rival_waiting_at("free_taken_seats", "before", lambda: return_tickets(reservation.id, quantities)) as rival:
         cancel(reservation.id)
-    with pytest.raises(reservations.PlacesNotReturnable):
+    with pytest.raises(reservations.TicketsNotReturnable):
         rival.result()
 
 

@@ -126,36 +126,36 @@ def test_a_blocked_seat_with_a_buyer_is_not_put_on_sale(event: events.EventView)
 
 
 def test_tickets_are_blocked_for_either_reason_and_never_more_than_are_free(event: events.EventView) -> None:
-    assert stock.block_places(event, "floor", 5, "house", **BY).free == 13
-    stock.block_places(event, "floor", 3, "out_of_use", **BY)
+    assert stock.block_general_admission(event, "floor", 5, "house", **BY).free == 13
+    stock.block_general_admission(event, "floor", 3, "out_of_use", **BY)
     assert (floor().blocked, floor().house, floor().taken) == (8, 5, 2)
     with pytest.raises(reservations.NotEnoughLeft) as refused:
-        stock.block_places(event, "floor", 11, "house", **BY)
+        stock.block_general_admission(event, "floor", 11, "house", **BY)
     assert refused.value.extra == {"available": 10}
     with pytest.raises(reservations.NotEnoughLeft) as refused:
-        stock.unblock_places(event, "floor", 4, "out_of_use", **BY)
+        stock.unblock_general_admission(event, "floor", 4, "out_of_use", **BY)
     assert refused.value.extra == {"available": 3}
-    assert stock.unblock_places(event, "floor", 4, "house", **BY).free == 14
+    assert stock.unblock_general_admission(event, "floor", 4, "house", **BY).free == 14
     assert (floor().blocked, floor().house) == (4, 1)
     assert changes()[0] == (
         "blocked", 5, {"capacity": 20, "house": 0, "out_of_use": 0}, {"capacity": 20, "house": 5, "out_of_use": 0},
     )  # fmt: skip
-    stock.block_places(event, "floor", 9, "out_of_use", **BY)
+    stock.block_general_admission(event, "floor", 9, "out_of_use", **BY)
     problem = problem_of(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=6)))
     assert (problem.type, problem.extra) == ("not-enough-left", {"available": 5})
     assert_audit_clean(without_money=True)
 
 
 def test_a_form_sent_twice_blocks_once(event: events.EventView) -> None:
-    stock.block_places(event, "floor", 5, "house", **BY, seen=0)
+    stock.block_general_admission(event, "floor", 5, "house", **BY, seen=0)
     with pytest.raises(stock.ChangedMeanwhile):
-        stock.block_places(event, "floor", 5, "house", **BY, seen=0)
+        stock.block_general_admission(event, "floor", 5, "house", **BY, seen=0)
     assert floor().blocked == 5
 
 
 def test_a_section_grows_and_never_shrinks_below_what_is_held_sold_or_blocked(event: events.EventView) -> None:
     confirm(begin_payment(hold(event, ga_section="floor", ga_quantity=3).id).id, clock.now())
-    stock.block_places(event, "floor", 4, "house", **BY)
+    stock.block_general_admission(event, "floor", 4, "house", **BY)
     before = events.plan_version(event.id)
     assert stock.resize(event, "floor", 30, **BY).free == 21
     assert events.plan_version(event.id) != before
@@ -257,7 +257,7 @@ def test_missing_objects_are_named(event: events.EventView) -> None:
 def test_the_stock_adds_up_and_the_latest_acts_are_described(event: events.EventView) -> None:
     stock.block_seats(event, ROW_B, "house", **BY, only_free=True)
     stock.block_seats(event, Selection(seats=("hall-C-1",)), "out_of_use", **BY)
-    stock.block_places(event, "floor", 5, "out_of_use", **BY)
+    stock.block_general_admission(event, "floor", 5, "out_of_use", **BY)
     stock.resize(event, "floor", 25, **BY)
     tiers.reprice(event, "Standard", 6_000, **BY)
     found = {one.section.slug: one for one in read_section_stock(event.id)}

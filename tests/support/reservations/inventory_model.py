@@ -284,13 +284,13 @@ class InventoryModel:
     def unblock(self, seats: set[str], reason: str) -> None:
         self.why = {seat: why for seat, why in self.why.items() if seat not in seats or reason not in ("", why)}
 
-    def block_places(self, quantity: int, reason: str) -> str:
+    def block_general_admission(self, quantity: int, reason: str) -> str:
         if quantity > self.tickets_left():
             return "not-enough-left"
         self.blocked[reason] += quantity
         return ""
 
-    def unblock_places(self, quantity: int, reason: str) -> str:
+    def unblock_general_admission(self, quantity: int, reason: str) -> str:
         if quantity > self.blocked[reason]:
             return "not-enough-left"
         self.blocked[reason] -= quantity

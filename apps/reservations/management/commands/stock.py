@@ -117,7 +117,7 @@ class Command(BaseCommand):
             blocked = stock.block_seats(event, _selection(options), reason, only_free=only_free, **by)
             return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: all were blocked already"
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
-        counts = stock.block_places(event, section, quantity, reason, **by)
+        counts = stock.block_general_admission(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} more {words}; {section} has {counts.free:,} free"
 
     def _unblock(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ class Command(BaseCommand):
         if not reason:
             raise CommandError("give with --for the reason for which they are blocked")
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
-        counts = stock.unblock_places(event, section, quantity, reason, **by)
+        counts = stock.unblock_general_admission(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} unblocked; {section} has {counts.free:,} free"
 
 

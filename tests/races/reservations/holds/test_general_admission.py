@@ -70,7 +70,7 @@ def test_a_sweep_releases_the_tickets_of_several_reservations_by_their_sum_in_on
         backdate_deadline(hold(event, ga_section="floor", ga_quantity=quantity).id)
     with statements() as names:
         assert reservations.sweep() == reservations.SweepResult(3, 0, 12)
-    assert names.count("give_back_general_admission") == 1
+    assert names.count("release_general_admission") == 1
     assert names.index("lock_general_admission") > names.index("end_reservations")
     assert get_general_admission().taken == 0
     assert_audit_clean()

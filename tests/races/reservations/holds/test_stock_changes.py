@@ -148,7 +148,7 @@ def test_staff_are_not_refused_for_holds_that_a_concurrent_sweep_has_just_ended(
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=5).id)
     with rival_at("lock_lapsed_of_event", "before", reservations.sweep) as rival:
         assert stock.resize(event, "floor", 4, **BY).capacity == 4
-    assert rival.result.places == 5
+    assert rival.result.tickets == 5
     assert_audit_clean()
 
 
@@ -160,7 +160,7 @@ def test_a_shrinking_section_does_not_sell_removed_tickets(patient: None) -> Non
     """
     event = make_event(rows=0, general_admission=20)
     request = make_hold_request(event, ga_section="floor", ga_quantity=5)
-    with rival_waiting_at("set_stock_places", "before", lambda: submit_hold(request)) as rival:
+    with rival_waiting_at("set_stock_general_admission", "before", lambda: submit_hold(request)) as rival:
         stock.resize(event, "floor", 4, **BY)
     problem = problem_of(rival.result())
     assert (problem.type, problem.extra) == ("not-enough-left", {"available": 4})
@@ -174,10 +174,10 @@ def test_unblocked_tickets_are_held_by_the_request_that_waited_for_them(patient:
     H: reads them as free: held
     """
     event = make_event(rows=0, general_admission=5)
-    stock.block_places(event, "floor", 5, "house", **BY)
+    stock.block_general_admission(event, "floor", 5, "house", **BY)
     request = make_hold_request(event, ga_section="floor", ga_quantity=5)
-    with rival_waiting_at("set_stock_places", "before", lambda: submit_hold(request)) as rival:
-        stock.unblock_places(event, "floor", 5, "house", **BY)
+    with rival_waiting_at("set_stock_general_admission", "before", lambda: submit_hold(request)) as rival:
+        stock.unblock_general_admission(event, "floor", 5, "house", **BY)
     assert is_held(rival.result())
     assert_audit_clean()
 
@@ -189,7 +189,9 @@ def test_two_concurrent_resizes_run_one_after_the_other() -> None:
     T: 25 → 30, not 20 → 30
     """
     event = make_event(rows=0, general_admission=20)
-    with rival_waiting_at("set_stock_places", "before", lambda: stock.resize(event, "floor", 30, **BY)) as rival:
+    with rival_waiting_at(
+        "set_stock_general_admission", "before", lambda: stock.resize(event, "floor", 30, **BY)
+    ) as rival:
         stock.resize(event, "floor", 25, **BY)
     assert rival.result().capacity == 30
     assert Section.objects.get().capacity == get_general_admission().capacity == 30
@@ -270,10 +272,10 @@ def test_concurrent_buyers_and_staff_leave_a_consistent_inventory() -> None:
     def change_stock(number: int) -> None:
         row = Selection(section="hall", rows=("A",))
         stock.block_seats(event, row, "house" if number % 2 else "out_of_use", **BY, only_free=True)
-        stock.block_places(event, "floor", 4, "house", **BY)
+        stock.block_general_admission(event, "floor", 4, "house", **BY)
         stock.resize(event, "floor", 25 + number, **BY)
         stock.unblock_seats(event, Selection(seats=("hall-A-1", "hall-A-2")), **BY)
-        stock.unblock_places(event, "floor", 2, "house", **BY)
+        stock.unblock_general_admission(event, "floor", 2, "house", **BY)
 
     def act(number: int) -> str:
         if number % 3:
@@ -318,7 +320,7 @@ def test_stock_changes_lock_first_and_then_write() -> None:
     assert seen == ["section_views", "lock_stock_seats", "block_seats", *written]
     with statements() as seen:
         stock.resize(event, "floor", 6, **BY)
-    assert seen == ["section_views", "lock_stock_places", "set_stock_places", *written]
+    assert seen == ["section_views", "lock_stock_general_admission", "set_stock_general_admission", *written]
     tiers.add_price(event, "Better", 9_000, **BY)
     with statements() as seen:
         tiers.move_seats(event, ROW_A, "Better", **BY)

@@ -198,11 +198,11 @@ def test_no_mix_of_operations_on_the_same_rows_deadlocks_or_unbalances_the_count
         for act in (
             lambda: stock.block_seats(event, selection, "house", **by, only_free=True),
             lambda: tiers.move_seats(event, selection, ("Better", "Standard")[number % 2], **by),
-            lambda: stock.block_places(event, "floor", 2, "house", **by),
+            lambda: stock.block_general_admission(event, "floor", 2, "house", **by),
             lambda: stock.resize(event, "floor", 10 + number % 3, **by),
             lambda: tiers.reprice(event, "Floor", 1_000 + number, **by),
             lambda: stock.unblock_seats(event, Selection(seats=tuple(guids)), **by),
-            lambda: stock.unblock_places(event, "floor", 2, "house", **by),
+            lambda: stock.unblock_general_admission(event, "floor", 2, "house", **by),
         ):
             refused(act)
 

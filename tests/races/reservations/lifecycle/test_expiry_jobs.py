@@ -518,7 +518,7 @@ with sql.observe(kill):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "moment"), [("free_taken_seats", "after"), ("give_back_general_admission", "after")])
+@pytest.mark.parametrize(("name", "moment"), [("free_taken_seats", "after"), ("release_general_admission", "after")])
 def test_a_worker_killed_during_a_sweep_loses_nothing(name: str, moment: str) -> None:
     """The process is killed between two statements: its transaction rolls back, and the next sweep does all of it."""
     event = make_event(general_admission=10)

@@ -41,7 +41,7 @@ from tests.support.reservations.buyers import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-give_back_general_admission = sql.load("apps.reservations", "give_back_general_admission")
+release_general_admission = sql.load("apps.reservations", "release_general_admission")
 
 BY: dict[str, Any] = {"who": "ann", "why": ""}
 MIXED: dict[str, Any] = {"seats": ["hall-A-1"], "ga_section": "floor", "ga_quantity": 2}
@@ -76,7 +76,7 @@ def test_control_a_release_decided_without_the_lock_releases_twice() -> None:
     hold(event, ga_section="floor", ga_quantity=2)
     assert view.is_live
     in_another_connection(lambda: release(view.id))
-    give_back_general_admission.count(connection.cursor(), section_ids=[get_general_admission().pk], quantities=[2])
+    release_general_admission.count(connection.cursor(), section_ids=[get_general_admission().pk], quantities=[2])
     assert any(breach.startswith("I3") and "taken 0 against 2" in breach for breach in audit_breaches())
 
 
@@ -146,7 +146,7 @@ def test_tickets_of_a_canceled_sale_go_to_the_hold_that_waits_for_their_row(pati
     event = make_event(rows=0, general_admission=2)
     view = confirm(begin_payment(hold(event, ga_section="floor", ga_quantity=2).id).id, clock.now())
     request = make_hold_request(event, ga_section="floor", ga_quantity=2)
-    with rival_waiting_at("give_back_general_admission", "before", lambda: submit_hold(request)) as rival:
+    with rival_waiting_at("release_general_admission", "before", lambda: submit_hold(request)) as rival:
         assert cancel(view.id).status == "canceled"
     assert is_held(rival.result())
     assert_audit_clean()
@@ -179,8 +179,8 @@ def test_a_late_payment_gets_nothing_that_staff_took_off_sale_meanwhile(monkeypa
             lambda: stock.unblock_seats(event, chosen, **BY),
         ),
         (
-            lambda: stock.block_places(event, "floor", 1, "house", **BY),
-            lambda: stock.unblock_places(event, "floor", 1, "house", **BY),
+            lambda: stock.block_general_admission(event, "floor", 1, "house", **BY),
+            lambda: stock.unblock_general_admission(event, "floor", 1, "house", **BY),
         ),
         (lambda: stock.resize(event, "floor", 1, **BY), lambda: stock.resize(event, "floor", 2, **BY)),
     ]

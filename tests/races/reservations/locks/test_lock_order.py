@@ -153,8 +153,8 @@ def test_every_operation_locks_in_the_global_order_and_before_it_writes() -> Non
     chosen = Selection(seats=(next(free), next(free)))
     assert locked_by(lambda: stock.block_seats(event, chosen, "house", **BY)) == ["seats"]
     assert locked_by(lambda: stock.unblock_seats(event, chosen, **BY)) == ["seats"]
-    assert locked_by(lambda: stock.block_places(event, "floor", 2, "house", **BY)) == ["tickets"]
-    assert locked_by(lambda: stock.unblock_places(event, "floor", 1, "house", **BY)) == ["tickets"]
+    assert locked_by(lambda: stock.block_general_admission(event, "floor", 2, "house", **BY)) == ["tickets"]
+    assert locked_by(lambda: stock.unblock_general_admission(event, "floor", 1, "house", **BY)) == ["tickets"]
     assert locked_by(lambda: stock.resize(event, "floor", 31, **BY)) == ["tickets"]
     assert locked_by(lambda: tiers.move_seats(event, chosen, "Better", **BY)) == ["seats"]
     assert locked_by(lambda: tiers.reprice(event, "Better", 8_000, **BY)) == []
