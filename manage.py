@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
     if sys.argv[1:2] == ["migrate"] and os.environ.get("DATABASE_DIRECT_URL"):
-        # What it sets for its session would fall to somebody else behind a pooler in transaction mode.
+        # Behind a pooler in transaction mode, its session settings would apply to other clients.
         os.environ["DATABASE_URL"] = os.environ["DATABASE_DIRECT_URL"]
     try:
         from django.core.exceptions import ImproperlyConfigured
@@ -26,17 +26,17 @@ def main() -> None:
 
 
 def _end(error: Exception, sentence: str) -> None:
-    """What a person can mend is one line, exit status 1; `--traceback` shows where it came from."""
+    """Exit with status 1 and one line about an error that the operator can fix; `--traceback` raises it instead."""
     if "--traceback" in sys.argv:
         raise error
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     sys.exit(f"manage.py {command}: {sentence}".replace("\n", " "))
 
 
-def _without_database(said: str) -> str:
+def _without_database(message: str) -> str:
     from django.conf import settings
 
-    first = said.strip().partition("\n")[0]
+    first = message.strip().partition("\n")[0]
     if settings.DATABASE_IS_GIVEN:
         return f"the database failed: {first}"
     return "no demo of this checkout runs, and DATABASE_URL names no other database"

@@ -108,9 +108,9 @@ class Verdict:
     kind: str
     key: str
     twice: int
-    """Places or seats sold beyond the capacity."""
+    """Tickets or seats sold beyond the capacity."""
     left: int
-    """Places of the small section still free after every buyer was refused; 0 for seats."""
+    """Tickets of the small section still free after every buyer was refused; 0 for seats."""
     holds: int
     """All holds of this run, equal by the callers' counts and by the rows."""
 

@@ -59,7 +59,7 @@ GROUP BY first.at
 
 @dataclass
 class Ticks:
-    """The seconds of each tick that admitted somebody, and its statements by their first words."""
+    """The seconds of each tick that admitted visitors, and its statements by their first words."""
 
     seconds: list[float] = field(default_factory=list)
     statements: list[Counter[str]] = field(default_factory=list)

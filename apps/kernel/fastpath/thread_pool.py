@@ -51,7 +51,7 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
 
 def _executor() -> ThreadPoolExecutor:
     if _threads.executor is None:
-        _threads.executor = ThreadPoolExecutor(max_workers=settings.LANE_THREADS, thread_name_prefix="lane")
+        _threads.executor = ThreadPoolExecutor(max_workers=settings.LANE_THREADS, thread_name_prefix="fastpath")
     return _threads.executor
 
 

@@ -262,6 +262,6 @@ def merge_pages(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, 
         name = "leaves" if part == "places" else "items"
         further = [value for page in pages.get(part, ()) for value in page[name]]
         whole[part] = {**whole[part], name: [*whole[part][name], *further], "next": None}
-    places = whole["places"]
-    del places["leaves"][max(0, whole["room"]["next_number"] - places["from"]) :]
+    page = whole["places"]
+    del page["leaves"][max(0, whole["room"]["next_number"] - page["from"]) :]
     return whole

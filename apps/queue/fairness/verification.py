@@ -163,8 +163,8 @@ class _Verification:
                 raise _MismatchFound(f"{part}.next is missing: a whole document has it, and it is null")
             if page["next"] is not None:
                 raise _MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
-        places = self.document["places"]
-        if _integer(places, "from") + len(_sequence(places, "leaves")) > self.next_number:
+        page = self.document["places"]
+        if _integer(page, "from") + len(_sequence(page, "leaves")) > self.next_number:
             raise _MismatchFound("a leaf is published after the last number of the document", self.next_number)
 
     # --- the draw ------------------------------------------------------------------------------------------------
@@ -360,8 +360,8 @@ class _Verification:
         if next_number > self.next_number:
             raise _MismatchFound(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
         self.earlier_chain = (next_number, _hex(room, "chain_head", (0, 32)))
-        places = _mapping(earlier.get("places"), "the earlier copy's places")
-        for number, given in enumerate(_sequence(places, "leaves"), _integer(places, "from")):
+        page = _mapping(earlier.get("places"), "`places` of the earlier copy")
+        for number, given in enumerate(_sequence(page, "leaves"), _integer(page, "from")):
             if given is not None:
                 self.earlier_leaves[number] = _leaf(given, "the earlier copy's leaf", number)
         for part, known in self.earlier_lists.items():
