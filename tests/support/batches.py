@@ -114,7 +114,7 @@ class Decider:
     at_commit: dict[int, Act] = field(default_factory=dict)
     after: dict[int, Act] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
-    looks: list[list[str]] = field(default_factory=list)
+    lookups: list[list[str]] = field(default_factory=list)
 
     def __call__(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> list[int]:
         self.batches.append([note.text for note in requests])
@@ -125,7 +125,7 @@ class Decider:
         return numbers
 
     def find(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Mapping[int, int]:
-        self.looks.append([note.text for note in requests])
+        self.lookups.append([note.text for note in requests])
         return find_notes(connection, requests)
 
 

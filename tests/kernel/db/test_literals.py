@@ -1,4 +1,4 @@
-"""Values written as SQL literals: whatever is sent is read back, as text, in a prepared statement, and in an array."""
+"""Values written as SQL literals are read back unchanged: in text, in a prepared statement, and in an array."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -43,13 +43,13 @@ ARRAYS: dict[str, tuple[some.SearchStrategy[list[Any]], Any]] = {
     "bytea[]": (some.lists(some.binary(max_size=20), max_size=6), arrays.byte_strings),
 }
 CASTS = [*VALUES, *ARRAYS]
-# One connection serves all examples of a test: nothing that they send outlives its statement.
+# One connection serves all examples of a test: the examples leave no state behind.
 one_connection = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["on", "off"], ids=lambda setting: f"standard_conforming_strings={setting}")
 def cursor(request: pytest.FixtureRequest) -> Iterator[roundtrip.Cursor]:
-    """A connection that has a prepared statement for each type, with this setting."""
+    """Yield a cursor whose connection has this setting and a prepared statement for each type."""
     with connect() as connection, pytest.MonkeyPatch.context() as patch, roundtrip.Cursor(connection) as found:
         patch.setattr(roundtrip, "_prepared_texts", {_name(cast): _text(cast) for cast in CASTS})
         patch.setattr(roundtrip._Pooled, "seen", False)
@@ -69,7 +69,7 @@ def _text(cast: str) -> str:
 
 
 def read_back(cursor: roundtrip.Cursor, cast: str, value: Any) -> list[Any]:
-    """Return the value as PostgreSQL got it: as text, prepared, and in both with another statement before it."""
+    """Return the value as PostgreSQL received it: from text and prepared, each first and after another statement."""
     calls = [sql.Statement(_name(cast), _text(cast), prepared).call(value=value) for prepared in (False, True)]
     return [done.rows[0][0] for done in sql.execute_batch(cursor, [*calls, *calls])]
 
@@ -86,8 +86,8 @@ def test_a_value_is_read_back_as_it_was_sent(cursor: roundtrip.Cursor, cast: str
 @one_connection
 @given(data=some.data())
 def test_a_list_is_read_back_as_it_was_sent(cursor: roundtrip.Cursor, cast: str, data: some.DataObject) -> None:
-    """As an array literal, as psycopg writes a list, and as a committer's connection writes it. (psycopg escapes a list
-    of bytes twice with standard_conforming_strings off, so these are always sent as `arrays.byte_strings`.)"""
+    """Written as an array literal, by psycopg, and by a committer's connection. (psycopg escapes a list of bytes twice
+    with standard_conforming_strings off, so these are always sent as `arrays.byte_strings`.)"""
     values, write = ARRAYS[cast]
     value = data.draw(values)
     assert read_back(cursor, cast, write(value)) == [value] * 4

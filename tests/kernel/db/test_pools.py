@@ -1,4 +1,4 @@
-"""Connections beside Django's: lists written out at once mean what psycopg would have written."""
+"""Connections of the pools: a list written as an array literal is read back unchanged."""
 
 import uuid
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ LISTS: dict[str, tuple[str, list[Any]]] = {
     "words that need quotation marks": ("text[]", ['a"b', "a\\b", "{a}", "a b", "it's", "ä\U0001f3ab", "line\nfeed"]),
     "words with commas": ("text[]", ["a,b", "c", ",", "d,"]),
     "an empty word": ("text[]", ["a", "", "b"]),
-    "nothing but an empty word": ("text[]", [""]),
-    "words that read like nothing": ("text[]", ["null", "NULL", "a"]),
-    "words and nothing": ("text[]", ["a", None, "b"]),
-    "nothing twice": ("bigint[]", [None, None]),
+    "only an empty word": ("text[]", [""]),
+    "words that spell NULL": ("text[]", ["null", "NULL", "a"]),
+    "words and NULL": ("text[]", ["a", None, "b"]),
+    "NULL twice": ("bigint[]", [None, None]),
     "an empty list": ("bigint[]", []),
     "numbers": ("bigint[]", [1, -1, 0, 2**62]),
-    "numbers and nothing": ("bigint[]", [1, None]),
-    "truths": ("boolean[]", [True, False]),
+    "numbers and NULL": ("bigint[]", [1, None]),
+    "booleans": ("boolean[]", [True, False]),
     "ids": ("uuid[]", [uuid.UUID(int=0), uuid.uuid4()]),
     "moments": ("timestamptz[]", [NOON, NOON + timedelta(microseconds=1)]),
-    "moments and nothing": ("timestamptz[]", [NOON, None]),
+    "moments and NULL": ("timestamptz[]", [NOON, None]),
 }
 
 
@@ -44,6 +44,6 @@ def connection() -> Iterator[Connection[Any]]:
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_a_list_arrives_as_it_was_given(connection: Connection[Any], kind: str) -> None:
-    of, given = LISTS[kind]
-    assert connection.execute(f"SELECT %s::{of}", [given]).fetchone() == (given,)
+def test_a_list_is_read_back_as_it_was_sent(connection: Connection[Any], kind: str) -> None:
+    array_type, values = LISTS[kind]
+    assert connection.execute(f"SELECT %s::{array_type}", [values]).fetchone() == (values,)

@@ -1,4 +1,4 @@
-"""Statements that committers' connections keep with their plans."""
+"""Statements that committers' connections prepare."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,31 +25,31 @@ def connection() -> Iterator[Connection[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def restore_prepared_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roundtrip, "_prepared_texts", dict(roundtrip._prepared_texts))
     monkeypatch.setattr(roundtrip._Pooled, "seen", False)
 
 
-def kept(connection: Connection[Any]) -> set[str]:
+def prepared_names(connection: Connection[Any]) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM pg_prepared_statements")}
 
 
-def made_up(name: str, text: str) -> sql.Statement:
+def add_statement(name: str, text: str) -> sql.Statement:
     roundtrip.add_prepared(name, text)
     return sql.Statement(name, text, prepared=True)
 
 
-def test_a_committer_s_connection_keeps_every_statement_that_says_so(connection: Connection[Any]) -> None:
+def test_a_committer_s_connection_prepares_every_statement_marked_prepared(connection: Connection[Any]) -> None:
     assert roundtrip.is_prepared_on(connection)
-    assert kept(connection) == {f"fairgate_{name}" for name in roundtrip._prepared_texts}
-    assert {"fairgate_insert_reservations", "fairgate_lock_entries_skipping"} <= kept(connection)
+    assert prepared_names(connection) == {f"fairgate_{name}" for name in roundtrip._prepared_texts}
+    assert {"fairgate_insert_reservations", "fairgate_lock_entries_skipping"} <= prepared_names(connection)
     names = "SELECT name, parameter_types::text FROM pg_prepared_statements"
     untyped = [name for name, types in connection.execute(names) if "unknown" in types]
-    assert untyped == [], "say the type of every parameter"
+    assert untyped == [], "every parameter needs a type"
 
 
-def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
-    statement = made_up(
+def test_a_prepared_statement_returns_the_same_rows_as_its_text(connection: Connection[Any]) -> None:
+    statement = add_statement(
         "made_up", "-- Heading.\nSELECT %(word)s::text, %(n)s::bigint + %(n)s, 5 %% 3, %(ids)s::uuid[] -- end"
     )
     connection.execute("DEALLOCATE ALL")
@@ -66,8 +66,8 @@ def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
     assert calls == 2
 
 
-def test_one_that_does_not_fit_the_tables_leaves_all_of_them_text(connection: Connection[Any]) -> None:
-    made_up("to_come", "SELECT %(n)s::int FROM a_table_of_the_next_migration")
+def test_if_one_statement_does_not_fit_the_tables_none_is_prepared(connection: Connection[Any]) -> None:
+    add_statement("to_come", "SELECT %(n)s::int FROM a_table_of_the_next_migration")
     pool = pools.create_pool("preparing too early", size_max=1, connect_ms=10_000, prepares=True)
     pool.open()
     try:
@@ -78,8 +78,8 @@ def test_one_that_does_not_fit_the_tables_leaves_all_of_them_text(connection: Co
         pool.close()
 
 
-def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> None:
-    """As behind a pooler in transaction mode, where somebody named none but it."""
+def test_a_prepared_statement_that_is_gone_causes_a_retry_and_fails_no_request() -> None:
+    """As behind a pooler in transaction mode that hands out a server connection without our prepared statements."""
     read_clock = sql.load("apps.kernel", "read_clock", prepared=True)
 
     def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
@@ -98,12 +98,12 @@ def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> No
     assert roundtrip._Pooled.seen
 
 
-def test_two_of_one_name_are_refused() -> None:
+def test_two_prepared_statements_of_one_name_are_refused() -> None:
     with pytest.raises(AssertionError, match="read_clock"):
         roundtrip.add_prepared("read_clock", "SELECT 1")
 
 
-def test_a_connection_that_is_gone_is_not_kept(connection: Connection[Any]) -> None:
+def test_preparing_on_a_closed_connection_raises(connection: Connection[Any]) -> None:
     connection.close()
     with pytest.raises(psycopg.OperationalError):
         roundtrip.prepare_all(connection)

@@ -1,4 +1,4 @@
-"""No session of the house is without limits: Django's, the pools' beside it, the leaders', and that of psql."""
+"""Every session has time limits: Django's, those of the pools, of the leaders, and of psql."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ READ = "SELECT " + ", ".join(f"current_setting('{name}')" for name in NAMES)
 
 @pytest.fixture
 def limited(settings: Any) -> Iterator[None]:
-    """As after `migrate` in earnest, with limits that nothing else has."""
+    """Set limits that occur nowhere else, as `migrate` does in production."""
     settings.DATABASE_LIMITS_SESSIONS = True
     settings.DATABASE_LOCK_TIMEOUT_MS = 41_000
     settings.DATABASE_STATEMENT_TIMEOUT_MS = 42_000
@@ -29,38 +29,38 @@ def limited(settings: Any) -> Iterator[None]:
     call_command("migrate", verbosity=0)
     connection.close()
     yield
-    forget()
+    reset_limits()
 
 
-def of_django() -> Any:
+def read_from_django() -> Any:
     with connection.cursor() as cursor:
         cursor.execute(READ)
         return cursor.fetchone()
 
 
-def of_a_pool() -> Any:
+def read_from_a_pool() -> Any:
     pool = pools.create_pool("limits", size_max=1, connect_ms=10_000)
     pool.open()
     try:
-        with pool.connection() as on:
-            return on.execute(READ).fetchone()
+        with pool.connection() as pooled:
+            return pooled.execute(READ).fetchone()
     finally:
         pool.close()
 
 
 def conninfo() -> str:
-    told = connection.get_connection_params()
+    params = connection.get_connection_params()
     return psycopg.conninfo.make_conninfo(
-        **{name: told[name] for name in ("host", "port", "user", "password", "dbname")}
+        **{name: params[name] for name in ("host", "port", "user", "password", "dbname")}
     )
 
 
-def of_psql() -> Any:
+def read_from_psql() -> Any:
     with psycopg.connect(conninfo()) as session:
         return session.execute(READ).fetchone()
 
 
-def of_the_gatekeeper() -> Any:
+def read_from_the_gatekeeper() -> Any:
     leader = Gatekeeper(conninfo())
     leader.run_once()
     try:
@@ -70,7 +70,7 @@ def of_the_gatekeeper() -> Any:
         leader.resign()
 
 
-def of_the_drawer() -> Any:
+def read_from_the_draw_worker() -> Any:
     drawer = DrawWorker(conninfo())
     try:
         assert drawer.lead.holds()
@@ -81,14 +81,14 @@ def of_the_drawer() -> Any:
 
 
 def test_every_session_has_the_limits_of_its_role(limited: None) -> None:
-    """Who leads says of itself that it is quicker: nobody else can lead while it waits."""
-    paths: list[Callable[[], Any]] = [of_django, of_a_pool, of_psql, of_the_drawer]
-    assert [path() for path in paths] == [("41s", "42s", "43s")] * len(paths)
-    assert of_the_gatekeeper() == ("41s", "1500ms", "43s")
+    """The gatekeeper sets a shorter statement timeout itself: no other process can lead while it waits."""
+    readers: list[Callable[[], Any]] = [read_from_django, read_from_a_pool, read_from_psql, read_from_the_draw_worker]
+    assert [read() for read in readers] == [("41s", "42s", "43s")] * len(readers)
+    assert read_from_the_gatekeeper() == ("41s", "1500ms", "43s")
 
 
-def test_a_page_s_read_ends_at_the_limit(settings: Any) -> None:
-    """A plain read, outside any transaction of ours, is cut off; the migration that set the limit has none itself."""
+def test_a_read_of_a_page_is_canceled_at_the_limit(settings: Any) -> None:
+    """PostgreSQL cancels a plain read outside any transaction; the migration that sets the limit runs without one."""
     with connection.cursor() as cursor:
         role_limits.lift_while_migrating()
         cursor.execute("SELECT current_setting('statement_timeout')")
@@ -99,10 +99,10 @@ def test_a_page_s_read_ends_at_the_limit(settings: Any) -> None:
         with psycopg.connect(conninfo()) as session, pytest.raises(errors.QueryCanceled):
             session.execute("SELECT pg_sleep(60)")
     finally:
-        forget()
+        reset_limits()
 
 
-def forget() -> None:
+def reset_limits() -> None:
     connection.close()
     reset = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} RESET ALL")
     with psycopg.connect(conninfo(), options="-c statement_timeout=0", autocommit=True) as session:

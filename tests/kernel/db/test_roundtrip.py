@@ -1,4 +1,4 @@
-"""Several statements in one round trip, and lists written out before they are sent."""
+"""Several statements in one round trip, and lists sent as array literals."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,7 +43,7 @@ def statement(text: str) -> sql.Statement:
     return sql.Statement("made up", text)
 
 
-def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: roundtrip.Cursor) -> None:
+def test_each_statement_returns_its_rows_or_its_row_count(cursor: roundtrip.Cursor) -> None:
     calls = [
         statement("-- Heading.\nCREATE TEMPORARY TABLE thing (n int) -- trailing").call(),
         statement("INSERT INTO thing SELECT unnest(%(ns)s::int[])").call(ns=[1, 2, 3]),
@@ -51,31 +51,31 @@ def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: roundt
         statement("UPDATE thing SET n = n + 1 WHERE n = %(n)s").call(n=3),
         statement("SELECT n FROM thing WHERE n = %(n)s").call(n=3),
     ]
-    together = sql.execute_batch(cursor, calls)
-    assert [done.rows for done in together] == [(), (), [(2,), (3,)], (), []]
-    assert [done.touched for done in together[1:4]] == [3, 2, 1]
+    results = sql.execute_batch(cursor, calls)
+    assert [done.rows for done in results] == [(), (), [(2,), (3,)], (), []]
+    assert [done.touched for done in results[1:4]] == [3, 2, 1]
     cursor.execute("DROP TABLE thing")
     with sql.observe(lambda name, moment: None):
         one_by_one = sql.execute_batch(cursor, calls)
     assert [(list(done.rows), done.touched) for done in one_by_one] == [
-        (list(done.rows), done.touched) for done in together
+        (list(done.rows), done.touched) for done in results
     ]
 
 
-def test_on_django_s_connection_they_take_the_beginning_along_and_fail_as_its_own_do() -> None:
-    made = statement("CREATE TABLE passing (n int)").call()
-    filled = statement("INSERT INTO passing VALUES (%(n)s), (%(n)s)").call(n=3)
+def test_on_django_s_connection_a_batch_joins_the_transaction_and_fails_as_django_s_statements_do() -> None:
+    create = statement("CREATE TABLE passing (n int)").call()
+    insert = statement("INSERT INTO passing VALUES (%(n)s), (%(n)s)").call(n=3)
     with django.cursor() as cursor, suppress(KeyError), transaction.atomic():
-        assert [done.touched for done in sql.execute_batch(cursor, [made, filled])][1] == 2
+        assert [done.touched for done in sql.execute_batch(cursor, [create, insert])][1] == 2
         with pytest.raises(DataError), transaction.atomic():
-            sql.execute_batch(cursor, [filled, statement("SELECT 1 / %(n)s").call(n=0)])
+            sql.execute_batch(cursor, [insert, statement("SELECT 1 / %(n)s").call(n=0)])
         assert sql.execute_batch(cursor, [statement("SELECT n FROM passing").call()])[0].rows == [(3,), (3,)]
         raise KeyError
     with django.cursor() as cursor:
         assert sql.execute_batch(cursor, [statement("SELECT to_regclass('passing')").call()])[0].rows == [(None,)]
 
 
-def test_after_one_that_fails_none_runs_and_the_transaction_is_undone() -> None:
+def test_after_a_statement_fails_no_other_runs_and_the_transaction_is_rolled_back() -> None:
     with connect() as connection:
         connection.cursor_factory = psycopg.ClientCursor
         with pytest.raises(psycopg.errors.DivisionByZero), transactions.write_on(connection) as on:
@@ -88,7 +88,7 @@ def test_after_one_that_fails_none_runs_and_the_transaction_is_undone() -> None:
         assert connection.execute("SELECT to_regclass('never')").fetchall() == [(None,)]
 
 
-def test_a_failure_that_was_swallowed_is_never_committed() -> None:
+def test_a_transaction_with_a_suppressed_error_is_never_committed() -> None:
     with connect() as connection:
         with (
             pytest.raises(RuntimeError, match="cannot be committed"),
@@ -99,7 +99,7 @@ def test_a_failure_that_was_swallowed_is_never_committed() -> None:
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def test_what_is_written_out_is_read_back(cursor: roundtrip.Cursor) -> None:
+def test_an_array_literal_is_read_back_as_it_was_sent(cursor: roundtrip.Cursor) -> None:
     ids, now = [uuid4() for _ in range(3)], datetime.now(UTC)
     times = [now, now, now + timedelta(seconds=1)]
     cursor.execute(
@@ -117,7 +117,7 @@ def test_what_is_written_out_is_read_back(cursor: roundtrip.Cursor) -> None:
     assert cursor.fetchall() == [([True, False], [b"", b"\x00\xff'"])]
 
 
-def test_together_every_kind_of_value_stands_in_the_text_as_psycopg_would_bind_it(
+def test_values_of_every_type_in_a_batch_are_read_back_as_they_were_sent(
     cursor: roundtrip.Cursor,
 ) -> None:
     now = datetime.now(UTC)

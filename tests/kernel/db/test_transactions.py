@@ -1,4 +1,4 @@
-"""Transactions with limits, statements from files, and one clock."""
+"""Transactions with time limits, statements from files, and the clock."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -29,13 +29,13 @@ def test_a_write_commits_whole_or_not_at_all() -> None:
         assert cursor.fetchone() == (1,)
 
 
-def test_a_write_inside_another_transaction_is_a_fault_of_the_code() -> None:
-    """Its limits would become the outer one's, and its commit would be none."""
+def test_a_write_inside_another_transaction_raises() -> None:
+    """Its limits would apply to the outer transaction, and its end would not commit."""
     with pytest.raises(RuntimeError, match="durable"), transaction.atomic(), transactions.write():
         raise AssertionError("never reached")
 
 
-def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_much_the_outermost() -> None:
+def test_a_write_on_another_connection_than_django_s_has_the_same_limits_and_may_not_be_nested() -> None:
     shown = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
     now = clock.now()
     with rival_connection() as other:
@@ -51,9 +51,9 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
             cursor.execute("SELECT count(*) FROM kernel_idempotentanswer")
             assert cursor.fetchone() == (1,)
         assert beside.execute(shown).fetchone() != ("10ms", "2s"), "the limits end with the transaction"
-        again = "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
+        insert = "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
         with pytest.raises(errors.UniqueViolation) as twice, transactions.write_on(beside) as cursor:
-            cursor.execute(again + " SELECT scope, key, '', 0, '', created_at FROM kernel_idempotentanswer")
+            cursor.execute(insert + " SELECT scope, key, '', 0, '', created_at FROM kernel_idempotentanswer")
         assert transactions.violated_constraint(twice.value) == "idempotent_answer_once"
         with transaction.atomic():
             IdempotentAnswer.objects.update(status=202)
@@ -66,7 +66,7 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
             raise AssertionError("never reached")
 
 
-def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> None:
+def test_a_write_begins_with_its_first_statement_and_may_commit_with_its_last() -> None:
     insert = sql.Statement(
         "insert",
         "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
@@ -84,7 +84,7 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
         with transactions.write_on(beside) as cursor:
             transactions.require_transaction(cursor)
             assert status.transaction_status == TransactionStatus.IDLE
-        assert status.transaction_status == TransactionStatus.IDLE, "there was nothing to do"
+        assert status.transaction_status == TransactionStatus.IDLE, "no statement, so no transaction"
         with transactions.write_on(beside, lock_ms=10) as cursor:
             assert sql.execute_batch(cursor, [sql.Statement("show", "SHOW lock_timeout").call()])[0].rows == [("10ms",)]
             sql.execute_batch_and_commit(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
@@ -99,15 +99,15 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
         assert not transactions.is_rowcount_mismatch(ValueError())
         with (
             sql.observe(lambda name, when: None),
-            pytest.raises(errors.DatabaseError, match="instead of 0") as looked_on,
+            pytest.raises(errors.DatabaseError, match="instead of 0") as observed,
             transactions.write_on(beside) as cursor,
         ):
             sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
-        assert transactions.is_rowcount_mismatch(looked_on.value)
+        assert transactions.is_rowcount_mismatch(observed.value)
         assert IdempotentAnswer.objects.count() == 1
 
 
-def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:
+def test_require_transaction_accepts_cursors_of_django_and_of_psycopg() -> None:
     with connection.cursor() as ours:
         with pytest.raises(transactions.OutsideTransaction):
             transactions.require_transaction(ours)
@@ -124,19 +124,19 @@ def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:
         with transactions.write_on(beside) as theirs:
             transactions.require_transaction(theirs)
             before = clock.now_on(theirs)
-            assert clock.now_on(theirs) > before, "it moves on inside a transaction"
+            assert clock.now_on(theirs) > before, "the clock advances inside a transaction"
             with pytest.raises(transactions.OutsideTransaction):
                 transactions.require_transaction()
 
 
-def test_what_joins_a_transaction_refuses_to_run_without_one() -> None:
+def test_require_transaction_raises_outside_a_transaction() -> None:
     with pytest.raises(transactions.OutsideTransaction):
         transactions.require_transaction()
     with transactions.write():
         transactions.require_transaction()
 
 
-def test_a_lock_that_does_not_come_in_time_is_passing_and_a_broken_rule_is_not() -> None:
+def test_a_lock_timeout_is_transient_and_a_constraint_violation_is_not() -> None:
     now = clock.now()
     IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
     with rival_connection() as keeper:
@@ -156,8 +156,8 @@ def test_a_lock_that_does_not_come_in_time_is_passing_and_a_broken_rule_is_not()
     assert not transactions.is_transient(ValueError())
 
 
-def test_the_victim_of_a_deadlock_is_passing() -> None:
-    """A: locks row 1; B: locks row 2, wants 1, waits; A: wants 2. PostgreSQL ends one of them."""
+def test_the_victim_of_a_deadlock_is_transient() -> None:
+    """A: locks row 1. B: locks row 2, wants 1, waits. A: wants 2. PostgreSQL cancels one of them."""
     for key in "12":
         IdempotentAnswer.objects.create(scope="a", key=key, created_at=clock.now(), **ROW)
 
@@ -182,7 +182,7 @@ def test_the_victim_of_a_deadlock_is_passing() -> None:
     assert transactions.is_transient(victim)
 
 
-def test_the_clock_moves_on_inside_a_transaction_and_is_the_database_s() -> None:
+def test_the_clock_is_the_database_s_and_advances_inside_a_transaction() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT now()")
         (frozen,) = cursor.fetchone()
@@ -191,13 +191,13 @@ def test_the_clock_moves_on_inside_a_transaction_and_is_the_database_s() -> None
     assert first.utcoffset() == timedelta(0)
 
 
-def test_the_public_form_of_a_moment_is_utc_to_the_millisecond() -> None:
+def test_a_published_timestamp_is_utc_to_the_millisecond() -> None:
     moment = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=2)))
     assert clock.iso(moment) == "2030-01-02T01:04:05.678Z"
     assert clock.iso(datetime(2030, 1, 2, tzinfo=UTC)) == "2030-01-02T00:00:00.000Z"
 
 
-def test_a_statement_is_its_file_and_says_rows_and_counts() -> None:
+def test_a_statement_is_loaded_from_its_file_and_returns_rows_or_a_count() -> None:
     statement = sql.load("apps.reservations", "read_clock")
     assert statement is sql.load("apps.reservations", "read_clock")
     assert statement.text.startswith("-- ")
@@ -209,7 +209,7 @@ def test_a_statement_is_its_file_and_says_rows_and_counts() -> None:
         sql.load("apps.reservations", "no_such_statement")
 
 
-def test_an_observer_sees_every_statement_before_and_after_and_nothing_once_it_is_gone() -> None:
+def test_an_observer_is_called_before_and_after_every_statement_until_it_is_removed() -> None:
     statement, seen = sql.load("apps.reservations", "read_clock"), []
     with sql.observe(lambda name, moment: seen.append((name, moment))), connection.cursor() as cursor:
         statement.rows(cursor)

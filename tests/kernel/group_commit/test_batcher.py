@@ -1,4 +1,4 @@
-"""Group commit: who waits, who is decided together, who goes away, and that nothing is left."""
+"""Group commit: queueing, batching, cancellation and closing, after which no thread or session is left."""
 
 import asyncio
 import os
@@ -38,8 +38,8 @@ from tests.support.batches import (
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
 
 
-class Held:
-    """A batcher whose first batch, of one note, is under way until the test opens the gate."""
+class HeldFirstBatch:
+    """A decider whose first batch, of one note, runs until the test opens the gate."""
 
     def __init__(self) -> None:
         self.gate = Breakpoint()
@@ -51,7 +51,7 @@ class Held:
         return first
 
 
-def test_an_idle_batcher_commits_each_request_at_once_alone() -> None:
+def test_an_idle_batcher_commits_each_request_immediately_and_alone() -> None:
     decider = Decider()
     with batcher(decider) as target:
         assert [target.submit_sync(note, TIMEOUT_MS) for note in notes(3)] == [1, 2, 3]
@@ -59,36 +59,36 @@ def test_an_idle_batcher_commits_each_request_at_once_alone() -> None:
     assert written_notes() == ["note 0", "note 1", "note 2"]
 
 
-def test_nothing_runs_before_the_first_request() -> None:
+def test_no_thread_or_session_exists_before_the_first_request() -> None:
     with batcher():
         assert threads_of("notes") == []
         assert sessions_of("notes") == []
 
 
-def test_what_comes_during_a_commit_is_one_batch_in_arrival_order() -> None:
-    """The first is under way; five arrive one after the other; the first commits; the five are one transaction."""
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_requests_that_arrive_during_a_commit_form_one_batch_in_arrival_order() -> None:
+    """The first batch is running; five requests arrive one by one; the first commits; the five are one transaction."""
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         callers = submit_in_order(target, notes(5))
-        held.gate.open()
+        first_batch.gate.open()
         assert first.result() == 1
         assert [caller.result() for caller in callers] == [2, 3, 4, 5, 6]
-    assert held.decider.batches == [["first"], [f"note {number}" for number in range(5)]]
+    assert first_batch.decider.batches == [["first"], [f"note {number}" for number in range(5)]]
     assert written_notes() == ["first", *(f"note {number}" for number in range(5))]
 
 
-def test_no_batch_is_larger_than_its_limit_and_the_order_goes_on_in_the_next() -> None:
-    held = Held()
-    with batcher(held.decider, batch_max=2) as target:
-        held.begin(target)
+def test_no_batch_exceeds_its_limit_and_the_next_batch_continues_in_order() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider, batch_max=2) as target:
+        first_batch.begin(target)
         callers = submit_in_order(target, notes(5))
-        held.gate.open()
+        first_batch.gate.open()
         assert [caller.result() for caller in callers] == [2, 3, 4, 5, 6]
-    assert held.decider.batches == [["first"], ["note 0", "note 1"], ["note 2", "note 3"], ["note 4"]]
+    assert first_batch.decider.batches == [["first"], ["note 0", "note 1"], ["note 2", "note 3"], ["note 4"]]
 
 
-def test_two_committers_have_two_batches_under_way() -> None:
+def test_two_committers_run_two_batches_at_once() -> None:
     gate = Breakpoint()
     decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider, committers=2) as target:
@@ -99,17 +99,17 @@ def test_two_committers_have_two_batches_under_way() -> None:
         assert first.result() == 2
 
 
-async def test_one_more_than_may_wait_is_refused_at_once_and_told_when_to_come_back() -> None:
-    held = Held()
-    with batcher(held.decider, waiting_max=2) as target:
-        first = held.begin(target)
+async def test_a_request_beyond_the_queue_limit_is_refused_immediately_with_a_retry_after() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider, waiting_max=2) as target:
+        first = first_batch.begin(target)
         tasks = [asyncio.create_task(target.submit(note)) for note in notes(2)]
         await wait_until_queued(target, 2, tasks)
         with pytest.raises(problems.Busy) as refused:
             await target.submit(Note("one too many"))
         thread = BackgroundCall(lambda: target.submit_sync(Note("another"), TIMEOUT_MS))
         assert isinstance(thread.error(), problems.Busy)
-        held.gate.open()
+        first_batch.gate.open()
         assert await asyncio.gather(*tasks) == [2, 3]
         assert first.result() == 1
     assert refused.value.status == 503
@@ -117,25 +117,26 @@ async def test_one_more_than_may_wait_is_refused_at_once_and_told_when_to_come_b
     assert written_notes() == ["first", "note 0", "note 1"]
 
 
-async def test_a_canceled_caller_that_still_waits_changes_nothing() -> None:
-    held = Held()
-    with batcher(held.decider) as target:
-        held.begin(target)
+async def test_a_request_canceled_while_it_waits_changes_nothing() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first_batch.begin(target)
         tasks = [asyncio.create_task(target.submit(note)) for note in notes(3)]
         await wait_until_queued(target, 3, tasks)
         tasks[1].cancel()
         await asyncio.wait([tasks[1]], timeout=SECONDS_MAX)
         assert target.waiting_count == 2
-        held.gate.open()
+        first_batch.gate.open()
         assert [await tasks[0], await tasks[2]] == [2, 3]
         assert tasks[1].cancelled()
     assert written_notes() == ["first", "note 0", "note 2"]
 
 
-async def test_a_caller_canceled_while_its_batch_is_under_way_only_loses_the_answer() -> None:
-    """Submitted; taken by the batch; canceled; committed. Its neighbour has its own answer, the loop no complaint."""
-    gate, complaints = Breakpoint(), []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+async def test_a_caller_canceled_while_its_batch_runs_only_loses_its_response() -> None:
+    """Submitted; taken by the batch; canceled; committed. The next request gets its own outcome, the event loop logs no
+    error."""
+    gate, loop_errors = Breakpoint(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: loop_errors.append(context))
     decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider) as target:
         task = asyncio.create_task(target.submit(Note("gone")))
@@ -146,36 +147,36 @@ async def test_a_caller_canceled_while_its_batch_is_under_way_only_loses_the_ans
         gate.open()
         assert await target.submit(Note("stays")) == 2
     assert written_notes() == ["gone", "stays"]
-    assert complaints == []
+    assert loop_errors == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_a_thread_that_waits_too_long_for_its_batch_is_refused_and_changes_nothing() -> None:
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_a_thread_that_times_out_before_its_batch_is_refused_and_changes_nothing() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         with pytest.raises(problems.Busy) as late:
             target.submit_sync(Note("impatient"), 1)
         assert not isinstance(late.value, OutcomeUnknown)
         assert target.waiting_count == 0
-        held.gate.open()
+        first_batch.gate.open()
         assert first.result() == 1
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
     assert written_notes() == ["first", "next"]
 
 
-def test_a_thread_that_waits_too_long_for_its_commit_is_told_that_it_may_have_happened() -> None:
+def test_a_thread_that_times_out_during_its_commit_gets_outcome_unknown() -> None:
     gate = Breakpoint()
     decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider) as target:
-        # So that the batch has it for sure when its time is up, its clock runs out by hand.
-        call_done: list[threading.Event] = []
+        # The test triggers the timeout by hand, so that the batch has certainly taken the request by then.
+        timed_out: list[threading.Event] = []
         real = threading.Event.wait
 
         def wait(event: threading.Event, timeout: float | None = None) -> bool:
             if timeout == TIMEOUT_MS / 1_000 + 1:
                 gate.wait_until_reached()
-                call_done.append(event)
+                timed_out.append(event)
                 return False
             return real(event, timeout)
 
@@ -183,83 +184,84 @@ def test_a_thread_that_waits_too_long_for_its_commit_is_told_that_it_may_have_ha
             patch.setattr(threading.Event, "wait", wait)
             with pytest.raises(OutcomeUnknown) as late:
                 target.submit_sync(Note("impatient"), TIMEOUT_MS + 1_000)
-        assert len(call_done) == 1
+        assert len(timed_out) == 1
         gate.open()
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
     assert (late.value.status, late.value.type) == (503, "busy")
     assert written_notes() == ["impatient", "next"]
 
 
-async def test_a_thread_with_a_running_loop_is_not_stopped_by_accident() -> None:
+async def test_a_thread_with_a_running_event_loop_may_not_submit_synchronously() -> None:
     with batcher() as target, pytest.raises(RuntimeError, match="await submit"):
         target.submit_sync(Note("blocking"), TIMEOUT_MS)
 
 
-def test_a_loop_that_ended_takes_no_one_else_s_answer_with_it() -> None:
-    """A loop is stopped and closed while its request is in a batch; the thread in the next batch is answered."""
-    held = Held()
-    with batcher(held.decider) as target:
-        held.begin(target)
+def test_a_closed_event_loop_does_not_lose_other_callers_outcomes() -> None:
+    """An event loop is stopped and closed while a batch runs; its request and a thread's are in the next batch, and the
+    thread gets its outcome."""
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first_batch.begin(target)
         loop = asyncio.new_event_loop()
         task = loop.create_task(target.submit(Note("loopless")))
         loop.call_later(0, loop.stop)
         loop.run_forever()
         waiting = submit_in_order(target, [Note("thread")])
-        task._log_destroy_pending = False  # This is the very thing that the test does on purpose.
+        task._log_destroy_pending = False  # The test destroys a pending task on purpose.
         loop.close()
-        held.gate.open()
+        first_batch.gate.open()
         assert waiting[0].result() == 3
     assert written_notes() == ["first", "loopless", "thread"]
 
 
-def test_closing_with_drain_decides_what_waits_and_then_refuses() -> None:
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_closing_with_drain_decides_waiting_requests_and_refuses_new_ones() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         callers = submit_in_order(target, notes(2))
         closing = BackgroundCall(target.close)
-        wait_until(lambda: target._closing, "it closes")
+        wait_until(lambda: target._closing, "the batcher is closing")
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("too late"), TIMEOUT_MS)
-        held.gate.open()
+        first_batch.gate.open()
         closing.result()
         assert [first.result(), *(caller.result() for caller in callers)] == [1, 2, 3]
         target.close()
     assert written_notes() == ["first", "note 0", "note 1"]
 
 
-def test_closing_without_drain_refuses_what_waits_and_ends_what_is_under_way() -> None:
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_closing_without_drain_refuses_waiting_requests_and_finishes_the_running_batch() -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         callers = submit_in_order(target, notes(2))
         closing = BackgroundCall(lambda: target.close(drain=False))
         assert [type(caller.error()) for caller in callers] == [problems.Busy, problems.Busy]
-        held.gate.open()
+        first_batch.gate.open()
         closing.result()
         assert first.result() == 1
     assert written_notes() == ["first"]
 
 
-def test_closing_does_not_wait_for_ever_for_a_batch_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_closing_times_out_on_a_batch_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         target.close(timeout_ms=1)
         assert "did not end within 1 ms" in caplog.text
-        held.gate.open()
+        first_batch.gate.open()
         assert first.result() == 1
 
 
-def test_closing_before_the_first_request_is_fine() -> None:
+def test_a_batcher_can_be_closed_before_its_first_request() -> None:
     with batcher() as target:
         target.close()
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("too late"), TIMEOUT_MS)
 
 
-async def test_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> None:
-    """A hundred threads, a hundred tasks of this loop and a second loop with fifty, all at the same moment."""
+async def test_event_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> None:
+    """A hundred threads, a hundred tasks of this event loop and fifty of a second one, all at once."""
     start = threading.Event()
     with batcher(batch_max=64) as target, ThreadPoolExecutor(101) as threads:
 
@@ -267,15 +269,15 @@ async def test_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> N
             assert start.wait(SECONDS_MAX)
             return target.submit_sync(Note(f"thread {number}"), TIMEOUT_MS)
 
-        def in_another_loop() -> list[int]:
-            async def crowd() -> list[int]:
+        def in_another_event_loop() -> list[int]:
+            async def submit_all() -> list[int]:
                 assert start.wait(SECONDS_MAX)
                 return await asyncio.gather(*(target.submit(Note(f"other {number}")) for number in range(50)))
 
-            return asyncio.run(crowd())
+            return asyncio.run(submit_all())
 
         from_threads = [threads.submit(in_a_thread, number) for number in range(100)]
-        from_other = threads.submit(in_another_loop)
+        from_other = threads.submit(in_another_event_loop)
         start.set()
         numbers = await asyncio.gather(*(target.submit(Note(f"task {number}")) for number in range(100)))
         numbers += await asyncio.gather(*map(asyncio.wrap_future, from_threads))
@@ -286,7 +288,7 @@ async def test_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> N
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_threads_sessions_and_callers_are_all_gone_after_it_is_closed() -> None:
+def test_no_thread_or_session_is_left_after_closing() -> None:
     threads = set(threading.enumerate())
     with batcher(committers=2) as target:
         for note in notes(10):
@@ -296,56 +298,56 @@ def test_threads_sessions_and_callers_are_all_gone_after_it_is_closed() -> None:
     assert set(threading.enumerate()) == threads
 
 
-def test_a_forked_child_has_threads_and_connections_of_its_own() -> None:
-    """The parent has a batch under way and one waiting, so its lock, threads and socket are all in use; the child
-    begins anew, shares no session, repeats nothing of the parent's, and the parent goes on as if nothing had been."""
-    held = Held()
-    with batcher(held.decider) as target:
-        first = held.begin(target)
+def test_a_forked_child_has_its_own_threads_and_connections() -> None:
+    """The parent has a running batch and a waiting request, so its lock, threads and socket are all in use. The child
+    starts afresh, shares no session and repeats none of the parent's requests; the parent continues undisturbed."""
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider) as target:
+        first = first_batch.begin(target)
         waiting = submit_in_order(target, [Note("waiting")])
         (parents_session,) = sessions_of("notes")
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Forking with threads is what this is about.
+            warnings.simplefilter("ignore", DeprecationWarning)  # The test forks with threads on purpose.
             child = os.fork()
         if child == 0:
-            said = b"failed"
+            report = b"failed"
             try:
                 number = target.submit_sync(Note("child"), TIMEOUT_MS)
                 target.close()
-                said = f"{number}".encode()
+                report = f"{number}".encode()
             except BaseException:
-                said = traceback.format_exc().encode()[-4_000:]
+                report = traceback.format_exc().encode()[-4_000:]
             finally:
-                os.write(writing, said)
+                os.write(writing, report)
                 os._exit(0)
         os.close(writing)
         with os.fdopen(reading, "rb") as answer:
             assert answer.read() == b"1"
         os.waitpid(child, 0)
         assert sessions_of("notes") == [parents_session]
-        held.gate.open()
+        first_batch.gate.open()
         assert [first.result(), waiting[0].result()] == [2, 3]
     assert written_notes() == ["child", "first", "waiting"]
 
 
-def test_a_child_forked_after_closing_serves() -> None:
-    """As a server does that tries itself out, closes what it opened, and then forks its workers."""
+def test_a_child_forked_after_closing_can_submit() -> None:
+    """As a server does that warms up, closes what it opened, and then forks its workers."""
     with batcher(connect_ms=TIMEOUT_MS) as target:
         target.submit_sync(Note("parent"), TIMEOUT_MS)
         target.close()
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            said = b"failed"
+            report = b"failed"
             try:
                 number = target.submit_sync(Note("child"), TIMEOUT_MS)
                 target.close()
-                said = f"{number}".encode()
+                report = f"{number}".encode()
             except BaseException:
-                said = traceback.format_exc().encode()[-4_000:]
+                report = traceback.format_exc().encode()[-4_000:]
             finally:
-                os.write(writing, said)
+                os.write(writing, report)
                 os._exit(0)
         os.close(writing)
         with os.fdopen(reading, "rb") as answer:
@@ -357,14 +359,14 @@ def test_a_child_forked_after_closing_serves() -> None:
 
 
 @pytest.mark.parametrize("refused", ["notes-worker", "batcher-notes"])
-def test_without_a_thread_to_be_had_a_caller_is_told_to_come_back_and_the_next_is_served(
+def test_a_caller_is_refused_while_no_thread_can_be_started_and_the_next_is_served(
     refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pool's own thread, or the committer's, cannot be started at the first request; later it can."""
-    real, is_short = threading.Thread.start, [True]
+    """The connection pool's thread, or the committer's, cannot be started at the first request; later it can."""
+    real, cannot_start = threading.Thread.start, [True]
 
     def start(thread: threading.Thread) -> None:
-        if is_short[0] and thread.name.startswith(refused):
+        if cannot_start[0] and thread.name.startswith(refused):
             raise RuntimeError("can't start new thread")
         real(thread)
 
@@ -372,13 +374,13 @@ def test_without_a_thread_to_be_had_a_caller_is_told_to_come_back_and_the_next_i
     with batcher() as target:
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("none"), TIMEOUT_MS)
-        is_short[0] = False
+        cannot_start[0] = False
         assert target.submit_sync(Note("some"), TIMEOUT_MS) == 1
     assert written_notes() == ["some"]
 
 
-def test_a_connection_of_its_own_reads_and_writes_as_django_s_does() -> None:
-    """Bound by the client, nothing prepared, in UTC; named so that an operator finds it."""
+def test_a_batcher_s_connection_has_the_same_session_settings_as_django_s() -> None:
+    """Parameters bound by the client, no prepared statements, in UTC; named so that an operator finds it."""
     shown = "SELECT current_setting('TimeZone'), current_setting('application_name')"
     seen: list[object] = []
     decider = Decider(before={1: lambda connection: seen.extend(connection.execute(shown).fetchone() or ())})
@@ -389,33 +391,33 @@ def test_a_connection_of_its_own_reads_and_writes_as_django_s_does() -> None:
     assert run_sql("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
 
 
-def test_the_figures_say_how_large_how_long_and_what_happened() -> None:
+def test_the_metrics_count_sizes_durations_and_refusals() -> None:
     registry = CollectorRegistry()
     for metric in METRICS:
         registry.register(metric)
 
-    def figure(name: str, **labels: str) -> float:
+    def sample(name: str, **labels: str) -> float:
         return registry.get_sample_value(f"fairgate_batch_{name}", {"batcher": "notes", **labels}) or 0
 
     names = ("size_count", "size_sum", "queued_seconds_count", "commit_seconds_count")
-    before = {name: figure(name) for name in names}
-    refused = figure("happenings_total", what="refused")
-    held = Held()
-    with batcher(held.decider, waiting_max=3) as target:
-        held.begin(target)
+    before = {name: sample(name) for name in names}
+    refused = sample("happenings_total", what="refused")
+    first_batch = HeldFirstBatch()
+    with batcher(first_batch.decider, waiting_max=3) as target:
+        first_batch.begin(target)
         callers = submit_in_order(target, notes(3))
-        assert figure("waiting_count") == 3
+        assert sample("waiting_count") == 3
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("one too many"), TIMEOUT_MS)
-        held.gate.open()
+        first_batch.gate.open()
         assert [caller.result() for caller in callers] == [2, 3, 4]
-    assert {name: figure(name) - before[name] for name in names} == dict(zip(names, (2, 4, 2, 2), strict=True))
-    assert figure("waiting_count") == 0
-    assert figure("happenings_total", what="refused") == refused + 1
+    assert {name: sample(name) - before[name] for name in names} == dict(zip(names, (2, 4, 2, 2), strict=True))
+    assert sample("waiting_count") == 0
+    assert sample("happenings_total", what="refused") == refused + 1
 
 
-def test_an_answer_from_an_open_transaction_is_not_given() -> None:
-    """It would be a promise that the pool takes back."""
+def test_outcomes_of_an_open_transaction_are_not_returned() -> None:
+    """The pool would roll that transaction back."""
 
     def leave_open(connection: object, requests: list[Note]) -> list[int]:
         connection.execute("BEGIN")  # type: ignore[attr-defined]
@@ -429,25 +431,25 @@ def test_an_answer_from_an_open_transaction_is_not_given() -> None:
         target.close()
 
 
-class InParts:
+class TwoTransactions:
     """Decides in two transactions: all but the first request, then the first, once the test opens the gate."""
 
-    def __init__(self, *, forgets: bool = False) -> None:
-        self.gate, self.forgets = Breakpoint(), forgets
+    def __init__(self, *, omits_last: bool = False) -> None:
+        self.gate, self.omits_last = Breakpoint(), omits_last
 
     def __call__(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Iterator[Mapping[int, int]]:
         if len(requests) > 1:
             numbers = write_notes(connection, requests[1:])
             yield {index + 1: number for index, number in enumerate(numbers)}
         self.gate.arrive_and_wait()
-        if not self.forgets:
+        if not self.omits_last:
             yield dict(enumerate(write_notes(connection, requests[:1])))
 
     def find(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Mapping[int, int]:
         return find_notes(connection, requests)
 
 
-def three_in_one_batch(target: Batcher[Note, int], decider: InParts) -> list[BackgroundCall]:
+def submit_three_in_one_batch(target: Batcher[Note, int], decider: TwoTransactions) -> list[BackgroundCall]:
     first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
     decider.gate.wait_until_reached()
     callers = submit_in_order(target, notes(3))
@@ -457,21 +459,21 @@ def three_in_one_batch(target: Batcher[Note, int], decider: InParts) -> list[Bac
     return callers
 
 
-def test_what_one_transaction_settles_is_answered_before_the_next_one_is_begun() -> None:
-    decider = InParts()
+def test_outcomes_of_one_transaction_are_returned_before_the_next_begins() -> None:
+    decider = TwoTransactions()
     with batcher(decider) as target:
-        callers = three_in_one_batch(target, decider)
+        callers = submit_three_in_one_batch(target, decider)
         assert [caller.result() for caller in callers[1:]] == [2, 3]
         assert callers[0]._thread.is_alive()
         decider.gate.open()
         assert callers[0].result() == 4
 
 
-def test_who_is_left_out_of_the_parts_is_not_told_that_it_was_carried_out() -> None:
-    decider = InParts()
+def test_a_request_without_an_outcome_gets_an_error() -> None:
+    decider = TwoTransactions()
     with batcher(decider) as target:
-        callers = three_in_one_batch(target, decider)
-        decider.forgets = True
+        callers = submit_three_in_one_batch(target, decider)
+        decider.omits_last = True
         decider.gate.open()
         assert isinstance(callers[0].error(), InvalidDecision)
         assert [caller.result() for caller in callers[1:]] == [2, 3]

@@ -1,4 +1,4 @@
-"""What goes wrong in a batch: each request is carried out exactly once, and harms nobody but itself."""
+"""Failures within a batch: each request is carried out exactly once, and a bad request fails alone."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,8 +40,8 @@ Connection = psycopg.Connection[Any]
 POISON = "\u0000"
 
 
-def together(target: Batcher[Note, int], gate: Breakpoint, requests: Sequence[Note]) -> list[BackgroundCall]:
-    """The requests gather behind a first batch that is under way, and are then one batch in this order."""
+def submit_as_one_batch(target: Batcher[Note, int], gate: Breakpoint, requests: Sequence[Note]) -> list[BackgroundCall]:
+    """Submit the requests while a first batch runs, so that they form one batch in this order."""
     first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
     gate.wait_until_reached()
     callers = submit_in_order(target, requests)
@@ -51,7 +51,7 @@ def together(target: Batcher[Note, int], gate: Breakpoint, requests: Sequence[No
 
 
 def gated(**acts: dict[int, Act]) -> tuple[Breakpoint, Decider]:
-    """A decider whose first batch waits at the gate; the acts given are of the attempts after that one, from 1."""
+    """Return a decider whose first batch waits at the gate; the acts belong to the attempts after that one, from 1."""
     gate, later = Breakpoint(), {when: {n + 1: act for n, act in of.items()} for when, of in acts.items()}
     return gate, Decider(**{**later, "before": {1: lambda _: gate.arrive_and_wait(), **later.get("before", {})}})
 
@@ -65,7 +65,7 @@ def kill_connection(connection: Connection) -> None:
 
 
 def lose_connection(connection: Connection) -> None:
-    """As when the network takes the answer: what was sent has been carried out, and then the line is dead."""
+    """Break the connection as when the network loses the response: everything sent so far has been executed."""
     kill_connection(connection)
     connection.execute("SELECT 1")
 
@@ -74,22 +74,22 @@ def lose_connection(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 6])
-def test_a_poisoned_request_harms_only_itself_and_its_neighbours_keep_their_order(at: int) -> None:
+def test_a_poisoned_request_fails_alone_and_the_others_keep_their_order(at: int) -> None:
     requests = notes(7)
     requests[at] = Note(POISON)
     gate, decider = gated()
     with batcher(decider) as target:
-        callers = together(target, gate, requests)
+        callers = submit_as_one_batch(target, gate, requests)
         assert isinstance(callers[at].error(), psycopg.DataError)
         numbers = [caller.result() for number, caller in enumerate(callers) if number != at]
     assert numbers == [2, 3, 4, 5, 6, 7]
     assert written_notes() == ["first", *(note.text for note in requests if note.text != POISON)]
 
 
-def test_every_poisoned_request_has_an_exception_of_its_own() -> None:
+def test_every_poisoned_request_gets_its_own_exception() -> None:
     gate, decider = gated()
     with batcher(decider) as target:
-        callers = together(target, gate, [Note(POISON), Note("a"), Note(POISON), Note(POISON), Note("b")])
+        callers = submit_as_one_batch(target, gate, [Note(POISON), Note("a"), Note(POISON), Note(POISON), Note("b")])
         errors = [callers[at].error() for at in (0, 2, 3)]
         assert [callers[1].result(), callers[4].result()] == [2, 3]
     assert len({id(error) for error in errors}) == 3
@@ -97,7 +97,7 @@ def test_every_poisoned_request_has_an_exception_of_its_own() -> None:
     assert written_notes() == ["first", "a", "b"]
 
 
-def test_what_a_decide_raises_over_one_request_reaches_its_caller_as_it_is() -> None:
+def test_an_exception_of_decide_over_one_request_reaches_its_caller_unchanged() -> None:
     def refuse(connection: Connection, requests: Sequence[Note]) -> list[int]:
         if any(note.text == "bad" for note in requests):
             raise problems.Invalid("bad")
@@ -112,7 +112,7 @@ def test_what_a_decide_raises_over_one_request_reaches_its_caller_as_it_is() -> 
         target.close()
 
 
-def test_a_decide_that_would_end_the_thread_does_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_system_exit_in_decide_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
     def leave(_: Connection) -> None:
         raise SystemExit
 
@@ -125,8 +125,8 @@ def test_a_decide_that_would_end_the_thread_does_not(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_wrong_number_of_outcomes_is_nobody_s_answer_and_nothing_is_decided_twice(count: int) -> None:
-    """They are committed by then: deciding them again could only make it worse."""
+def test_a_wrong_number_of_outcomes_fails_the_batch_and_nothing_is_decided_twice(count: int) -> None:
+    """The batch is committed by then: deciding it again would write it twice."""
     calls: list[int] = []
 
     def miscount(connection: Connection, requests: Sequence[Note]) -> list[int]:
@@ -147,8 +147,8 @@ def test_a_wrong_number_of_outcomes_is_nobody_s_answer_and_nothing_is_decided_tw
 # --- locks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_that_did_not_come_in_time_is_waited_for_once_more() -> None:
-    """A rival keeps the row: the first attempt waits 200 ms and gives up; the rival commits; the second has it."""
+def test_a_batch_that_times_out_on_a_lock_is_retried_once() -> None:
+    """A rival holds the row: the first attempt times out after 200 ms; the rival commits; the second gets the lock."""
     with connect() as rival:
         rival.execute("BEGIN")
         rival.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
@@ -156,11 +156,11 @@ def test_a_lock_that_did_not_come_in_time_is_waited_for_once_more() -> None:
         with batcher(decider) as target:
             assert target.submit_sync(Note("patient"), TIMEOUT_MS) == 1
     assert decider.batches == [["patient"], ["patient"]]
-    assert decider.looks == [["patient"]]
+    assert decider.lookups == [["patient"]]
     assert written_notes() == ["patient"]
 
 
-def test_a_lock_that_never_comes_is_busy_for_each_and_changes_nothing() -> None:
+def test_a_lock_that_is_never_released_is_busy_for_each_request_and_changes_nothing() -> None:
     gate, decider = gated()
     with batcher(decider) as target, connect() as rival:
         first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
@@ -179,10 +179,11 @@ def test_a_lock_that_never_comes_is_busy_for_each_and_changes_nothing() -> None:
 
 
 def test_the_victim_of_a_deadlock_is_decided_again() -> None:
-    """The batch has the counter and waits for the notes, which a rival has; the rival asks for the counter.
+    """The batch has locked the counter and waits for the notes, which a rival has locked; the rival then wants the
+    counter.
 
-    PostgreSQL ends whoever has waited a second first: the batch. Should the rival be that late on a busy machine, it
-    is the rival, and the round is repeated.
+    PostgreSQL cancels the transaction that first detects the deadlock after a second of waiting: the batch. On a busy
+    machine it may be the rival; the round is then repeated.
     """
     attempts: list[str] = []
 
@@ -201,7 +202,7 @@ def test_the_victim_of_a_deadlock_is_decided_again() -> None:
                 rival.execute("LOCK TABLE batch_note")
                 caller = BackgroundCall(lambda note=note: target.submit_sync(note, TIMEOUT_MS))
                 wait_until(
-                    lambda: run_sql(_IS_WAITING, ["fairgate crossing"]) == [(1,)], "the batch waits for the rival"
+                    lambda: run_sql(_WAITING_FOR_LOCK, ["fairgate crossing"]) == [(1,)], "the batch waits for the rival"
                 )
                 rival.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
             assert caller.result() == len(set(attempts))
@@ -213,7 +214,7 @@ def test_the_victim_of_a_deadlock_is_decided_again() -> None:
     assert len(written_notes()) == len(set(attempts))
 
 
-_IS_WAITING = (
+_WAITING_FOR_LOCK = (
     "SELECT count(*) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = %s AND wait_event_type = 'Lock'"
 )
@@ -226,7 +227,7 @@ def fail_with(error: type[psycopg.Error]) -> Act:
     return fail
 
 
-PASSING = [
+TRANSIENT = [
     psycopg.errors.QueryCanceled,
     psycopg.errors.DeadlockDetected,
     psycopg.errors.TooManyConnections,
@@ -235,19 +236,19 @@ PASSING = [
 ]
 
 
-@pytest.mark.parametrize("error", PASSING)
-def test_what_passes_by_itself_is_tried_once_more_by_the_whole_batch(error: type[psycopg.Error]) -> None:
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_a_transient_failure_is_retried_once_by_the_whole_batch(error: type[psycopg.Error]) -> None:
     gate, decider = gated(at_commit={1: fail_with(error)})
     with batcher(decider) as target:
-        assert [caller.result() for caller in together(target, gate, notes(3))] == [2, 3, 4]
+        assert [caller.result() for caller in submit_as_one_batch(target, gate, notes(3))] == [2, 3, 4]
     assert [len(batch) for batch in decider.batches] == [1, 3, 3]
 
 
-@pytest.mark.parametrize("error", PASSING)
-def test_what_does_not_pass_is_busy_for_each_and_no_batch_is_split_over_it(error: type[psycopg.Error]) -> None:
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_a_repeated_transient_failure_is_busy_for_each_request_and_splits_no_batch(error: type[psycopg.Error]) -> None:
     gate, decider = gated(at_commit={1: fail_with(error), 2: fail_with(error)})
     with batcher(decider) as target:
-        assert [type(caller.error()) for caller in together(target, gate, notes(3))] == [problems.Busy] * 3
+        assert [type(caller.error()) for caller in submit_as_one_batch(target, gate, notes(3))] == [problems.Busy] * 3
     assert [len(batch) for batch in decider.batches] == [1, 3, 3]
     assert written_notes() == ["first"]
 
@@ -255,7 +256,7 @@ def test_what_does_not_pass_is_busy_for_each_and_no_batch_is_split_over_it(error
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-def test_a_session_killed_while_idle_costs_its_next_caller_nothing() -> None:
+def test_a_session_killed_while_idle_does_not_fail_the_next_request() -> None:
     decider = Decider()
     with batcher(decider) as target:
         assert target.submit_sync(Note("before"), TIMEOUT_MS) == 1
@@ -265,41 +266,42 @@ def test_a_session_killed_while_idle_costs_its_next_caller_nothing() -> None:
     assert decider.batches == [["before"], ["after"]], "no attempt was lost"
 
 
-def test_a_session_killed_before_its_batch_began_writing() -> None:
+def test_a_batch_is_retried_if_its_session_is_killed_before_the_first_write() -> None:
     gate, decider = gated(before={1: kill_connection})
     with batcher(decider) as target:
-        callers = together(target, gate, notes(3))
+        callers = submit_as_one_batch(target, gate, notes(3))
         assert [caller.result() for caller in callers] == [2, 3, 4]
-    assert decider.looks == [["note 0", "note 1", "note 2"]]
+    assert decider.lookups == [["note 0", "note 1", "note 2"]]
     assert written_notes() == ["first", "note 0", "note 1", "note 2"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_session_killed_between_its_last_statement_and_its_commit(count: int) -> None:
-    """Everything is written; the session dies; COMMIT finds nobody. Nothing is found, so it is decided again."""
+def test_a_batch_is_retried_if_its_session_is_killed_before_its_commit(count: int) -> None:
+    """All rows are written; the session dies; COMMIT fails. The lookup finds nothing, so the batch is decided again."""
     gate, decider = gated(at_commit={1: kill_connection})
     with batcher(decider) as target:
-        callers = together(target, gate, notes(count))
+        callers = submit_as_one_batch(target, gate, notes(count))
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
-    assert (len(decider.batches), len(decider.looks)) == (3, 1)
+    assert (len(decider.batches), len(decider.lookups)) == (3, 1)
     assert len(written_notes()) == count + 1
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(count: int) -> None:
+def test_a_commit_whose_response_was_lost_is_found_and_not_repeated(count: int) -> None:
     gate, decider = gated(after={1: lose_connection})
     with batcher(decider) as target:
-        callers = together(target, gate, notes(count))
+        callers = submit_as_one_batch(target, gate, notes(count))
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
-    assert len(decider.batches) == 2, "the first one and this one, which was never decided again"
-    assert len(decider.looks) == 1
+    assert len(decider.batches) == 2, "the first batch and this one, which was not decided again"
+    assert len(decider.lookups) == 1
     assert len(written_notes()) == count + 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_commit_that_arrives_after_we_looked_for_it_is_still_found(count: int) -> None:
-    """The line dies while the old session still commits: the look finds nothing; now it commits; the retry runs into
-    its unique keys, splits, looks again and finds every answer. Nobody is told of a duplicate."""
+def test_a_commit_that_becomes_visible_after_the_lookup_is_still_found(count: int) -> None:
+    """The connection breaks while the old session has yet to commit: the lookup finds nothing; then the old session
+    commits; the retry violates the unique keys, splits, looks up again and finds every outcome. No caller gets an error
+    about a duplicate."""
     slow: list[Connection] = []
 
     def write_elsewhere_and_die(connection: Connection) -> None:
@@ -318,23 +320,23 @@ def test_a_commit_that_arrives_after_we_looked_for_it_is_still_found(count: int)
     requests = notes(count)
     gate, decider = gated(before={1: write_elsewhere_and_die, 2: commit_late})
     with batcher(decider) as target:
-        callers = together(target, gate, requests)
+        callers = submit_as_one_batch(target, gate, requests)
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
     slow[0].close()
     assert written_notes() == ["first", *(note.text for note in requests)]
 
 
-def test_a_line_that_dies_twice_leaves_the_outcome_unknown_and_the_batcher_well() -> None:
+def test_a_connection_lost_twice_leaves_the_outcome_unknown_and_the_batcher_usable() -> None:
     gate, decider = gated(before={1: kill_connection, 2: kill_connection})
     with batcher(decider) as target:
-        callers = together(target, gate, notes(2))
+        callers = submit_as_one_batch(target, gate, notes(2))
         assert [type(caller.error()) for caller in callers] == [OutcomeUnknown] * 2
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
     assert written_notes() == ["first", "next"]
 
 
-def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing_of_it() -> None:
-    """First what is short, then, in a second transaction, what is long: there the poison is. The short are found."""
+def test_a_decide_that_fails_in_its_second_transaction_does_not_repeat_the_first() -> None:
+    """One transaction writes the short notes, the next the long ones and the poison. A retry finds the short notes."""
     batches: list[list[str]] = []
     gate = Breakpoint()
 
@@ -353,7 +355,7 @@ def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing
 
     target: Batcher[Note, int] = Batcher("twofold", in_two, find_committed=find_notes)
     try:
-        callers = together(target, gate, [Note("a"), Note("long"), Note(POISON), Note("b")])
+        callers = submit_as_one_batch(target, gate, [Note("a"), Note("long"), Note(POISON), Note("b")])
         assert [callers[number].result() for number in (0, 3, 1)] == [2, 3, 4]
         assert isinstance(callers[2].error(), psycopg.DataError)
     finally:
@@ -363,24 +365,24 @@ def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing
     assert written_notes() == ["first", "a", "b", "long"]
 
 
-# --- the database goes and comes back -------------------------------------------------------------------------------
+# --- the database restarts ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def place() -> Iterator[ServerFolder]:
-    place, end = temporary_server_folder()
-    yield place
+def folder() -> Iterator[ServerFolder]:
+    folder, end = temporary_server_folder()
+    yield folder
     end()
 
 
 @pytest.mark.slow
-def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_while(place: ServerFolder) -> None:
-    """A batch is under way; the server restarts; the batch is decided once, on a new session. Later the server is
-    gone: the callers are told that nothing was changed. It comes back: who asks again is served."""
+def test_the_database_restarts_during_a_batch_and_is_later_down_for_a_while(folder: ServerFolder) -> None:
+    """The server restarts while a batch runs; the batch is decided once, on a new session. Later the server is down:
+    the callers get DatabaseUnavailable, and nothing has changed. When it is up again, a retry succeeds."""
 
     def start(port: int | None = None) -> postgres.Postgres:
         passwords = {"password": "Secret1", "superuser_password": "Secret2"}
-        return postgres.start(place, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
+        return postgres.start(folder, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
 
     def restart(_: Connection) -> None:
         assert start(cluster.port).port == cluster.port
@@ -391,7 +393,7 @@ def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_whi
     with elsewhere(HOST="127.0.0.1", **there):
         make_tables()
         with batcher(decider, connect_ms=TIMEOUT_MS) as target:
-            callers = together(target, gate, notes(3))
+            callers = submit_as_one_batch(target, gate, notes(3))
             assert [caller.result() for caller in callers] == [2, 3, 4]
         with batcher(connect_ms=1_000) as target:
             assert target.submit_sync(Note("before"), TIMEOUT_MS) == 5
@@ -404,25 +406,25 @@ def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_whi
 
 
 @contextmanager
-def elsewhere(**place: Any) -> Iterator[None]:
+def elsewhere(**folder: Any) -> Iterator[None]:
     """Django's settings name another database for every connection that is made in the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(connections.settings, "default", {**connections.settings["default"], **place})
+        patch.setitem(connections.settings, "default", {**connections.settings["default"], **folder})
         yield
 
 
 def submit_until_decided(target: Batcher[Note, int], note: Note) -> int:
-    """What a client does that is told to come back."""
+    """Submit the note as a client does that retries while the database is unavailable."""
     for _ in range(20):
         try:
             return target.submit_sync(note, TIMEOUT_MS)
         except problems.DatabaseUnavailable:
             continue
-    raise AssertionError("the batcher never came back")
+    raise AssertionError("the batcher did not recover")
 
 
-def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
-    """One time-out for all, not one for each batch; and nobody is told that it is unknown what became of it."""
+def test_while_the_database_is_down_all_waiting_requests_fail_together() -> None:
+    """One timeout for all, not one for each batch; and no outcome is unknown."""
     decider, gate = Decider(), Breakpoint()
 
     class Slow(Batcher[Note, int]):

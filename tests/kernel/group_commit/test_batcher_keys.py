@@ -1,4 +1,4 @@
-"""Group commit for many at once: each key (an event, say) has its own queue, and nobody waits behind another one's."""
+"""Group commit by key (an event, for example): each key has its own queue, and no request waits for another key's."""
 
 import pytest
 
@@ -22,12 +22,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def key_of(note: Note) -> str:
-    """`concert 3` is of the concert."""
+    """Return the first word: the key of `concert 3` is `concert`."""
     return note.text.split()[0]
 
 
 class Stuck:
-    """Whatever batch has a note of `stuck` in it waits at a gate, before its transaction begins."""
+    """A decider that holds each batch with a note of the key `stuck` at a gate, before its transaction begins."""
 
     def __init__(self) -> None:
         self.gate = Breakpoint()
@@ -47,8 +47,8 @@ def of(key: str, count: int) -> list[Note]:
     return [Note(f"{key} {number}") for number in range(count)]
 
 
-def test_a_stuck_key_delays_no_other_and_its_own_go_on_in_order_afterwards() -> None:
-    """One batch of `stuck` hangs, and more of it waits; another key's is decided at once, again and again."""
+def test_a_stuck_key_delays_no_other_key_and_continues_in_order_afterwards() -> None:
+    """One batch of `stuck` hangs and more of its requests wait; another key's requests are decided immediately."""
     stuck = Stuck()
     with batcher(stuck, key=key_of, committers_max=2) as target:
         first = BackgroundCall(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
@@ -62,9 +62,9 @@ def test_a_stuck_key_delays_no_other_and_its_own_go_on_in_order_afterwards() -> 
     assert stuck.decider.batches[-1] == ["stuck 1", "stuck 2"]
 
 
-def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() -> None:
-    """Two committers hang with a key each; three keys wait. They are served in the order in which they came, each with
-    all that it has, however much one of them has."""
+def test_the_number_of_committers_is_limited_and_keys_take_turns() -> None:
+    """Two committers hang with a key each; three keys wait. They are served in order of arrival, one batch each: a key
+    with more requests than a batch holds is served again after the others."""
     gate, decider = Breakpoint(), Decider()
 
     class First:
@@ -84,7 +84,7 @@ def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() ->
         gate.open()
         for caller in waiting:
             caller.result()
-        # One committer still hangs: what has been decided meanwhile was decided by the other.
+        # One committer still hangs: the other one has decided these batches.
         assert decider.batches[1:] == [["a 0", "a 1"], ["b 0"], ["c 0", "c 1"], ["a 2"]]
         gate.open()
         for first in firsts:
@@ -92,7 +92,7 @@ def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() ->
     assert len(written_notes()) == 8
 
 
-def test_small_queues_are_decided_together_where_they_may_be_and_a_large_one_alone() -> None:
+def test_small_queues_are_decided_together_and_a_large_one_alone() -> None:
     gate, decider = Breakpoint(), Decider()
     decider.before[1] = lambda _: gate.arrive_and_wait()
     with batcher(decider, key=key_of, mixes=True, batch_max=6) as target:
@@ -107,7 +107,7 @@ def test_small_queues_are_decided_together_where_they_may_be_and_a_large_one_alo
     ]  # fmt: skip
 
 
-def test_after_a_batch_that_took_far_too_long_its_keys_are_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_slow_mixed_batch_its_keys_are_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(group_commit, "SLOW_TIMES", 0.0)
     monkeypatch.setattr(group_commit, "ALONE_SECONDS", 1_000.0)
@@ -124,8 +124,8 @@ def test_after_a_batch_that_took_far_too_long_its_keys_are_by_themselves(monkeyp
     assert decider.batches == [["first-1 0"], ["a 0", "b 0"], ["first-2 0"], ["a 0"], ["b 0"]]
 
 
-class Held:
-    """Every batch waits at a gate until it is let through, the first ones at one of their own; `quick` passes by."""
+class HeldBatches:
+    """A decider that holds every batch at a gate, the first ones at a gate of their own; `quick` is not batches."""
 
     def __init__(self) -> None:
         self.firsts, self.gate = Breakpoint(), Breakpoint()
@@ -142,55 +142,55 @@ class Held:
         return self.decider.find
 
 
-def together_under_way(held: Held, target: group_commit.Batcher[Note, int]) -> list[BackgroundCall]:
-    """A batch of `a` and `b` is at the gate, and another committer, of two, has nothing to do."""
+def begin_mixed_batch(batches: HeldBatches, target: group_commit.Batcher[Note, int]) -> list[BackgroundCall]:
+    """Leave a mixed batch of `a` and `b` at the gate, with the second of two committers idle."""
     callers = []
     for number in (1, 2):
         callers.append(BackgroundCall(lambda n=number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS)))  # type: ignore[misc]
-        held.firsts.wait_until_reached()
+        batches.firsts.wait_until_reached()
     callers += submit_in_order(target, [*of("a", 1), *of("b", 1)])
-    held.firsts.open()
-    held.gate.wait_until_reached()
-    held.firsts.open()
-    wait_until(lambda: target._idle == 1, "one of both is done")
+    batches.firsts.open()
+    batches.gate.wait_until_reached()
+    batches.firsts.open()
+    wait_until(lambda: target._idle == 1, "one committer is idle")
     return callers
 
 
-def test_while_several_are_decided_together_others_gather_and_go_together_next(
+def test_while_a_mixed_batch_runs_other_keys_gather_for_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three small keys come while a batch of two is under way, with a committer to spare: nobody begins. A key that is
-    by itself is not kept waiting."""
+    """Requests of three small keys arrive while a mixed batch of two keys runs and a committer is idle: no batch
+    begins. A key that is decided alone does not wait."""
     monkeypatch.setattr(group_commit, "LATE_SECONDS", 1_000.0)
-    held = Held()
-    with batcher(held, key=key_of, committers_max=2, mixes=True, batch_max=6) as target:
-        callers = together_under_way(held, target)
+    batches = HeldBatches()
+    with batcher(batches, key=key_of, committers_max=2, mixes=True, batch_max=6) as target:
+        callers = begin_mixed_batch(batches, target)
         callers += submit_in_order(target, [*of("c", 1), *of("d", 2), *of("e", 1)])
         with target._changed:
             target._alone_until["quick"] = float("inf")
         assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 3
-        held.gate.open()
-        held.gate.wait_until_reached()
-        held.gate.open()
+        batches.gate.open()
+        batches.gate.wait_until_reached()
+        batches.gate.open()
         for caller in callers:
             caller.result()
-    assert held.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"], ["c 0", "d 0", "d 1", "e 0"]]
+    assert batches.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"], ["c 0", "d 0", "d 1", "e 0"]]
 
 
-def test_nobody_gathers_for_a_batch_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_waits_for_a_late_mixed_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "LATE_SECONDS", 0.01)
     monkeypatch.setattr(group_commit, "LATE_TIMES", 0.0)
-    held = Held()
-    with batcher(held, key=key_of, committers_max=2, mixes=True) as target:
-        callers = together_under_way(held, target)
+    batches = HeldBatches()
+    with batcher(batches, key=key_of, committers_max=2, mixes=True) as target:
+        callers = begin_mixed_batch(batches, target)
         assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 3
-        held.gate.open()
+        batches.gate.open()
         for caller in callers:
             caller.result()
-    assert held.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"]]
+    assert batches.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"]]
 
 
-def test_a_full_queue_refuses_its_own_key_and_no_other() -> None:
+def test_a_full_queue_refuses_only_its_own_key() -> None:
     stuck = Stuck()
     with batcher(stuck, key=key_of, committers_max=2, waiting_max=2) as target:
         first = BackgroundCall(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
@@ -206,15 +206,15 @@ def test_a_full_queue_refuses_its_own_key_and_no_other() -> None:
             caller.result()
 
 
-def test_nothing_is_kept_of_a_key_that_is_done() -> None:
+def test_the_queue_of_a_key_without_requests_is_removed() -> None:
     with batcher(key=key_of, committers_max=2) as target:
         for note in notes(20):
             target.submit_sync(note, TIMEOUT_MS)
-        wait_until(lambda: not target._queues, "its queues are gone")
+        wait_until(lambda: not target._queues, "the queues are removed")
 
 
-def test_a_committer_without_work_goes_home_and_the_next_request_finds_another() -> None:
+def test_an_idle_committer_ends_and_the_next_request_starts_another() -> None:
     with batcher(idle_ms=1) as target:
         assert target.submit_sync(Note("before"), TIMEOUT_MS) == 1
-        wait_until(lambda: not threads_of("batcher-notes"), "it has gone home")
+        wait_until(lambda: not threads_of("batcher-notes"), "the committer has ended")
         assert target.submit_sync(Note("after"), TIMEOUT_MS) == 2

@@ -1,4 +1,4 @@
-"""Turns between processes: a batcher takes up its batch when its turn has come, and goes without if it does not."""
+"""Turns between processes: a batcher waits for its turn before it dequeues a batch, and proceeds after a timeout."""
 
 import subprocess
 import sys
@@ -32,37 +32,37 @@ sys.stdin.readline()
 
 @contextmanager
 def rival(file: Path, key: str = "event") -> Iterator[subprocess.Popen[str]]:
-    """Another process whose turn it is; a line on its input ends it."""
+    """Start another process that has the turn; a line on its standard input ends the turn."""
     process = subprocess.Popen(
         [sys.executable, "-c", _RIVAL, str(file), key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert said(process) == "True"
+        assert read_line(process) == "True"
         yield process
     finally:
         process.kill()
         process.communicate()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def send_line(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def test_it_is_one_process_s_turn_for_a_key_until_it_ends_or_dies(tmp_path: Path) -> None:
+def test_a_process_keeps_its_turn_for_a_key_until_it_ends_it_or_dies(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "turns"
     turns = Turns(file)
     with rival(file) as other:
         assert not turns.begin("event", wait_ms=0)
         assert turns.begin("another event", wait_ms=0)
-        tell(other)
-        assert said(other) == "ended"
+        send_line(other)
+        assert read_line(other) == "ended"
         assert turns.begin("event", wait_ms=0)
         turns.end("event")
     with rival(file) as other:
@@ -71,7 +71,7 @@ def test_it_is_one_process_s_turn_for_a_key_until_it_ends_or_dies(tmp_path: Path
         turns.end("event")
 
 
-def test_where_no_file_can_be_there_are_no_turns(tmp_path: Path) -> None:
+def test_without_a_file_there_are_no_turns(tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
     assert not Turns(tmp_path / "a file" / "turns").begin("event")
 
@@ -82,10 +82,10 @@ class Patient(Turns):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) -> None:
-    """R: has the turn
-    we: the first request waits for it, two more come
-    R: ends; all three are one batch
+def test_requests_that_arrive_while_a_batch_waits_for_its_turn_are_in_it(tmp_path: Path) -> None:
+    """Rival: has the turn.
+    Batcher: the first request waits for the turn, two more arrive.
+    Rival: ends its turn; all three requests are one batch.
     """
     batches: list[list[int]] = []
 
@@ -106,19 +106,19 @@ def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) ->
             for number in range(3):
                 callers.append(BackgroundCall(lambda number=number: batcher.submit_sync(number, LONG_MS)))  # type: ignore[misc]
                 wait_until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
-            tell(other)
+            send_line(other)
             assert [caller.result() for caller in callers] == [0, 1, 2]
         assert batches == [[0, 1, 2]]
-        assert batcher.submit_sync(3, TIMEOUT_MS) == 3, "it has given the turn back"
+        assert batcher.submit_sync(3, TIMEOUT_MS) == 3, "the batcher has ended its turn"
     finally:
         batcher.close()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_path: Path) -> None:
-    """R: has the turn of all that is decided together
-    we: a and b wait while another batch is under way, then for the turn; c comes
-    R: ends; all three are one batch
+def test_a_mixed_batch_has_one_turn_and_includes_requests_that_arrive_meanwhile(tmp_path: Path) -> None:
+    """Rival: has the turn of mixed batches.
+    Batcher: a and b wait while another batch runs, then for the turn; c arrives.
+    Rival: ends its turn; all three requests are one batch.
     """
     batches: list[list[str]] = []
     gate = Breakpoint()
@@ -151,10 +151,10 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
                 submit(request)
                 wait_until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
             gate.open()
-            wait_until(lambda: bool(batcher._mixed_since), "both wait for the turn")
+            wait_until(lambda: bool(batcher._mixed_since), "both requests wait for the turn")
             submit("c")
             wait_until(lambda: batcher.waiting_count == 3, "it waits")
-            tell(other)
+            send_line(other)
             assert [caller.result() for caller in callers] == ["first", "a", "b", "c"]
         assert batches == [["first"], ["a", "b", "c"]]
     finally:
@@ -162,7 +162,7 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_turn_that_does_not_come_is_gone_without(tmp_path: Path) -> None:
+def test_a_batch_proceeds_without_a_turn_after_the_timeout(tmp_path: Path) -> None:
     batcher: Batcher[int, int] = Batcher(
         "out of turn",
         lambda connection, requests: requests,
