@@ -12,7 +12,7 @@ class OrdersConfig(AppConfig):
         from apps.kernel import maintenance
         from apps.orders import selectors
         from apps.orders.cancellation import order_cancellation, oversell
-        from apps.orders.checks import money_invariants, reconciliation
+        from apps.orders.checks import invariants, reconciliation
         from apps.orders.order_pages import live
         from apps.orders.provider_sync import daily_comparison, status_inquiries
         from apps.orders.webhooks import feed
@@ -20,7 +20,7 @@ class OrdersConfig(AppConfig):
 
         import_module("apps.orders.payments.providers.checks")
 
-        money_invariants.register()
+        invariants.register()
         live.connect_signals()
         reconciliation.register()
         reservations.provide_compensation_hooks(oversell.OrderSales())

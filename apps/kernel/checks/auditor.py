@@ -7,13 +7,14 @@ an open snapshot keeps VACUUM from removing dead rows, which slows every hold do
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, connection
+from django.db.models import QuerySet
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
@@ -91,30 +92,40 @@ def read_cursor() -> Iterator[Any]:
 
 
 def scan_in_batches(
-    ends: sql.Statement,
-    after: Any,
-    check_batch: Callable[[Any, Any, Any], None],
-    *,
-    last: Any = None,
-    **params: Any,
+    rows: QuerySet[Any], after: Any, check_batch: Callable[[Any, Any, Any], None], *, key: str = "pk", last: Any = None
 ) -> Any:
-    """Call `check_batch(cursor, after, until)` for each batch of a scan, in a short transaction per batch.
+    """Call `check_batch(cursor, after, until)` for each batch of these rows in the order of `key`, in a short
+    transaction per batch.
 
-    `ends`, which also receives `params`, returns the end of the batch of at most `limit` rows that begins after
-    `after`, or no row; `last` ends the scan earlier. Returns the end of the last batch. Rows that are inserted or
-    deleted during the scan may be missed, so a batch is judged by itself.
+    The first batch begins after `after`; `last` ends the scan before the last row. Returns the end of the last batch.
+    Rows that are inserted or deleted during the scan may be missed, so a batch is judged by itself.
     """
     size = PIECE_MAX
     while True:
         begun = time.monotonic()
         with read_cursor() as cursor:
-            rows = ends.rows(cursor, after=after, limit=size, **params)
-            until = rows[0][0] if rows and (last is None or rows[0][0] <= last) else last
+            ahead = rows.filter(**{f"{key}__gt": after}).order_by(key).values_list(key, flat=True)
+            end = ahead[size - 1 : size].first() or ahead.last()
+            until = end if end is not None and (last is None or end <= last) else last
             if until is None or after == until:
                 return after
             check_batch(cursor, after, until)
         after = until
         size = max(PIECE_MIN, size // 2) if time.monotonic() - begun > LONG_SECONDS else min(PIECE_MAX, size * 2)
+
+
+def collect(
+    rows: QuerySet[Any], after: Any, statements: Sequence[sql.Statement], *, key: str = "pk", **params: Any
+) -> list[list[Sequence[Any]]]:
+    """Scan these rows in batches, and return the list of rows that each statement has found."""
+    found: list[list[Sequence[Any]]] = [[] for _ in statements]
+
+    def check_batch(cursor: Any, after: Any, until: Any) -> None:
+        for breaches, statement in zip(found, statements, strict=True):
+            breaches += statement.rows(cursor, after=after, until=until, **params)
+
+    scan_in_batches(rows, after, check_batch, key=key)
+    return found
 
 
 def run(only: str = "") -> list[Finding]:

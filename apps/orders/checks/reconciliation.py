@@ -18,7 +18,7 @@ from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepa
 from apps.kernel.db import sql, transactions
 from apps.orders import return_quotes
 from apps.orders.cancellation import order_cancellation
-from apps.orders.checks import money_invariants
+from apps.orders.checks import invariants
 from apps.orders.errors import OrderNotFound
 from apps.orders.locks import lock_order, lock_order_of_reservation
 from apps.orders.models import Order, Payment, PaymentDifference
@@ -103,7 +103,7 @@ def _faults_need_staff() -> Iterator[None]:
 
 
 def _find_orders(part: int | None) -> Differences:
-    money, statuses = money_invariants.find_order_mismatches(part)
+    money, statuses = invariants.find_order_mismatches(part)
     for number, status, reservation_id, reservation_status in statuses:
         line = f"order {number} is {status}, its reservation {reservation_id} is {reservation_status}"
         if status in Order.STANDING:
@@ -169,7 +169,7 @@ def _cancel_unpaid(order_id: UUID, by: str) -> str:
 
 def _find_orphans(part: int | None) -> Differences:
     slugs = {view.id: view.slug for view in events.list_events()}
-    for event_id, reservation_id, number, status in money_invariants.find_orphaned_reservations(part):
+    for event_id, reservation_id, number, status in invariants.find_orphaned_reservations(part):
         # A reservation that never had an order is left to the audit: nothing here shows whether it was paid.
         if status:
             where = slugs.get(event_id, f"event {event_id}")

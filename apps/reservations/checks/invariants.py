@@ -9,6 +9,7 @@ wrong is confirmed in one statement.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
+from apps.reservations.models import AccessCode, Reservation, ReservationLine, SeatInventory
 
 STRANDED_SECONDS = 5
 """Stock that is neither sold nor held by a live reservation must be for sale after this time (I10)."""
@@ -26,7 +28,6 @@ OVERDUE_MAX = 1_000
 LAST_SEAT = 2**63 - 1
 
 _PACKAGE = "apps.reservations"
-_seats_end = sql.load(_PACKAGE, "audit_seats_end")
 _seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
 _seat_counts = sql.load(_PACKAGE, "audit_seat_counts")
 _seat_facts = sql.load(_PACKAGE, "audit_seat_facts")
@@ -36,18 +37,13 @@ _sections = sql.load(_PACKAGE, "audit_sections")
 _section = sql.load(_PACKAGE, "audit_section")
 _general_admission = sql.load(_PACKAGE, "audit_general_admission")
 _general_admission_lost = sql.load(_PACKAGE, "audit_general_admission_lost")
-_reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
-_lines_end = sql.load(_PACKAGE, "audit_lines_end")
 _lines_of_none = sql.load(_PACKAGE, "audit_lines_of_none")
 _reservation_facts = sql.load(_PACKAGE, "audit_reservation_facts")
 _admissions = sql.load(_PACKAGE, "audit_admissions")
 _ledger = sql.load(_PACKAGE, "audit_ledger")
-_buyers_end = sql.load(_PACKAGE, "audit_buyers_end")
-_emails_end = sql.load(_PACKAGE, "audit_emails_end")
 _caps_of_buyers = sql.load(_PACKAGE, "audit_caps_of_buyers")
 _access = sql.load(_PACKAGE, "audit_access")
-_access_codes_end = sql.load(_PACKAGE, "audit_access_codes_end")
 _access_codes = sql.load(_PACKAGE, "audit_access_codes")
 _access_of_buyers = sql.load(_PACKAGE, "audit_access_of_buyers")
 _caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
@@ -142,12 +138,12 @@ def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
         seen.shared += _seats_shared.rows(cursor, after=after, until=until)
 
     if scope.event_id is None:
-        beyond = auditor.scan_in_batches(_seats_end, 0, scan)
+        beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan)
     else:
         with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
         if first is not None:
-            auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
+            auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
     # After the last seat there are only lines of seats that do not exist.
     with auditor.read_cursor() as cursor:
         scan(cursor, beyond or 0, LAST_SEAT)
@@ -169,20 +165,15 @@ def _walk_reservations(context: auditor.AuditContext) -> _ReservationFindings:
         seen.ledger += _ledger.rows(cursor, **piece)
         seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
 
-    auditor.scan_in_batches(_reservations_end, UUID(int=0), scan)
+    auditor.scan_in_batches(Reservation.objects.all(), UUID(int=0), scan)
     return seen
 
 
 def _walk_lines(context: auditor.AuditContext) -> Rows:
     """Return live lines of reservations that do not exist, which a scan of the reservations cannot find."""
-    scope = context.once(_scope)
-    seen: Rows = []
-
-    def scan(cursor: Any, after: int, until: int) -> None:
-        seen.extend(_lines_of_none.rows(cursor, after=after, until=until, event_id=scope.event_id))
-
-    auditor.scan_in_batches(_lines_end, 0, scan)
-    return seen
+    event_id = context.once(_scope).event_id
+    (found,) = auditor.collect(ReservationLine.objects.all(), 0, [_lines_of_none], event_id=event_id)
+    return found
 
 
 def _list_sections(context: auditor.AuditContext) -> Rows:
@@ -290,15 +281,11 @@ def _check_admissions_and_caps(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def _above_cap(event_id: int, most: int) -> Rows:
-    found: Rows = []
-    for kind, ends, above in (("buyer", _buyers_end, _caps_of_buyers), ("e-mail", _emails_end, _caps_of_emails)):
-
-        def scan(cursor: Any, after: str, until: str, kind: str = kind, above: sql.Statement = above) -> None:
-            rows = above.rows(cursor, event_id=event_id, after=after, until=until, per_buyer_max=most)
-            found.extend((kind, *row) for row in rows)
-
-        auditor.scan_in_batches(ends, "", scan, event_id=event_id)
-    return found
+    counted = Reservation.objects.filter(event_id=event_id, status__in=_LIVE_OR_CONFIRMED)
+    params = {"event_id": event_id, "per_buyer_max": most}
+    (buyers,) = auditor.collect(counted, "", [_caps_of_buyers], key="buyer", **params)
+    (emails,) = auditor.collect(counted.exclude(email=""), "", [_caps_of_emails], key="email", **params)
+    return [*(("buyer", *row) for row in buyers), *(("e-mail", *row) for row in emails)]
 
 
 def _check_access(context: auditor.AuditContext) -> Iterator[str]:
@@ -309,14 +296,9 @@ def _check_access(context: auditor.AuditContext) -> Iterator[str]:
             yield f"{which} by access code {code}, which belongs to another event"
         else:
             yield f"{which} in {section}, which requires an access code, without one"
-    found: Rows = []
-
-    def scan(cursor: Any, after: int, until: int) -> None:
-        for above in (_access_codes, _access_of_buyers):
-            found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
-
-    auditor.scan_in_batches(_access_codes_end, 0, scan)
-    for event_id, code, buyer, most, count in found:
+    statements = [_access_codes, _access_of_buyers]
+    found = auditor.collect(AccessCode.objects.all(), 0, statements, event_id=scope.event_id)
+    for event_id, code, buyer, most, count in chain(*found):
         yield f"{scope.name(event_id)}: access code {code}{buyer}: used by {count} reservations of at most {most}"
 
 

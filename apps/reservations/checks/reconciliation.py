@@ -34,10 +34,8 @@ LAST_SEAT = 2**63 - 1
 _Status = SeatInventory.Status
 _PACKAGE = "apps.reservations"
 _capacity = sql.load(_PACKAGE, "reconcile_capacity")
-_reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
 _lines_of_none = sql.load(_PACKAGE, "reconcile_lines_of_none")
-_seats_end = sql.load(_PACKAGE, "audit_seats_end")
 _seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
 _seats = sql.load(_PACKAGE, "reconcile_seats")
 _overdue = sql.load(_PACKAGE, "reconcile_overdue")
@@ -143,12 +141,7 @@ def _count_rows(event_id: int) -> int:
 def _find_lines(part: int | None) -> Differences:
     views = _events(part)
     slugs = {event.id: event.slug for event in views}
-    seen: list[Sequence[Any]] = []
-
-    def scan(cursor: Any, after: UUID, until: UUID) -> None:
-        seen.extend(_lines.rows(cursor, after=after, until=until, event_id=part))
-
-    auditor.scan_in_batches(_reservations_end, UUID(int=0), scan)
+    (seen,) = auditor.collect(Reservation.objects.all(), UUID(int=0), [_lines], event_id=part)
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
         if status not in inventory_repair.LIVE_OR_CONFIRMED and live:
@@ -277,7 +270,7 @@ def _find_seats(part: int | None) -> Differences:
         with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=part)
     if first is not None:
-        far = auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
+        far = auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
         beyond = far if part is None else beyond
     # After the last seat there are only lines of seats without a row.
     with auditor.read_cursor() as cursor:

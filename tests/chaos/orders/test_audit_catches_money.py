@@ -14,7 +14,7 @@ from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.models import IdempotentAnswer
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders.checks import once_invariants
+from apps.orders.checks import invariants
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import inbox
@@ -135,7 +135,7 @@ def lose_a_queued_message(order: Order) -> None:
 
 def leave_stuck(order: Order) -> None:
     """Store a message whose outbox row has waited longer than any delay explains."""
-    long_ago = clock.now() - timedelta(minutes=once_invariants.UNPROCESSED_MINUTES_MAX, seconds=1)
+    long_ago = clock.now() - timedelta(minutes=invariants.UNPROCESSED_MINUTES_MAX, seconds=1)
     copy(ProviderMessage.objects.get(), message_id="stuck", processed_at=None, outcome="", received_at=long_ago)
     stuck = ProviderMessage.objects.get(message_id="stuck")
     now = clock.now()

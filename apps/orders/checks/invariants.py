@@ -1,22 +1,28 @@
-"""Audit checks of this app: money, tickets and reservations agree (I4), and only payments in time count (I8).
+"""Audit checks of this app.
 
-Orders and reservations are read in batches by id, with one statement and one snapshot each, so that no long read stays
-open. All checks of orders share one pass.
+Money, tickets and reservations agree (I4), a promo code is used up to its limit (I5), stored responses stay true (I6),
+each provider message is applied once, however often it arrived (I7), and only payments in time count (I8).
+Rows are read in batches by id, each batch with one statement and one snapshot per check, so that no long read stays
+open.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from apps.events import facade as events
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
-from apps.orders.checks import once_invariants
+from apps.kernel.http import idempotency
+from apps.kernel.models import IdempotentAnswer
+from apps.orders import topics
+from apps.orders.models import Order, PromoCode, ProviderMessage
+from apps.orders.payments import settlement
+
+UNPROCESSED_MINUTES_MAX = 15
+"""A message that waits longer is stuck: temporary obstacles pass sooner."""
 
 _PACKAGE = "apps.orders"
-_piece_end = sql.load(_PACKAGE, "piece_end")
-_reservations_piece_end = sql.load(_PACKAGE, "reservations_piece_end")
 _money = sql.load(_PACKAGE, "audit_money")
 _invoices = sql.load(_PACKAGE, "audit_invoices")
 _credit = sql.load(_PACKAGE, "audit_credit")
@@ -28,9 +34,13 @@ _orphans = sql.load(_PACKAGE, "audit_orphans")
 _times = sql.load(_PACKAGE, "audit_times")
 _code_uses = sql.load(_PACKAGE, "audit_code_uses")
 _code_limits = sql.load(_PACKAGE, "audit_code_limits")
-_codes_piece_end = sql.load(_PACKAGE, "codes_piece_end")
+_messages = sql.load(_PACKAGE, "audit_messages")
+_unanswered = sql.load(_PACKAGE, "audit_unanswered")
+_answers = sql.load(_PACKAGE, "audit_answers")
+_inbox = sql.load(_PACKAGE, "audit_inbox")
 
 _ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses, _credit)
+_ONCE_STATEMENTS = (_messages, _unanswered)
 Rows = list[Sequence[Any]]
 
 
@@ -68,13 +78,28 @@ def register() -> None:
         _make_check(_credit, "order {}: total {}, invoice over {}, credited {}"),
     )
     auditor.register("I4", "every confirmed reservation has a standing order", _check_orphans)
-    once_invariants.register()
     auditor.register(
         "I4",
         "an order's discount is that of its promo code, whose use counts until the order ends",
         _make_check(_code_uses, "order {} is {}: {} off its tickets, {} by its code, counted: {}"),
     )
     auditor.register("I5", "no promo code is used by more orders than its limit", _check_code_limits)
+    auditor.register(
+        "I6",
+        "every order's checkout response is stored unchanged",
+        _make_check(_unanswered, "order {}: {} stored responses, {} of them with another total", _walk_once),
+    )
+    auditor.register("I6", "each key has one stored response, which is still true", _check_answers)
+    auditor.register(
+        "I7",
+        "provider messages changed each payment once",
+        _make_check(
+            _messages,
+            "order {}, attempt {} is {} with {}: {} messages captured it, {} of them fit; {} declined it",
+            _walk_once,
+        ),
+    )
+    auditor.register("I7", "every stored message is processed or queued", _check_inbox)
     auditor.register("I8", "the payments of standing orders occurred within deadline and grace", _check_times)
 
 
@@ -82,39 +107,48 @@ def _event_id(context: auditor.AuditContext) -> int | None:
     return events.get_event(context.only).id if context.only else None
 
 
-def _walk_orders(context: auditor.AuditContext) -> dict[str, Rows]:
-    """Return the rows of each statement, by its name."""
-    return _walk(_ORDER_STATEMENTS, context.once(_event_id))
+def _walk_orders(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
+    """Return what each statement about orders finds."""
+    event_id = context.once(_event_id)
+    found = auditor.collect(Order.objects.all(), UUID(int=0), _ORDER_STATEMENTS, event_id=event_id)
+    return dict(zip(_ORDER_STATEMENTS, found, strict=True))
 
 
-def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str, Rows]:
-    seen = defaultdict[str, Rows](list)
-
-    def scan(cursor: Any, after: UUID, until: UUID) -> None:
-        for statement in statements:
-            seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id)
-
-    auditor.scan_in_batches(_piece_end, UUID(int=0), scan)
-    return seen
+def _walk_once(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
+    """Return what the statements about responses and messages of orders find."""
+    found = auditor.collect(
+        Order.objects.all(),
+        UUID(int=0),
+        _ONCE_STATEMENTS,
+        event_id=context.once(_event_id),
+        known=settlement.KNOWN,
+        late=settlement.TOO_LATE,
+        remembered_hours=idempotency.REMEMBERED_HOURS,
+    )
+    return dict(zip(_ONCE_STATEMENTS, found, strict=True))
 
 
 def find_order_mismatches(event_id: int | None) -> tuple[Rows, Rows]:
     """Return two lists: orders that keep another amount than they are owed (number, status, owed, kept), and orders
     whose status contradicts their reservation's (number, status, reservation, its status)."""
-    seen = _walk((_money, _reservations), event_id)
-    return seen[_money.name], seen[_reservations.name]
+    money, statuses = auditor.collect(Order.objects.all(), UUID(int=0), [_money, _reservations], event_id=event_id)
+    return money, statuses
 
 
-def _make_check(statement: sql.Statement, text: str) -> auditor.Find:
+def _make_check(
+    statement: sql.Statement,
+    text: str,
+    walk: Callable[[auditor.AuditContext], dict[sql.Statement, Rows]] = _walk_orders,
+) -> auditor.Find:
     def check(context: auditor.AuditContext) -> Iterator[str]:
-        for row in context.once(_walk_orders)[statement.name]:
+        for row in context.once(walk)[statement]:
             yield text.format(*row)
 
     return check
 
 
 def _check_times(context: auditor.AuditContext) -> Iterator[str]:
-    for number, attempt, occurred_at, counts_until, deadline, is_right in context.once(_walk_orders)[_times.name]:
+    for number, attempt, occurred_at, counts_until, deadline, is_right in context.once(_walk_orders)[_times]:
         if is_right:
             yield f"order {number}, attempt {attempt}: occurred at {occurred_at}, counted until {counts_until}"
         else:
@@ -122,12 +156,7 @@ def _check_times(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def _check_code_limits(context: auditor.AuditContext) -> Iterator[str]:
-    event_id, found = context.once(_event_id), list[Sequence[Any]]()
-
-    def scan(cursor: Any, after: int, until: int) -> None:
-        found.extend(_code_limits.rows(cursor, after=after, until=until, event_id=event_id))
-
-    auditor.scan_in_batches(_codes_piece_end, 0, scan)
+    (found,) = auditor.collect(PromoCode.objects.all(), 0, [_code_limits], event_id=context.once(_event_id))
     for code, uses_max, count in found:
         yield f"code {code}: used by {count} orders, its limit is {uses_max}"
 
@@ -142,12 +171,8 @@ def _check_orphans(context: auditor.AuditContext) -> Iterator[str]:
 def find_orphaned_reservations(event_id: int | None) -> Rows:
     """Return confirmed reservations without a standing order: event, reservation, order number or "no order", status or
     empty."""
-    found: Rows = []
-
-    def scan(cursor: Any, after: UUID, until: UUID) -> None:
-        found.extend(_orphans.rows(cursor, after=after, until=until, event_id=event_id))
-
-    auditor.scan_in_batches(_reservations_piece_end, UUID(int=0), scan)
+    reservations = Order.reservation.field.related_model._default_manager.all()
+    (found,) = auditor.collect(reservations, UUID(int=0), [_orphans], event_id=event_id)
     return found
 
 
@@ -157,3 +182,22 @@ def _check_invoices(context: auditor.AuditContext) -> Iterator[str]:
         rows = _invoices.rows(cursor)
     for kind, series, year, last, count, highest in rows:
         yield f"{kind} {series} {year}: the counter is at {last}, {count} documents exist, the highest is {highest}"
+
+
+def _check_answers(context: auditor.AuditContext) -> Iterator[str]:
+    (found,) = auditor.collect(IdempotentAnswer.objects.all(), 0, [_answers], event_id=context.once(_event_id))
+    for scope, key, wrong in found:
+        yield f"{scope}, key {key}: {wrong}"
+
+
+def _check_inbox(context: auditor.AuditContext) -> Iterator[str]:
+    (found,) = auditor.collect(
+        ProviderMessage.objects.all(),
+        0,
+        [_inbox],
+        event_id=context.once(_event_id),
+        topic=topics.PROVIDER_MESSAGE,
+        minutes_max=UNPROCESSED_MINUTES_MAX,
+    )
+    for provider, message_id, wrong in found:
+        yield f"{provider} {message_id}: {wrong}"
