@@ -110,7 +110,7 @@ def test_the_page_does_not_poll_while_the_stream_is_connected(live_site: str, br
     set_connection("stream")
     before = len(asked)
     page.clock.run_for(120_000)
-    assert len(asked) == before, "asked once for what was missed, and then no more"
+    assert len(asked) == before, "one request for the missed announcements, and no more"
     set_connection("")
     assert len(asked) > before
 

@@ -62,10 +62,10 @@ def type_in(page: "Page", code: str) -> None:
     page.get_by_role("button", name="Check", exact=True).click()
 
 
-def answer(page: "Page", say: str) -> str:
-    """Return the text of the result panel once it shows `say`."""
+def answer(page: "Page", expected: str) -> str:
+    """Return the text of the result panel once it shows this text."""
     panel = page.locator("[data-answer]")
-    panel.get_by_text(say, exact=True).wait_for()
+    panel.get_by_text(expected, exact=True).wait_for()
     assert panel.locator("svg use").count() == 1, "an icon beside the color"
     return panel.text_content() or ""
 
@@ -219,7 +219,7 @@ def test_a_mistaken_check_in_is_undone_on_the_page(live_site: str, browser_page:
     assert list(outcomes) == ["welcome", "undone", "welcome"]
 
 
-def test_a_revoked_link_keeps_the_scans_and_says_so(live_site: str, browser_page: OpenPage, order) -> None:
+def test_a_revoked_link_keeps_the_scans_and_reports_it(live_site: str, browser_page: OpenPage, order) -> None:
     from apps.orders.models import DoorLink
 
     page = browser_page(*PHONE)
@@ -238,7 +238,7 @@ def test_without_scripts_the_form_checks_in_and_undoes(live_site: str, browser_p
     page.goto(door_address())
     type_in(page, codes(order)[0])
     assert "Hall, row A, seat 1" in answer(page, "Let in")
-    page.reload()  # The form goes once more, with the same id.
+    page.reload()  # The form is submitted again, with the same id.
     answer(page, "Let in")
     page.get_by_role("button", name=re.compile("undo this check-in", re.IGNORECASE)).click()
     answer(page, "Undone")
@@ -270,7 +270,7 @@ def filming(chromium: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Pa
 
 
 def _film_of(code: str) -> bytes:
-    """A few slightly rotated images of the code, in the only format that Chromium plays as a camera."""
+    """Return a few slightly rotated images of the code, in the only format that Chromium plays as a camera."""
     out = io.BytesIO()
     segno.make_qr(code, error="m").save(out, kind="png", scale=8, border=4)
     drawn = Image.open(out).convert("L").resize((340, 340)).rotate(7, fillcolor=255)
@@ -285,7 +285,7 @@ def test_the_camera_reads_the_code_of_a_ticket_once(live_site: str, filming, ord
     open_check_in(page)
     page.locator("[data-camera][data-running=yes]").wait_for()
     assert "Hall, row A, seat 2" in answer(page, "Let in")
-    # It stays before the camera and is not scanned anew.
+    # The ticket stays in front of the camera and is not scanned again.
     for _ in range(20):
         page.evaluate("new Promise((next) => requestAnimationFrame(next))")
     assert "Let in" in (page.locator("[data-answer]").text_content() or "")

@@ -1,4 +1,4 @@
-"""The browser fixtures: a real Chromium on a really served site, whose script errors fail the test."""
+"""The browser fixtures: a real Chromium on a served site; a script error fails the test."""
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -33,7 +33,7 @@ def test_cookies_of_one_page_are_not_seen_by_another(live_site: str, browser_pag
     assert second.context.cookies() == []
 
 
-def test_a_script_error_is_noted_and_would_fail_the_test(live_site: str, browser_page) -> None:
+def test_a_script_error_is_recorded_to_fail_the_test(live_site: str, browser_page) -> None:
     page = browser_page()
     page.goto(f"{live_site}/healthz")
     with page.expect_event("pageerror"):

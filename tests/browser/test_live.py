@@ -116,7 +116,7 @@ def test_the_map_reports_a_lost_seat_and_one_tap_selects_the_nearest(
     ]
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "gone.png"))
-    # Before the tap that one goes too: what is offered is free.
+    # The offered seat is taken before the tap: the page offers another free one.
     page.get_by_role("button", name="Select row C seat 4 instead").wait_for()
     take(event, "hall-C-4")
     page.get_by_role("button", name=re.compile("Select row [BD] seat 5 instead")).click()

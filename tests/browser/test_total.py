@@ -19,7 +19,7 @@ FEES = PricePolicy(ticket_fee_minor=250, order_fee_minor=100, tax_rate=2_000, ta
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone in the dark"])
-def test_the_running_total_has_the_order_s_fee_in_it_once(
+def test_the_running_total_includes_the_order_fee_once(
     live_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
 ) -> None:
     make_event(price_policy=FEES)

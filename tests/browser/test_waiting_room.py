@@ -259,7 +259,7 @@ def test_the_page_never_polls_sooner_than_the_server_requested(
         page.clock.run_for(60_000)
     page.get_by_text("We’re very busy right now").wait_for(state="hidden")
     answers.say(position_in_queue=3)
-    page.clock.fast_forward("02:00:00")  # As a device that has slept.
+    page.clock.fast_forward("02:00:00")  # As on a device that was asleep.
     page.locator("[data-line-position]", has_text=re.compile("^3$")).wait_for()
 
 
@@ -288,7 +288,7 @@ def test_the_page_survives_invalid_responses(
     for text, bad in BAD_ANSWERS:
         answers.now = bad
         run_until(page, page.get_by_text(text))
-        assert page.locator("[data-line-position]").text_content() == "40", "what was known still stands"
+        assert page.locator("[data-line-position]").text_content() == "40", "the last known state is still shown"
         assert page.get_by_text("Less than a minute").or_(page.get_by_text("Between 1 and 3")).first.is_visible()
         assert_nothing_sticks_out(page)
         answers.say()
@@ -306,7 +306,7 @@ def run_until(page: "Page", locator: "Locator") -> None:
         with suppress(PlaywrightTimeout):
             locator.first.wait_for(state="attached", timeout=250)
             return
-    raise AssertionError(f"{locator} did not come")
+    raise AssertionError(f"{locator} did not appear")
 
 
 def test_an_absurd_retry_after_causes_no_polling_storm(
@@ -372,7 +372,7 @@ def test_screen_readers_hear_occasional_announcements(
     assert page.evaluate("window.spoken.at(-1)").endswith("The line is paused. Your place is saved.")
 
 
-# Chromium shows no real message in a test: the page's own calls are written down instead.
+# Chromium shows no real message in a test: the page's own calls are recorded instead.
 NOTE_MESSAGES = """
 window.Notification = class {
   static permission = "default";

@@ -23,15 +23,15 @@ def cached_page(live_site: str, browser_page: Callable[..., "Page"]) -> "Page":
     make_event("concert")
     User.objects.create_user(NAME, password=PASSWORD)
     page = browser_page()
-    kept = {path: page.request.get(live_site + path) for path in PAGES}
-    assert all(answer.headers["cache-control"].startswith("public") for answer in kept.values())
+    cached = {path: page.request.get(live_site + path) for path in PAGES}
+    assert all(response.headers["cache-control"].startswith("public") for response in cached.values())
 
-    def from_the_cache(route: "Route") -> None:
+    def respond_from_cache(route: "Route") -> None:
         path = route.request.url.removeprefix(live_site).partition("?")[0]
-        route.fulfill(response=kept[path])
+        route.fulfill(response=cached[path])
 
     for path in PAGES:
-        page.route(live_site + path, from_the_cache)
+        page.route(live_site + path, respond_from_cache)
     return page
 
 
@@ -58,7 +58,7 @@ def test_a_cached_page_shows_the_navigation_of_its_visitor(live_site: str, cache
         log_out_button(page).wait_for()
         assert NAME in (page.get_by_role("banner").text_content() or "")
         assert link(page, "Log in").count() == 0
-    # A form that a cached page could not have carried: its token came with the head.
+    # A cached page cannot contain this form: its CSRF token was loaded with the user's navigation.
     log_out_button(page).click()
     for path in PAGES:
         page.goto(live_site + path)
@@ -67,9 +67,9 @@ def test_a_cached_page_shows_the_navigation_of_its_visitor(live_site: str, cache
 
 
 def test_an_anonymous_browser_sends_no_request_for_the_user(live_site: str, cached_page: "Page") -> None:
-    asked: list[str] = []
-    cached_page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    cached_page.on("request", lambda request: urls.append(request.url))
     for path in PAGES:
         cached_page.goto(live_site + path)
-    assert any(url.endswith("/who.js") for url in asked), "it runs before the page counts as loaded"
-    assert not [url for url in asked if url.endswith("/accounts/who")]
+    assert any(url.endswith("/who.js") for url in urls), "the script runs before the load event"
+    assert not [url for url in urls if url.endswith("/accounts/who")]

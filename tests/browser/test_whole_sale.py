@@ -26,7 +26,7 @@ OpenPage = Callable[..., "Page"]
 
 
 def deliver_everything() -> None:
-    """Run the worker's deliveries: the charge, then the ticket e-mail."""
+    """Run the worker's deliveries: the charge, then the ticket email."""
     while in_another_connection(outbox.deliver):
         pass
 
@@ -253,13 +253,15 @@ def test_section_names_on_an_arena_map_never_overlap_on_a_phone(live_site: str, 
     page.locator("[data-seat-map][data-ready]").wait_for()
     boxes = [name.bounding_box() for name in page.locator(".section-name:not([hidden]) tspan").all()]
     boxes = [box for box in boxes if box and box["width"]]
-    assert len(boxes) > 12, "names are there to be read"
+    assert len(boxes) > 12, "the map shows section names"
     for one, other in itertools.combinations(boxes, 2):
         apart_x = max(one["x"], other["x"]) - min(one["x"] + one["width"], other["x"] + other["width"])
         apart_y = max(one["y"], other["y"]) - min(one["y"] + one["height"], other["y"] + other["height"])
-        # A line's box holds room above and below its letters; two lines of one name share that.
+        # A line's box includes space above and below its letters, where two lines of one name may overlap.
         assert max(apart_x, apart_y) > -5, (one, other)
     tray, prices = page.locator(".tray").bounding_box(), page.locator("#legend-heading").bounding_box()
     assert tray
     assert prices
-    assert prices["y"] >= tray["y"] or prices["y"] + prices["height"] <= tray["y"], "whole, or not yet in sight"
+    assert prices["y"] >= tray["y"] or prices["y"] + prices["height"] <= tray["y"], (
+        "completely visible, or below the edge of the screen"
+    )

@@ -34,7 +34,7 @@ def test_a_plan_is_imported_from_a_file(staff: Client) -> None:
     assert SeatingPlan.objects.count() == 1
 
 
-def test_a_bad_file_is_refused_in_the_form_with_its_place(staff: Client) -> None:
+def test_an_invalid_file_is_refused_in_the_form_with_the_location(staff: Client) -> None:
     response = _upload(staff, encoded(plan([block("Stalls", 2, 4, category="Nowhere")])))
     assert response.status_code == 200
     assert "zones[0].rows[0].seats[0].category" in response.content.decode()

@@ -175,7 +175,7 @@ def test_an_invalid_call_fails_with_one_line_and_writes_nothing(
     assert not Venue.objects.exists()
 
 
-def test_a_plan_error_names_the_file_and_the_place(tmp_path: Path) -> None:
+def test_a_plan_error_names_the_file_and_the_location(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(encoded(plan([block("Stalls", 1, 2, category="Nowhere")])))
     with pytest.raises(CommandError, match=r"bad\.json: zones\[0\]\.rows\[0\]\.seats\[0\]\.category: "):

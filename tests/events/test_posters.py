@@ -1,4 +1,4 @@
-"""Posters in a browser: an image on a page cannot load other files, so each must be self-contained."""
+"""Posters in a browser: an image on a page cannot load other files, so a poster must be self-contained."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ def test_public_pages_are_the_same_for_every_visitor_and_do_not_touch_the_sessio
     assert shopper.post("/events/concert/join").status_code == 303
     form = {"seats": "hall-A-1", "idempotency_key": "first"}
     assert shopper.post("/events/concert/choose", form).status_code == 303
-    assert shopper.get("/events/concert/choose").status_code == 302, "which leaves a message"
+    assert shopper.get("/events/concert/choose").status_code == 302, "the redirect leaves a message"
     cookies = dict(shopper.cookies)
     assert {"visitor", "sessionid", "messages"} <= set(cookies)
     for path in PAGES:

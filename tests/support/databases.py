@@ -36,7 +36,7 @@ FILLED_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 
 
 def start_migrating() -> subprocess.Popen[bytes]:
-    """Returns a process that makes the template, so that it is there when the workers have collected their tests."""
+    """Start a process that creates the template while the workers collect their tests, and return it."""
     return subprocess.Popen([sys.executable, "-m", "tests.support.databases"], cwd=CHECKOUT)
 
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def create_database() -> None:
-    """Django's default connection uses a new, migrated, empty database of this process."""
+    """Create a migrated, empty database for this process, and connect Django's default connection to it."""
     connection.close()
     name = f"test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     with _server_with_template() as server:
@@ -57,13 +57,13 @@ def create_database() -> None:
 
 
 def close_database() -> None:
-    """Closes this module's sessions. The database is removed with the run's server."""
+    """Close this module's sessions. The database is removed with the run's server."""
     connection.close()
     _cleaner().close()
 
 
 def _make_template(server: psycopg.Connection) -> None:
-    """Migrates under another name first, so that a failed migration leaves no template."""
+    """Create the template. It is migrated under another name first, so that a failed migration leaves no template."""
     unfinished, settings = f"{TEMPLATE}_unfinished", connection.settings_dict
     original = settings["NAME"]
     _execute(server, "DROP DATABASE IF EXISTS {}", unfinished)
@@ -78,12 +78,12 @@ def _make_template(server: psycopg.Connection) -> None:
 
 
 def database_url() -> str:
-    """Returns the address of this test's database, for processes that it starts."""
+    """Return the URL of this test's database, for processes that it starts."""
     return "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**connection.settings_dict)
 
 
 def empty_tables() -> None:
-    """No table has a row but those that migrations fill. Raises AssertionError if a transaction stays open.
+    """Delete all rows except those that migrations insert. Raises AssertionError if a transaction stays open.
 
     Foreign keys and the triggers that keep the ledgers append-only do not fire: every row that refers to a deleted one
     is deleted too.
@@ -100,7 +100,7 @@ def empty_tables() -> None:
 
 
 def _wait_for_transactions(cleaner: psycopg.Connection) -> None:
-    """Returns once no other session has a transaction open: what it writes would appear after the deletion. Ends those
+    """Wait until no other session has a transaction open: its rows would appear after the deletion. End those
     that stay open, so that only this test fails, and raises AssertionError."""
     deadline, pause = time.monotonic() + TRANSACTIONS_SECONDS_MAX, threading.Event()
     while still_open := cleaner.execute(OPEN_TRANSACTIONS).fetchall():
@@ -132,13 +132,13 @@ def _search() -> bytes:
 
 @cache
 def _cleaner() -> psycopg.Connection:
-    """This process's session for emptying tables, which keeps the plan of the search."""
+    """Return this process's session for emptying tables, which keeps the plan of the search."""
     return psycopg.connect(database_url(), autocommit=True, prepare_threshold=0)
 
 
 @contextmanager
 def _server_with_template() -> Iterator[psycopg.Connection]:
-    """Yields a session that can create databases, once the template exists. The first process makes the template, the
+    """Yield a session that can create databases, once the template exists. The first process creates the template, the
     others wait for it."""
     with _server() as server:
         server.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
@@ -149,7 +149,7 @@ def _server_with_template() -> Iterator[psycopg.Connection]:
 
 @contextmanager
 def _server() -> Iterator[psycopg.Connection]:
-    """A session in which databases can be created and dropped."""
+    """Yield a session in which databases can be created and dropped."""
     with psycopg.connect(os.environ[DATABASE_OF_RUN], autocommit=True) as server:
         yield server
 

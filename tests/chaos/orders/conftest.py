@@ -27,7 +27,7 @@ def open_scenario(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenScenar
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
     monkeypatch.setattr(safe_http, "request", organizer.request)
     monkeypatch.setattr(delivery, "_paused_until", {})
-    # Tests deliver explicitly, and the look of tickets is tested elsewhere, since drawing them is slow.
+    # Tests deliver explicitly. The layout of tickets is tested elsewhere, since drawing them is slow.
     monkeypatch.setattr(facade, "_wake", [])
     monkeypatch.setattr(ticket_pdf, "tickets_pdf", lambda order: b"%PDF")
     # No stale cache admits requests here: all holds are decided in PostgreSQL.

@@ -110,7 +110,7 @@ class Sale:
         return [outcome.answer.body for outcome in outcomes if isinstance(outcome, reservations.Held)]
 
     def require_held_once(self, bodies: list[str]) -> None:
-        """Each request has one live reservation, the one its answer names, and nothing else is held."""
+        """Assert that each request has one live reservation, the one that its answer names, and nothing else is held."""
         live = {row.entry_id: row.pk for row in Reservation.objects.filter(status="pending_payment")}
         answered = [uuid.UUID(json.loads(body)["reservation_id"]) for body in bodies]
         assert [live[entry.id] for entry in self.entries] == answered
@@ -238,7 +238,7 @@ def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(poison: 
     assert_audit_clean()
 
 
-# --- one batch, one thing -------------------------------------------------------------------------------------------
+# --- conflicts within a batch ---------------------------------------------------------------------------------------
 
 
 def test_two_requests_of_one_batch_for_one_seat_or_ticket_are_decided_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Files are parsed into plans or refused; every refusal names its place, and no content breaks the parser."""
+"""Files are parsed into plans or refused; every refusal names its location, and no content breaks the parser."""
 
 import copy
 import json
@@ -117,7 +117,7 @@ def test_numbers_may_repeat_in_other_rows_in_rows_without_a_label_and_where_seat
     assert parsed(plan([zone("Z", rows), zone("Y", [row("A", [seat("g", 1)])], y=200)])).seat_count == 7
 
 
-def test_two_seats_of_one_spot_are_refused_however_their_position_adds_up() -> None:
+def test_two_seats_at_one_position_are_refused_however_it_adds_up() -> None:
     zones = [zone("Z", [row("A", [seat("a", 1, x=0.1)], x=0.2)]), zone("Y", [row("A", [seat("b", 1)])], x=0.3)]
     assert str(refusal(encoded(plan(zones)))) == (
         "zones[1].rows[0].seats[0].position: this is where zones[0].rows[0].seats[0] is already"

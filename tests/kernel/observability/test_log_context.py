@@ -14,8 +14,8 @@ from django.test import Client
 from apps.kernel.observability import log_context
 
 
-class Kept(logging.Handler):
-    """Keeps what the console would have printed: formatted, and after the filters."""
+class RecordedLines(logging.Handler):
+    """Records the lines that the console would have printed: formatted, and after the filters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,10 +26,10 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
+def recorded() -> Iterator[RecordedLines]:
     """Yield the lines that reach the console through filters of this test's own, unaffected by the minute of earlier
     tests."""
-    handler = Kept()
+    handler = RecordedLines()
     for one in (log_context.RequestIdFilter(), log_context.SuspiciousRequestFilter()):
         handler.addFilter(one)
     handler.setFormatter(logging.Formatter(settings.LOGGING["formatters"]["plain"]["format"]))
@@ -74,52 +74,52 @@ class Deadlock(psycopg.OperationalError):
     ids=lambda error: type(error).__name__,
 )
 def test_an_unavailable_server_is_one_line_a_minute_without_a_traceback(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
+    recorded: RecordedLines, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     logger = logger_with(log_context.OutageFilter())
     for _ in range(5):
         fail(logger, error)
-    assert len(kept.lines) == 1
-    assert "a server is unavailable" in kept.lines[0]
-    assert "\n" not in kept.lines[0]
+    assert len(recorded.lines) == 1
+    assert "a server is unavailable" in recorded.lines[0]
+    assert "\n" not in recorded.lines[0]
     now[0] += log_context.INTERVAL_SECONDS
     fail(logger, error)
-    assert "(4 more since the last such line)" in kept.lines[1]
+    assert "(4 more since the last such line)" in recorded.lines[1]
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), Deadlock("ours"), OperationalError("ours")])
-def test_every_other_error_is_logged_in_full_every_time(kept: Kept, error: Exception) -> None:
+def test_every_other_error_is_logged_in_full_every_time(recorded: RecordedLines, error: Exception) -> None:
     logger = logger_with(log_context.OutageFilter())
     for _ in range(3):
         fail(logger, error)
-    assert len(kept.lines) == 3
-    assert all("Traceback" in line and "Message Error" in line for line in kept.lines)
+    assert len(recorded.lines) == 3
+    assert all("Traceback" in line and "Message Error" in line for line in recorded.lines)
 
 
-def test_a_warning_is_one_line_a_minute_and_does_not_affect_errors(kept: Kept) -> None:
+def test_a_warning_is_one_line_a_minute_and_does_not_affect_errors(recorded: RecordedLines) -> None:
     logger = logger_with(log_context.WarningFilter())
     for number in range(3):
         logger.warning("the broker is away (%s)", number)
         logger.error("a payment failed")
-    assert [line.split("] ")[1] for line in kept.lines] == [
+    assert [line.split("] ")[1] for line in recorded.lines] == [
         "the broker is away (0)",
         *["a payment failed"] * 3,
     ]
 
 
-def test_refusals_log_nothing_and_foreign_hosts_one_short_line(kept: Kept, client: Client) -> None:
+def test_refusals_log_nothing_and_foreign_hosts_one_short_line(recorded: RecordedLines, client: Client) -> None:
     for _ in range(3):
         assert client.get("/nowhere").status_code == 404
         assert client.get("/nowhere", headers={"host": "evil.example"}).status_code == 400
-    assert len(kept.lines) == 1
-    assert "DisallowedHost" in kept.lines[0]
-    assert "\n" not in kept.lines[0]
+    assert len(recorded.lines) == 1
+    assert "DisallowedHost" in recorded.lines[0]
+    assert "\n" not in recorded.lines[0]
 
 
 def test_an_unhandled_error_is_logged_with_its_traceback_and_the_request_id(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    recorded: RecordedLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fault(*args: object, **more: object) -> None:
         raise ValueError("ours")
@@ -128,7 +128,7 @@ def test_an_unhandled_error_is_logged_with_its_traceback_and_the_request_id(
     given = "request-of-this-test"
     response = Client(raise_request_exception=False).get("/api/docs", headers={"x-request-id": given})
     assert response.status_code == 500
-    (line,) = [line for line in kept.lines if "django.request" in line]
+    (line,) = [line for line in recorded.lines if "django.request" in line]
     assert given in line
     assert "ValueError: ours" in line
 

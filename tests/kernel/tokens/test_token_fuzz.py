@@ -93,7 +93,7 @@ def test_any_change_to_a_valid_token_is_refused(stranger: events.EventView, posi
 @fuzz
 @given(claims)
 def test_unexpected_claims_signed_with_our_key_grant_nothing(stranger: events.EventView, odd: dict[str, Any]) -> None:
-    """No client has the key; even if we could be made to sign nonsense, it would grant nothing."""
+    """No client has the key. Even signed with it, unexpected claims would grant nothing."""
     key = keys.signing_key(clock.process_now())
     text = f"{key.header}.{jwt._encode(json.dumps(odd).encode())}"
     token = f"{text}.{jwt._signature(key.secret, text)}"

@@ -283,7 +283,7 @@ class InventoryMachine(RuleBasedStateMachine):
         problem = problem_type(lambda: tiers.move_seats(self.event, among(chosen), category, **STAFF))
         assert problem == self.model.retry_after_sweep(lambda: self.model.move(chosen, category))
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- stock -------------------------------------------------------------------------------------------------------
 
     @invariant()
     def every_seat_has_the_owner_of_the_model(self) -> None:

@@ -89,7 +89,7 @@ class RelayMachine(RuleBasedStateMachine):
         self.relay = relay.Relay()
         self.received: dict[str, int] | None = None
         self.way = "received"
-        """What happens to the next message: received, refused by Redis, or lost without notice."""
+        """The fate of the next message: received, refused by Redis, or lost without notice."""
         self.is_behind = True
         """A message was lost: listeners are correct again only with the next complete message."""
         self.off_record: set[str] = set()
@@ -109,7 +109,7 @@ class RelayMachine(RuleBasedStateMachine):
         finally:
             self.patched.undo()
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- the counted rows --------------------------------------------------------------------------------------------
 
     def naive(self) -> dict[str, int]:
         """Return the free counts, computed row by row."""
@@ -133,7 +133,7 @@ class RelayMachine(RuleBasedStateMachine):
             found[slug] = tuple(row.status for row in rows)
         return found
 
-    # --- what the relay says -----------------------------------------------------------------------------------------
+    # --- the relay and its messages ----------------------------------------------------------------------------------
 
     def receive(self, messages: list[tuple[str, dict[str, Any]]]) -> bool:
         """Stands in for the channel layer."""
@@ -205,7 +205,7 @@ class RelayMachine(RuleBasedStateMachine):
     def a_window_that_fails(self) -> None:
         def fail(section_ids: Any) -> Any:
             list(section_ids)
-            raise OSError("the database has gone")
+            raise OSError("the database is down")
 
         self.way = "refused"
         with pytest.MonkeyPatch.context() as broken:
@@ -215,7 +215,7 @@ class RelayMachine(RuleBasedStateMachine):
 
     @rule()
     def another_relay(self) -> None:
-        """It does not know what was published before, and publishes everything."""
+        """A new relay takes over. It does not know the published counts, and publishes everything."""
         self.relay, self.is_behind = relay.Relay(), True
         self.look(whole=True)
 
@@ -383,7 +383,7 @@ def test_the_relay_publishes_what_a_naive_count_finds() -> None:
 
 
 class MissingChangesMachine(RelayMachine):
-    """Its relay misses changes of the floor, except in full counts."""
+    """A machine whose relay misses changes of the floor, except in full counts."""
 
     def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
         read, lost = self.relay._recount._find_changed_sections, self.sections["floor"]
@@ -400,7 +400,7 @@ class MissingChangesMachine(RelayMachine):
 
 
 class MiscountingMachine(RelayMachine):
-    """Its relay counts one free seat too few in the balcony."""
+    """A machine whose relay counts one free seat too few in the balcony."""
 
     def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
         counted, balcony = recount.free_counts, self.sections["balcony"]

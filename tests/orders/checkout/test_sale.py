@@ -142,7 +142,7 @@ def test_invalid_fields_are_refused_and_the_seats_stay_held(wrong, field) -> Non
     assert not Order.objects.exists()
 
 
-def test_an_e_mail_address_is_normalized() -> None:
+def test_an_email_address_is_normalized() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]), email="  Buyer@Example.ORG ")
     assert order.email == EMAIL
 

@@ -1,4 +1,4 @@
-"""What a schema cannot say: calls that fit the document and are refused all the same, each with its reason."""
+"""Rules that a schema cannot express: calls that match the document and are refused nevertheless, with the reason."""
 
 import re
 from typing import Any, NamedTuple
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 class Rule(NamedTuple):
     operations: tuple[str, ...]
     type: str
-    """Of the refusal's problem document."""
+    """The type in the refusal's problem document."""
     detail: str
-    """What its `detail` contains, as a regular expression."""
+    """A regular expression that its `detail` matches."""
     reason: str
 
 

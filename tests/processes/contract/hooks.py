@@ -20,7 +20,7 @@ _tokens: dict[str, Any] = {
 
 @schemathesis.auth(refresh_interval=None)
 class NextToken:
-    """A call for an event has a token of that event where there is one, any other the account's."""
+    """Gives a call for an event one of that event's tokens, if there are any, and any other call the account's."""
 
     def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
         path = context.operation.path

@@ -24,7 +24,7 @@ from tests.support.web_processes import WAIT_SECONDS_MAX, Web, web
 EXAMPLES = int(os.environ.get("CONTRACT_EXAMPLES", "20"))
 """Random calls of each operation, and chains of calls."""
 CALLS_MIN = 1_000
-"""Fewer would mean that something is not tested."""
+"""Fewer calls would mean that an operation is not tested."""
 SECONDS_MAX = 30 * max(EXAMPLES, 20)
 KNOWN_VALUE_PROBABILITY = 0.85
 KNOWN_VALUES = {
@@ -48,7 +48,7 @@ KNOWN_VALUES = {
     "body.username": "username",
     "body.password": "password",
 }
-"""Parameters and members of bodies, and the values of the sale (`sale_state`) that calls usually name there."""
+"""Parameters and members of bodies, and the values of the sale (`sale_state`) that calls usually contain there."""
 
 
 def configuration(values: dict[str, list[str]]) -> str:

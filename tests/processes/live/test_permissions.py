@@ -24,9 +24,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 OK = 200
 SOCKET_REFUSED = 403
-"""For any reason: a browser cannot read the reason."""
+"""The status for every reason, since a browser cannot read the reason."""
 Transport = Callable[[Web, str, str, str], tuple[int, Any]]
-"""Requests a path with a token. Returns the status, and the problem type or the kinds of frames received up to the
+"""Request a path with a token; return the status, and the problem type or the kinds of frames received up to the
 wanted one."""
 
 

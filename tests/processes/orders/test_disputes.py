@@ -1,4 +1,4 @@
-"""Disputes: Stripe's messages about them are listed and mailed to staff, in whatever order they receive, and change
+"""Disputes: Stripe's messages about them are listed and mailed to staff, in whatever order they arrive, and change
 neither money nor tickets.
 
 localstripe has no disputes, so the tests sign payloads in Stripe's recorded form with the SDK's scheme.

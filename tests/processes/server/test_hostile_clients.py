@@ -1,6 +1,5 @@
 """Hostile clients against the web server as the Procfile starts it: each is answered or disconnected, a hold whose
-buyer
-did not wait is found again or was never made, and afterwards the process uses no more resources than before."""
+buyer disconnected is found again or was never made, and afterwards the process uses no more resources than before."""
 
 import contextlib
 import json
@@ -27,7 +26,7 @@ BODY = b'{"visitor_id": "visitor-of-a-test"}'
 JOIN = b"POST /api/events/hostile/queue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 NOTHING = (0, 0)
 GROWTH_BYTES_MAX = 48 * 1024 * 1024
-"""How much memory a second wave of the same may add: only fragmentation."""
+"""The memory that a second wave of clients may add: only fragmentation."""
 
 
 @pytest.fixture(scope="module")

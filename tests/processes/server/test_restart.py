@@ -54,8 +54,7 @@ def site() -> Iterator[Site]:
 
 class Client(threading.Thread):
     """Sends requests without a pause until it is stopped, on one connection for as long as the server keeps it, or on a
-    new
-    one each time; records every response that is not a success."""
+    new one each time; records every response that is not a success."""
 
     def __init__(self, port: int, path: str, *, keeps: bool) -> None:
         super().__init__(daemon=True)

@@ -127,9 +127,8 @@ def test_visitors_pass_the_waiting_room_while_redis_loses_its_data(
 
 
 def assert_caps_were_kept() -> None:
-    """Check the recorded batches: never more admitted at once than the cap, and in no interval more than the rate
-    allows,
-    with half a second's worth accumulated."""
+    """Check the recorded batches: never more active visitors than the cap, and in no interval more admissions than the
+    rate allows, with half a second's worth accumulated."""
     batches = list(AdmissionBatch.objects.order_by("at", "id"))
     assert batches
     assert all(batch.active_count <= batch.active_max == ACTIVE for batch in batches)

@@ -156,7 +156,7 @@ def test_while_a_lobby_is_being_numbered_its_leaves_are_published_already() -> N
     assert [entry.hex() for entry in map(leaf_of, entries_of(event))] == before["leaves"]
 
 
-# --- rooms that do not -----------------------------------------------------------------------------------------------
+# --- tampered rooms --------------------------------------------------------------------------------------------------
 def swap(one: int, other: int) -> None:
     tamper("UPDATE queue_queueentry SET number = 1000000 WHERE number = %s", one)
     tamper("UPDATE queue_queueentry SET number = %s WHERE number = %s", one, other)

@@ -47,7 +47,7 @@ def test_a_draw_of_the_system_verifies_at_every_step(
         while drawer.run_once():
             steps += 1
             if steps == 1:
-                # The digest was published before the beacon's round came out.
+                # The digest was published before the beacon's round.
                 past = clock.now() - timedelta(hours=2)
                 Draw.objects.update(committed_at=past, frozen_at=past, digest_at=past)
             assert verify() == ""

@@ -147,12 +147,12 @@ def test_a_source_that_refuses_connections_is_unavailable() -> None:
         beacon.fetch("http://127.0.0.1:1", ROUND)
 
 
-def test_the_named_round_comes_out_after_the_moment(settings: Any) -> None:
+def test_the_named_round_is_published_after_the_moment(settings: Any) -> None:
     settings.QUEUE_BEACON_URL = "https://beacon.example/chain/"
     settings.QUEUE_BEACON_GENESIS = 1_692_803_367
     settings.QUEUE_BEACON_PERIOD_SECONDS = 3
     begins = datetime.fromtimestamp(1_692_803_367, UTC)
-    # Round 1 came out at the genesis: a round that comes out at that very moment is not later than it.
+    # Round 1 was published at the genesis: a round published at that very moment is not later than it.
     for seconds, number in ((0, 2), (1, 2), (2.999, 2), (3, 3), (3_000_000, 1_000_002)):
         found = beacon.round_after(begins + timedelta(seconds=seconds))
         assert found is not None
@@ -196,7 +196,7 @@ def test_a_lobby_published_with_a_source_names_its_round(settings: Any) -> None:
 
 @in_database
 def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> None:
-    """The digest is fixed; the round comes out, and only then is anything revealed."""
+    """The digest is fixed; then the round is published, and only then is anything revealed."""
     event, _ = make_lobby(entrants=3)
     commit_to_beacon(event, source.address, ROUND, clock.now() + HOUR)
     event = close_lobby(event)
@@ -217,7 +217,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
 
 
 def publish_round(event: Any, source: Source, *, reveal_by: datetime | None = None) -> None:
-    """The round is out: it came out after the digest, and in the past."""
+    """Publish the round: after the digest, and in the past."""
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
     Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
@@ -290,7 +290,7 @@ def enter_beacon(event: Any, value: str) -> None:
 
 
 @in_database
-def test_a_value_can_be_entered_by_hand_once_and_only_when_it_is_out(
+def test_a_value_can_be_entered_by_hand_once_and_only_after_its_publication(
     source: Source, capsys: pytest.CaptureFixture
 ) -> None:
     event, _ = make_lobby(entrants=2)

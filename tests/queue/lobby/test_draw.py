@@ -46,7 +46,7 @@ def acts(what: str = "draw") -> list[str]:
     return list(RoomAct.objects.filter(what=what).order_by("id").values_list("detail", flat=True))
 
 
-# --- before it -------------------------------------------------------------------------------------------------------
+# --- before the draw -------------------------------------------------------------------------------------------------
 
 
 def test_the_draw_is_committed_to_before_any_visitor_can_enter() -> None:

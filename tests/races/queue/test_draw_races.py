@@ -1,4 +1,4 @@
-"""The draw killed at every line, run by two processes, and beside joins: the drawn numbers never depend on it."""
+"""The draw killed at every line, run by two processes, and beside joins: the drawn numbers are always the same."""
 
 import threading
 from datetime import timedelta
@@ -82,7 +82,7 @@ def test_a_draw_killed_at_any_line_resumes_with_the_same_result(moment: str) -> 
     for nth in range(1, 200):
         was_killed = run_and_be_killed(nth, moment)
         draw = draw_of(event)
-        # What is published once stays: a reader in between must never see a different value.
+        # A published value stays: a reader in between must never see a different one.
         for name in ("digest", "digest_at", "revealed_at", "seed", "drawn_at", "numbered_at"):
             value = getattr(draw, name)
             if value is not None:

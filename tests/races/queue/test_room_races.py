@@ -1,4 +1,4 @@
-"""Races for the slots of a room: each lost the naive way, and won our way."""
+"""Races for the slots of a room: the naive code loses each of them, ours none."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Typing an access code on the pages for choosing: required, tried, brought by a link, and explained in plain words."""
+"""Access codes on the pages for choosing tickets: typed, tried out, or set by a link; errors are explained."""
 
 import uuid
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Sections that need an access code to hold in: admission, refusals, and what counts as a use."""
+"""Sections whose holds need an access code: admission, refusals, and what counts as a use."""
 
 import json
 import uuid

@@ -36,13 +36,13 @@ LEFT_OUT = {
     "reservations_reservationline_pkey": "a number that nothing refers to",
     "reservations_reservation_account_id": "an account, likewise",
 }
-"""By the beginning of a table's or a constraint's name: why the auditor does not check it."""
+"""The reason why the auditor does not check it, by the beginning of a table's or a constraint's name."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`plant` does what the constraint forbids; `says` are the words of a breach that names it. `also`: other
-    constraints that forbid it too."""
+    """`plant` violates the constraint; `says` are the words of the breach that names it. `also`: other
+    constraints that it violates."""
 
     plant: Callable[[], object]
     says: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Seat history: the owner of a seat at a moment, from the ledger, with exact limits; invalid questions get one line."""
+"""Seat history: the owner of a seat at a moment, from the ledger, with exact limits; errors are one line."""
 
 import json
 import uuid
@@ -216,7 +216,7 @@ def test_the_first_moment_of_all_is_invalid_west_of_greenwich() -> None:
     assert seat_history.parse_moment("0001-01-01T00:00Z", "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC)) == first
 
 
-def test_an_unanswerable_question_gets_one_line() -> None:
+def test_an_invalid_query_is_refused_in_one_line() -> None:
     make_event()
     make_event("opera", venue="The Other Venue")
     for args, words in [

@@ -26,8 +26,8 @@ KEPT_SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)
-def _time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine finds the frames in Redis as a fast one does."""
+def _long_lived_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep frames in Redis long enough for a slow machine to read them."""
     monkeypatch.setattr(relay, "FRESH_SECONDS_MIN", KEPT_SECONDS)
     monkeypatch.setattr(relay, "FRESH_SECONDS_MAX", KEPT_SECONDS)
 

@@ -1,5 +1,5 @@
-"""A seat whose row is free while another buyer's line is on it: no service leaves this behind, and no buyer may notice
-it."""
+"""A seat whose row is free although another buyer's line has it: no service causes this, and no buyer may be affected
+by it."""
 
 import pytest
 

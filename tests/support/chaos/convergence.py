@@ -58,7 +58,7 @@ def assert_money_converged(
 def find_errors(
     provider: FakeProvider, organizer: Organizer, labels: Mapping[UUID, str], needs_staff: Collection[str] = ()
 ) -> Iterator[str]:
-    """Find everything that must not be: a ticket without money, money without ticket or refund, a second charge kept;
+    """Return every error: a ticket without money, money without a ticket or refund, a second charge that was kept;
     an order that neither ended nor stands; anything unfinished or given up; an open difference; invoices that do not
     add up; a message not sent to an organizer; a breach that the auditor finds.
 

@@ -1,5 +1,5 @@
-"""Every operation that moves money, prepared so that a fault can strike at each step: what comes before, the act, and
-its end."""
+"""Every operation that moves money, so that a fault can strike at each step: its preparation, the act, and
+the expected end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from tests.support.chaos.provider_ledger import HEADERS, NAME
 from tests.support.orders.sale import deliver_outbox, make_code
 
 SEATS = 2
-"""Of each sale."""
+"""Seats of each sale."""
 Act = Callable[[], object]
 Begin = Callable[[Scenario, str], Sale]
 
@@ -86,7 +86,7 @@ def make_only_due(topic: str) -> None:
     OutboxMessage.objects.filter(pk=first.pk).update(available_at=clock.now())
 
 
-# --- what comes before -----------------------------------------------------------------------------------------------
+# --- preparations ----------------------------------------------------------------------------------------------------
 
 
 def prices_of(scenario: Scenario) -> Prices:

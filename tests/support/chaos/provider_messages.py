@@ -1,5 +1,5 @@
-"""What a provider reports of a sale and when, and the expected end: cases, a model of the rules, and how a case is
-played."""
+"""Cases of provider messages: what is reported about a sale and when, a model of the expected end, and the player of
+cases."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tests.support.orders.sale import deliver_outbox
 
 @dataclass(frozen=True)
 class Report:
-    """What the provider reports of an attempt."""
+    """A provider's report about a payment attempt."""
 
     attempt: int
     kind: Kind

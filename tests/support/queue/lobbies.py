@@ -1,4 +1,4 @@
-"""Lobbies for tests: open ones with entrants, and time that passes in them by changing rows."""
+"""Lobbies for tests: open ones with entrants; time passes in them by changing rows."""
 
 import json
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from tests.support.queue.rooms import EPOCH
 def make_lobby(
     slug: str = "concert", entrants: int = 0, *, rate: int = 10, active: int = 3, **spec: Any
 ) -> tuple[EventView, list[facade.EntryView]]:
-    """Create an event whose lobby is open, one hour before its on-sale, with so many entrants."""
+    """Create an event whose lobby is open, one hour before its on-sale, with this many entrants."""
     now = clock.now()
     event = make_event(
         slug,
@@ -38,7 +38,7 @@ def make_lobby(
 
 
 def join_lobby(event: EventView, count: int) -> list[facade.EntryView]:
-    """Let so many more visitors join, each as a new browser."""
+    """Let this many more visitors join, each with a new browser."""
     entries = [
         QueueEntry(
             event_id=event.id,

@@ -40,7 +40,7 @@ def new_entry(event: EventView, number: int | None, *, in_lobby: bool = False) -
 
 
 def join_entries(event: EventView, count: int) -> list[QueueEntry]:
-    """Add so many entries to the queue, each with its link in the chain, as joining does."""
+    """Add this many entries to the queue, each with its link in the chain, as joining does."""
     room = room_of(event)
     chain = bytes(room.chain_head)
     entries = [new_entry(event, room.next_number + index) for index in range(count)]
@@ -55,7 +55,7 @@ def join_entries(event: EventView, count: int) -> list[QueueEntry]:
 def open_lobby(
     event: EventView, count: int, *, beacon: str = "none", beacon_at: str | None = None, reveal_in_seconds: int = 0
 ) -> list[QueueEntry]:
-    """Open a lobby with a commitment and so many entrants."""
+    """Open a lobby with a commitment and this many entrants."""
     now = clock.now()
     reveal_by = now + timedelta(seconds=reveal_in_seconds)
     statement = proofs.canonical(

@@ -1,4 +1,4 @@
-"""Rooms for tests: open ones with a queue, and time that passes in them by changing rows."""
+"""Rooms for tests: open ones with a queue; time passes in them by changing rows."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -33,12 +33,12 @@ def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec:
 
 
 def join_entries(event: EventView, count: int) -> list[facade.EntryView]:
-    """Let so many join, in the order of their numbers. The caps admit some at once, as usual."""
+    """Let this many visitors join, in the order of their numbers. The caps admit some of them immediately."""
     return [join(event) for _ in range(count)]
 
 
 def join_waiting_entries(event: EventView, count: int) -> list[facade.EntryView]:
-    """Let so many join without admitting any: the room is paused while they join, and then open again."""
+    """Let this many visitors join without admitting any: the room is paused meanwhile, and then open again."""
     open_now(event)
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
     entries = join_entries(event, count)
@@ -51,12 +51,12 @@ def open_now(event: EventView) -> None:
 
 
 def backdate_tick(event: EventView, seconds: float = 60) -> None:
-    """Let so much time pass for the admission rate."""
+    """Let this many seconds pass for the admission rate."""
     WaitingRoom.objects.filter(event_id=event.id).update(ticked_at=F("ticked_at") - timedelta(seconds=seconds))
 
 
 def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
-    """Tick after so much time; with 0, after none at all, however slow the machine is."""
+    """Tick after this many seconds; with 0, no time passes, however slow the machine is."""
     if seconds:
         backdate_tick(event, seconds)
         return admission.tick(event.id, epoch)

@@ -1,4 +1,4 @@
-"""What buyers do in races: hold once, retry as requested, read the result."""
+"""Actions of buyers in races: hold once, retry when asked to, read the result."""
 
 from collections.abc import Iterable
 from typing import Any

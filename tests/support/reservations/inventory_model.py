@@ -80,7 +80,7 @@ class InventoryModel:
     answers: dict[tuple[str, str], HoldDemand] = field(default_factory=dict)
     """By buyer and key."""
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- stock -------------------------------------------------------------------------------------------------------
 
     def owners(self) -> dict[str, UUID]:
         return {seat: name for name, one in self.claims.items() if one.status in CLAIMING for seat in one.seats}

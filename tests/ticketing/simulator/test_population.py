@@ -1,4 +1,4 @@
-"""Simulated visitors at a site that follows the rules, and at sites that break them: every breach must be noticed."""
+"""Simulated visitors at a site that follows the rules, and at sites that break them: every breach must be reported."""
 
 import asyncio
 from typing import Any

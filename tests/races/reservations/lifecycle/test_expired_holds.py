@@ -69,9 +69,8 @@ def test_control_taking_a_lapsed_seat_inside_the_hold_sells_it_twice() -> None:
     """The naive way: find a lapsed reservation in the batch, and take its seat there.
 
     C: a payment in time; locks the reservation, and sets it to confirmed
-    H: UPDATE seat … FROM reservation … WHERE paying and past its deadline     it reads the reservation's old row
-    version:
-       H waits for no lock, takes the seat, and commits
+    H: UPDATE seat … FROM reservation … WHERE paying and past its deadline
+       it reads the reservation's old row version: H waits for no lock, takes the seat, and commits
     C: COMMIT. One seat, two owners; the auditor names it.
     """
     event = make_event()

@@ -365,7 +365,7 @@ def test_an_event_is_removed_when_its_last_deadline_is_long_past(redis_client: R
     assert redis_client.keys("deadlines*") == [redis_deadlines.FILLED_KEY]
 
 
-# --- many at once, and something in the way ---------------------------------------------------------------------------
+# --- large backlogs and locked rows -----------------------------------------------------------------------------------
 
 
 def test_a_second_sweep_continues_with_what_the_first_one_left() -> None:
@@ -495,7 +495,7 @@ def test_lapsed_reservations_are_read_from_the_front_of_their_index(name: str, o
         assert re.search(rf"Index Cond: \({re.escape(event)}.*{deadline} <= \(InitPlan", plan), plan
 
 
-# --- what may befall them ---------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal

@@ -184,7 +184,7 @@ def test_a_compensation_locks_in_the_global_order_and_before_it_writes() -> None
         assert_audit_clean()
 
 
-# --- the order taken away ---------------------------------------------------------------------------------------------
+# --- statements without their order -----------------------------------------------------------------------------------
 
 
 class UnorderedStatement:
@@ -278,7 +278,7 @@ def batches_of_the_same_buyers() -> Conflict:
 
 
 def batches_of_the_same_admissions() -> Conflict:
-    """Every buyer clicked twice."""
+    """Every buyer has clicked twice."""
     event = show()
     entries = sorted((join(event) for _ in range(3)), key=lambda entry: entry.id)
     first, second = (
