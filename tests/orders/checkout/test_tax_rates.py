@@ -101,7 +101,7 @@ def test_goodwill_is_credited_at_the_rates_that_the_order_owes() -> None:
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_all_credit_notes_together_equal_the_invoice_at_every_rate(data: st.DataObject) -> None:
-    """Return tickets in any order, with or without fees, with goodwill in between: in the end nothing is left at any rate."""
+    """Tickets are returned in any order, with or without fees, with goodwill in between: every rate ends at zero."""
     Event.objects.filter(slug="concert").update(slug=f"concert-{Event.objects.count()}")
     order = sold(data.draw(st.sampled_from([ADDED, INCLUDED])), floor_count=3)
     for code in data.draw(st.permutations(codes(order))):
