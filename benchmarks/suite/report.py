@@ -53,9 +53,9 @@ def write(ratios: Sequence[Ratio], facts: Sequence[Fact], rounds: int, seconds: 
 
 def section(ratios: Sequence[Ratio], facts: Sequence[Fact], rounds: int, seconds: int, today: str) -> list[str]:
     return [
-        f"`make bench`, {today}, {machine()}; the generator runs on the same machine. A ratio is the median of",
-        f"{rounds} rounds, in each of which both sides are measured in turn, in slices of {seconds} s; the spread is the",
-        "lowest and the highest round. Rates are those of this machine; ratios carry over to others.",
+        f"`make bench`, {today}, {machine()}; the generator runs on the same machine. A ratio is the",
+        f"median of {rounds} rounds, in each of which both sides are measured in turn, in slices of {seconds} s; the",
+        "spread is the lowest and the highest round. Rates are those of this machine; ratios carry over to others.",
         "",
         *table(ratios),
         "",
