@@ -9,10 +9,10 @@ again as soon as it has its response. Every hold is for two general-admission ti
 seats that no other buyer requests, and inserts a reservation, its lines and a ledger row. The strategies run in turn
 within a round; the figures are medians of the rounds.
 
-Fairgate's own is the real one (`service.holds`), by threads as the site calls it and by tasks as an event loop does it.
-It does more for each hold than the others: it locks the buyer's queue entry and checks its admission, finds or stores
-the response of the idempotency key with its fingerprint, fixes the price, keeps the entry's slot busy, and enforces one
-live reservation per entry.
+Fairgate's own strategy is the real code (`service.holds`), by threads as the site calls it and by tasks as an event
+loop does. It does more for each hold than the others: it locks the buyer's queue entry and checks its admission, finds
+or stores the response of the idempotency key with its fingerprint, fixes the price, keeps the entry's slot busy, and
+enforces one live reservation per entry.
 
 Afterwards each strategy sells out a small section to 32 buyers who stop at their first refusal, and lets them compete
 for 300 seats; then its counts are compared with its rows. The table shows what was sold twice or was left.

@@ -5,10 +5,10 @@
 Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on), and removes it afterwards.
 All ways run the same decision with the same statements, and every join adds a new visitor at the end of a filled queue:
 
-- one each: `positions.join_many` of one, on a connection of its own for each thread; all of them lock the room's row.
-- threads: `positions.join`, as the site calls it.
-- tasks: `positions.join_async`, as an event loop does it, all in one thread.
-- by hundreds: `positions.join_many` of 100 with one caller, which never waits for another.
+- one each: `join_many` of one request, on a connection of its own for each thread; all of them lock the room's row.
+- threads: `join`, as the site calls it.
+- tasks: `join_async`, as an event loop calls it, all in one thread.
+- by hundreds: `join_many` of 100 requests with one caller, which never waits for another.
 
 The rounds alternate, forwards and backwards; the figures are medians. Afterwards the queue must have exactly as many
 numbers as joins were answered, each once and without gaps, and its hash chain must match its entries.
@@ -165,7 +165,7 @@ def _since(before: Batches) -> float:
 
 
 def check(event: Any, waiting: int) -> None:
-    """Assert that everyone has one number, without gaps, and that the chain matches the entries added here."""
+    """Assert that every entry has one number, without gaps, and that the chain matches the entries added here."""
     from apps.queue import proofs
     from apps.queue.models import QueueEntry, WaitingRoom
 

@@ -10,8 +10,8 @@ that a slow machine slows all; the table has the medians of the rounds.
 - list + hash: INCR, HSET and RPUSH; the same script over the hash; LPOP and one DEL.
 - database queue: one row per visitor, each committed alone; a position is counted; admission changes the row's status.
 - in memory: an ordered dictionary in one process; a position is a subtraction.
-- ours: `positions.join` as a request calls it (committed in groups), all of a poll except HTTP (verify the token, find
-  the position in the snapshot), the gatekeeper's tick.
+- ours: `join` as a request calls it (committed in groups), all of a poll except HTTP (verify the token, find the
+  position in the snapshot), the gatekeeper's tick.
 
 The first two and the fourth lose everything when their process ends, and two joins of one visitor get two positions.
 """

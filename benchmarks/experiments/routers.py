@@ -5,8 +5,8 @@
 Needs `wrk`, and Starlette in its environment (which Fairgate does not install). Every way is one uvicorn process with
 one worker and knows the same five routes; all give the same response to the same poll. They are measured in a new
 random order in each round; the figures are medians, and the ratio to the bare application is computed in each round.
-Also measured: the CPU time of a request in the server, and that of the way alone, called in this process without a
-server, the minimum of the rounds. On a machine with other work, the last is the most stable figure.
+Also measured: the CPU time of a request in the server, and the CPU time of the way alone, called in this process
+without a server, the minimum of the rounds. On a machine with other work, the last is the most stable figure.
 """
 
 import argparse

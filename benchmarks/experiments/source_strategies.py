@@ -6,7 +6,6 @@ does. Unlike Fairgate's, none of them has queue entries, idempotency keys, purch
 Statements are prepared, the server binds the parameters, and each caller has its own connection.
 """
 # ruff: noqa: S608 - Statements are assembled from common parts, all of them written here.
-# ruff: noqa: S608 - Statements are put together from the pieces they share, all of them written here.
 
 import os
 import random
@@ -239,7 +238,7 @@ def buckets(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
 
 
 def units(on: psycopg.Connection[Any], request: HoldRequest) -> bool:
-    """Take the first unlocked rows of a table with a row for each place."""
+    """Take the first unlocked rows of a table with a row for each ticket."""
     return on.execute(_UNITS, request.parameters()).rowcount == 1
 
 

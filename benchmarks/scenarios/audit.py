@@ -4,8 +4,8 @@
 
 Starts a PostgreSQL server that would survive a power cut, and removes it afterwards. An event of 60,000 seats and
 40,000 general-admission tickets has 50,000 reservations: sold ones with orders, payments and tickets, live ones and
-ended ones. Ten more events have 500 each. The rows are inserted in bulk, in the state in which the services would have
-left them, and the audit must find no breach.
+ended ones. Ten more events have 500 reservations each. The rows are inserted in bulk, as the services would have
+written them, and the audit must find no breach.
 
 First the audit runs alone. Then buyers hold the best two seats of a section and release them, as fast as they can, for
 some seconds at a time: alone, during audits that run one after another, during the same audits each read in one
@@ -164,7 +164,7 @@ WHERE person.status = 'confirmed'
     """
 INSERT INTO orders_orderline (order_id, kind, reservation_line_id, place, description, category, price_minor,
                               discount_minor, fee_minor, tax_rate, tax_included, tax_minor, total_minor)
-SELECT person.order_id, 'place', line.id, place, 'A place', 'Standard', 5000, 0, 0, 0, true, 0, 5000
+SELECT person.order_id, 'place', line.id, place, 'A ticket', 'Standard', 5000, 0, 0, 0, true, 0, 5000
 FROM person
 JOIN reservations_reservationline AS line ON line.reservation_id = person.reservation_id
 CROSS JOIN generate_series(1, line.quantity) AS place
@@ -174,7 +174,7 @@ WHERE person.status IN ('paying', 'confirmed')
 INSERT INTO orders_ticket (code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number,
                            category, price_minor, holder, issued_at, replaced_by)
 SELECT replace(gen_random_uuid()::text, '-', ''), person.order_id, sold.id, line.id, sold.place, line.seat_id,
-       'A place', 'A section', '', '', 'Standard', 5000, 'A Buyer', clock_timestamp(), ''
+       'A ticket', 'A section', '', '', 'Standard', 5000, 'A Buyer', clock_timestamp(), ''
 FROM person
 JOIN reservations_reservationline AS line ON line.reservation_id = person.reservation_id
 JOIN orders_orderline AS sold ON sold.reservation_line_id = line.id

@@ -1,4 +1,4 @@
-"""How long the draw of a large lobby takes, step by step, how fast its tokens are exchanged, and what others notice.
+"""How long each step of a large lobby's draw takes, how fast tokens are exchanged, and how other requests slow down.
 
     python -m benchmarks.scenarios.draw [--sizes 10000,100000,1000000] [--rounds 3] [--quiet 10] [--pace 5]
                               [--exchanges-per-second 100] [--burst 20000]
@@ -53,7 +53,7 @@ class Drawn:
     """The seconds of each exchange at the steady rate."""
     burst_per_second: float = 0.0
     burst_of: float = 0.0
-    """Look-ups in one statement, on average."""
+    """Lookups in one statement, on average."""
 
 
 def main() -> None:
@@ -128,7 +128,7 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
 
 
 def fill(event_id: int, count: int) -> None:
-    """Insert so many entrants into the lobby, in the state in which a join leaves them."""
+    """Insert this many entrants into the lobby, in the state in which a join leaves them."""
     from django.db import connection
 
     from apps.kernel import clock

@@ -4,8 +4,8 @@
 
 Measures one sold-out event with servers of the benchmark. Both ways use the API's call (`reservations.hold_one`) in
 this process, in turn within one run, with one caller and with many at once, so that a slow machine slows both. Also
-measured: the check alone, a request that the gate passes, and one reset of a gate with so many seats and live
-reservations.
+measured: the check alone, a request that the gate passes, and one reset of a gate with `--seats` seats and `--live`
+live reservations.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What one hold costs, with few seats in the database and with very many.
+"""What a hold costs with few and with very many seats in the database.
 
     python -m benchmarks.scenarios.hold_cost [--sizes 1000,100000,1000000] [--rounds 7] [--alone 40] [--together 32]
 

@@ -3,9 +3,9 @@
     python -m benchmarks.scenarios.listeners [--listeners 10000] [--rounds 5] [--frames 10]
 
 One process of `web` (as the Procfile starts it) and the relay run, and the listeners connect to one event from another
-process. Memory: the growth of the `web` process per listener, in total and after the first tenth, which leaves out what
-it allocates once. Sending: the time from passing a message to the channel layer until a listener has it (median, 99th
-percentile and last), and the CPU time of the process for each frame. From commit: the same, from the response to a
+process. Memory: the growth of the `web` process per listener, in total and after the first tenth, which leaves out
+one-time allocations. Sending: the time from passing a message to the channel layer until a listener has it (median,
+99th percentile and last), and the CPU time of the process for each frame. From commit: the same, from the response to a
 hold, which includes the relay's window. The minimal broadcaster (`support.bare_broadcaster`) is an ASGI application
 under uvicorn with one Redis subscription and a queue for each connection, and sends the same bytes. Both are started
 again for each round and measured in turn within one run; the ratios are medians of the rounds. The run fails unless

@@ -2,10 +2,10 @@
 
     python -m benchmarks.scenarios.outbox [--messages 100000] [--deliverers 8] [--rounds 5] [--seconds 5] [--no-durable]
 
-The handler does nothing, so the claim, the delivery and the completion are measured, in one process like a worker's.
+The handler does nothing, so only the claim, the delivery and the completion are measured, in one process like a worker.
 The server is durable (fsync on) unless `--no-durable` is set. Each round delivers a backlog and then lets pgbench run
 the same claim statement, one message in each transaction, with as many clients as there are deliverers. The ratio is
-messages a second by claims a second, the median of the rounds. Then a large backlog is delivered at once, and the time
+messages a second ÷ claims a second, the median of the rounds. Then a large backlog is delivered at once, and the time
 of its last tenth is compared with that of the first. Finally messages of other keys are delivered, once alone and once
 behind a backlog of one key whose first message is in progress. The exit status is 1 unless every message was delivered
 exactly once.

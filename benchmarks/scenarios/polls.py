@@ -1,4 +1,4 @@
-"""What one status poll costs, with few and with very many waiting, and how much memory and disk the waiting need.
+"""What a status poll costs with few and with very many visitors waiting, and how much memory and disk they need.
 
     python -m benchmarks.scenarios.polls [--sizes 1000,100000,2000000] [--rounds 41] [--polls 500] [--http-polls 100]
 

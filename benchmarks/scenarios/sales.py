@@ -2,16 +2,15 @@
 
     python -m benchmarks.scenarios.sales [--sales 300] [--buyers 8] [--deliverers 8] [--rounds 5] [--no-durable]
 
-Each round first lets so many buyers each hold two named seats and do nothing more, and then lets as many others buy:
-hold, checkout, the charge by the outbox, the sandbox's signed notification of the payment, the tickets, the invoice and
-the email (which is rendered and discarded). The ratio is sales a second by holds a second, the median of the rounds. A
-sale is complete when all of this is done: the clock stops when the outbox is empty. Buyers are threads of this process
-and deliverers are threads of another, as `web` and `worker` are separate processes in production; the two Python
-processes share the cores with the server. A commit here wakes the deliverers through a pipe, where production uses
-Celery. The server is durable (fsync on) unless `--no-durable` is set. A step's share is its part of the seconds that
-the threads of both processes spent in all steps, including the claims and completions of the outbox.
-The exit status is 1 unless every order is confirmed with its tickets, the outbox is empty and the audit finds no
-breach.
+In each round `--sales` buyers first hold two named seats each and do nothing more, and then as many others buy: hold,
+checkout, the charge by the outbox, the sandbox's signed notification of the payment, the tickets, the invoice and the
+email (which is rendered and discarded). The ratio is sales a second ÷ holds a second, the median of the rounds. A sale
+is complete when all of this is done: the clock stops when the outbox is empty. Buyers are threads of this process and
+deliverers are threads of another, as `web` and `worker` are separate processes in production; the two Python processes
+share the cores with the server. A commit here wakes the deliverers through a pipe, where production uses Celery. The
+server is durable (fsync on) unless `--no-durable` is set. A step's share is its part of the seconds that the threads of
+both processes spent in all steps, including the claims and completions of the outbox. The exit status is 1 unless every
+order is confirmed with its tickets, the outbox is empty and the audit finds no breach.
 """
 
 import argparse

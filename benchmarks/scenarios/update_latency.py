@@ -3,13 +3,13 @@
     python -m benchmarks.scenarios.update_latency [--listeners 10000] [--rounds 3] [--seconds 30] [--connections 64]
 
 Runs a durable deployment: `web` with its usual workers, the relay and the gatekeeper. With all listeners connected,
-buyers hold one place each over HTTP in a closed loop, which measures the possible rate of holds; then they hold at half
-of that rate for so many seconds, each hold sent when it is due. In the middle a tenth of the listeners disconnect at
-once and reconnect with the position that they have read. Each hold is measured for every listener: from its time in
-PostgreSQL (a little before the commit) to the first frame that reports at least as many tickets taken, including the
-time to reconnect. The run fails unless the last frame of each listener equals PostgreSQL's state at the end, and unless
-at least `--share` reached the listeners that stayed connected in time. A round takes `--seconds` and some ten seconds
-more, the start about a minute.
+buyers hold one ticket each over HTTP in a closed loop, which measures the possible rate of holds; then they hold at
+half of that rate for `--seconds`, each hold sent when it is due. In the middle a tenth of the listeners disconnect at
+the same time and reconnect with the id of the last event that they have read. Each hold is measured for every listener:
+from its time in PostgreSQL (a little before the commit) to the first frame that reports at least as many tickets taken,
+including the time to reconnect. The run fails unless the last frame of each listener equals PostgreSQL's state at the
+end, and unless at least `--share` reached the listeners that stayed connected in time. A round takes `--seconds` and
+some ten seconds more, the start about a minute.
 """
 
 import argparse

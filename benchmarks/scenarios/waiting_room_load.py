@@ -1,13 +1,13 @@
-"""The load on Fairgate with a thousand and with ten thousand people listening in the waiting room.
+"""The load on Fairgate with a thousand and with ten thousand listeners in the waiting room.
 
     python -m benchmarks.scenarios.waiting_room_load [--listeners 1000,10000] [--rounds 2] [--seconds 20]
 
 Runs `web` with its usual workers, the relay and the gatekeeper, and one event with an open room in which 50,000 wait,
-some are admitted every second, and five holds a second are sent to all listeners. So many listen by server-sent events.
-With all of them connected, the following are measured for so many seconds, each a second: HTTP requests by Fairgate's
+some are admitted every second, and five holds a second are sent to all listeners, who listen by server-sent events.
+With all of them connected, these are measured for `--seconds` and printed per second: HTTP requests by Fairgate's
 metrics, transactions in PostgreSQL, commands in Redis, and the CPU time of `web`; the sizes in turn, medians of the
 rounds. `with polls`: the same while each listener also requests its position every three minutes, as the page does. The
-run fails if, with the stream alone, the largest pool causes more than `--ratio` times the load of the smallest. Each
+run fails if, with the stream alone, the most listeners cause more than `--ratio` times the load of the fewest. Each
 size takes a minute and a half in each round.
 """
 

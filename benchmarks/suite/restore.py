@@ -1,7 +1,7 @@
 """Removes all traces of a slice of holds, so that the next slice starts from the same state.
 
-This is not what the system does, which cancels reservations and keeps them: buyers with fifty canceled reservations
-each would be another load. The benchmark deletes the rows itself, with the ledger's triggers disabled.
+The system would cancel reservations and keep them, but buyers with fifty canceled reservations each would be another
+load. So the benchmark deletes the rows itself, with the ledger's triggers disabled.
 """
 
 import time

@@ -29,7 +29,7 @@ function describe(seen, receipt) {
   if (seen.stage === "revealed") lines.push("The secret and the seed match the commitment. The numbers are not drawn yet.");
   if (seen.stage === "drawn") lines.push(`Numbers 1 to ${figure(seen.drawn)}: each has exactly the position that was drawn.`);
   if (seen.firstCome) lines.push(`Numbers ${figure(seen.lobby + 1)} to ${figure(seen.lobby + seen.firstCome)}: none is missing, and their chain matches the published end.`);
-  if (!lines.length) lines.push("No one has a number yet, and the data agrees.");
+  if (!lines.length) lines.push("No numbers have been assigned yet.");
   if (seen.marked) lines.push(seen.marked === 1 ? "One number was admitted ahead of its turn and is marked as such." : `${figure(seen.marked)} numbers were admitted ahead of their turn and are marked as such.`);
   if (seen.stage !== "none" || seen.firstCome) {
     lines.push(seen.isOperatorProof ? "An outside beacon was used: compare its value with its publisher’s record." : "This is consistent, not operator-proof.");

@@ -44,7 +44,7 @@ async function refetch() {
     else if ("followReload" in shown.dataset) return location.reload();
     else replace(shown, fresh, page.title);
   } catch {
-    // The order or reservation continues on the server; back off.
+    // The server processes the order or reservation without this page; back off.
     wait = Math.min(Math.max(wait, FIRST_MS) * 2, FAILED_MS_MAX);
     failures += 1;
     if (trouble && failures >= FAILURES_SHOWN_FROM) trouble.hidden = false;

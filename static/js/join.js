@@ -1,5 +1,5 @@
-// One place in line per browser: every tab sends the same random id with the form that joins the line. The id grants
-// access to the place, so it stays in this browser and is sent nowhere else.
+// One queue entry per browser: every tab sends the same random id with the form that joins the line. The id grants access
+// to the entry, so it stays in this browser and is sent nowhere else.
 const KEY = "fairgate-visitor";
 const FIT = /^[A-Za-z0-9_-]{8,64}$/;
 

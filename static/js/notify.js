@@ -64,7 +64,7 @@ function render() {
   const can = [sound?.state === "running" && "a sound", canNotify() && "a browser notification"].filter(Boolean);
   if (!on) note.textContent = "With a sound and, if you allow it, a browser notification.";
   else if (can.length) note.textContent = `With ${can.join(" and ")}. Keep this page open; you can use other tabs.`;
-  else note.textContent = "Your browser blocks sound and notifications here, so only the title of this tab will change. Click anywhere on the page to allow sound.";
+  else note.textContent = "Your browser blocks sound and notifications on this page, so only the title of this tab will change. Click anywhere on the page to allow sound.";
 }
 
 // Repeats until the visitor returns to the tab, which then continues to the seats.

@@ -5,7 +5,7 @@ import { ring, wantsNotification } from "./notify.js";
 
 const BACKOFF_MS_MIN = 1_000;
 const BACKOFF_MS_MAX = 30_000;
-const POLL_MS_MAX = 600_000; // Upper limit of any server-given delay; a timer over 24 days would even fire at once.
+const POLL_MS_MAX = 600_000; // Upper limit of any delay that the server sets; a timer over 24 days would fire immediately.
 const TIMEOUT_MS = 20_000;
 const ANNOUNCE_MS_MIN = 60_000;
 const RELOAD_MS_MIN = 10_000;
@@ -57,7 +57,7 @@ function save(key, value) {
   }
 }
 
-// The first position of this entry, where the progress bar starts. Stored with the entry's key: a new entry starts over.
+// The first position of this entry, where the progress bar starts. Stored under the entry's key, so a new entry starts over.
 function firstPosition(position) {
   const key = "fairgate-line";
   const [entryKey, number] = (load(key) ?? "").split(" ");
