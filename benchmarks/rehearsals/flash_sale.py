@@ -1,4 +1,4 @@
-"""Rehearsal of a flash sale: a separate demo, simulated visitors, Redis flushed half-way, and all results verified.
+"""Rehearsal of a flash sale: a separate demo, simulated visitors, Redis flushed halfway, and all results verified.
 
     python -m benchmarks.rehearsals.flash_sale [--visitors 5000] [--over 40] [--buyers 10%] [--keep]
 

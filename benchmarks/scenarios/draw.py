@@ -343,7 +343,7 @@ def show_draws(draws: dict[int, list[Drawn]]) -> None:
         cells = " | ".join(f"{took * 1_000:,.0f} ms" if took < 1 else f"{took:,.1f} s" for took in middle.values())
         chunk = statistics.median(one.slowest_chunk for one in of)
         print(f"| {size:,} | {cells} | {whole:,.1f} s | {whole / size * 1e6:,.0f} µs | {chunk * 1_000:,.0f} ms |")
-    print("\n| entrants | exchange at a steady rate: median | 99 % | worst | burst, a second | look-ups a statement |")
+    print("\n| entrants | exchange at a steady rate: median | 99 % | worst | burst, a second | lookups a statement |")
     print("| ---: |" + " ---: |" * 5)
     for size, of in draws.items():
         paced = percentiles_ms([took for one in of for took in one.exchange])
