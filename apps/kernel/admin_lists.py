@@ -46,13 +46,8 @@ class NonAtomicFormMixin:
         return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined]
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):
-    """Rows that only services write: the admin cannot add, change or delete them."""
-
-    paginator = BoundedPaginator
-    show_full_result_count = False
-    list_per_page = 50
-    list_max_show_all = 200
+class ReadOnlyMixin:
+    """For rows that only services write: the admin cannot add, change or delete them."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -64,7 +59,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
 
-class ReadOnlyInline(admin.TabularInline):
+class ReadOnlyAdmin(ReadOnlyMixin, admin.ModelAdmin):
+    """The read-only list of a large table."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 200
+
+
+class ReadOnlyInline(ReadOnlyMixin, admin.TabularInline):
     """Read-only related rows."""
 
     extra = 0
@@ -73,12 +77,6 @@ class ReadOnlyInline(admin.TabularInline):
     show_change_link = False
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
 

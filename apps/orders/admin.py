@@ -3,7 +3,8 @@
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -15,7 +16,14 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 
 from apps.events import facade as events
-from apps.kernel.admin_lists import NonAtomicFormMixin, ReasonForm, confirm_action, format_count
+from apps.kernel.admin_lists import (
+    NonAtomicFormMixin,
+    ReadOnlyInline,
+    ReadOnlyMixin,
+    ReasonForm,
+    confirm_action,
+    format_count,
+)
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import mail
@@ -44,41 +52,31 @@ from apps.orders.staff import refund_page
 from apps.orders.tickets import reissue as ticket_reissue
 from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers its own.
 
-
-class _ReadOnly(admin.ModelAdmin):
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
+Row = TypeVar("Row", bound=models.Model)
+_NUMBER = attrgetter("number")
 
 
-class _Inline(admin.TabularInline):
-    extra = 0
-    can_delete = False
-    show_change_link = True
+def _money_column(field: str, label: str) -> Callable[[admin.ModelAdmin, Any], str]:
+    @admin.display(description=label, ordering=field)
+    def column(self: admin.ModelAdmin, row: Any) -> str:
+        return format_money(getattr(row, field), row.currency)
 
-    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
+    return column
 
 
-class _PaymentInline(_Inline):
+class _PaymentInline(ReadOnlyInline):
     model = Payment
+    show_change_link = True
     fields = ["attempt", "method", "status", "amount_minor", "captured_minor", "refunded_minor", "occurred_at"]
 
 
-class _RefundInline(_Inline):
+class _RefundInline(ReadOnlyInline):
     model = Refund
+    show_change_link = True
     fields = ["amount_minor", "status", "failure", "reason", "requested_by", "requested_at", "settled_at"]
 
 
-class _LineInline(_Inline):
+class _LineInline(ReadOnlyInline):
     model = OrderLine
     fields = [
         "description",
@@ -90,38 +88,28 @@ class _LineInline(_Inline):
         "total_minor",
         "canceled_at",
     ]
-    show_change_link = False
 
 
-class _TicketInline(_Inline):
+class _TicketInline(ReadOnlyInline):
     model = Ticket
+    show_change_link = True
     fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
 
 
-def _apply_to_orders(request: HttpRequest, orders: Iterable[Order], act: Callable[[Order], bool]) -> int:
-    """Apply `act` to each order, in a transaction of its own. Return how many it changed."""
+def _apply(request: HttpRequest, rows: Iterable[Row], name: Callable[[Row], str], act: Callable[[Row], bool]) -> int:
+    """Apply `act` to each row, in a transaction of its own; show a refusal with the row's name. Return how many rows it
+    changed."""
     count = 0
-    for order in orders:
+    for row in rows:
         try:
-            count += act(order)
+            count += act(row)
         except problems.Problem as problem:
-            messages.error(request, f"{order.number}: {problem.detail}")
-    return count
-
-
-def _apply_to_tickets(request: HttpRequest, tickets: Iterable[Ticket], act: Callable[[Ticket], bool]) -> int:
-    """Apply `act` to each ticket. Return how many it changed."""
-    count = 0
-    for ticket in tickets:
-        try:
-            count += act(ticket)
-        except problems.Problem as problem:
-            messages.error(request, f"{ticket}: {problem.detail}")
+            messages.error(request, f"{name(row)}: {problem.detail}")
     return count
 
 
 @admin.register(Order)
-class OrderAdmin(_ReadOnly):
+class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["number", "event", "status", "reason", "email", "total", "placed_at", "confirmed_at"]
     list_filter = ["status", "reason", "event", "placed_at"]
     search_fields = ["number", "email", "name", "reservation__id"]
@@ -129,10 +117,7 @@ class OrderAdmin(_ReadOnly):
     list_select_related = ["event"]
     inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
     actions = ["resend_tickets", "reissue", "refund"]
-
-    @admin.display(ordering="total_minor")
-    def total(self, order: Order) -> str:
-        return format_money(order.total_minor, order.currency)
+    total = _money_column("total_minor", "total")
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(partial(refund_page.refund_page_view, site=self.admin_site))
@@ -147,7 +132,7 @@ class OrderAdmin(_ReadOnly):
             mail.resend_tickets(order.pk)
             return True
 
-        count = _apply_to_orders(request, queryset.filter(status__in=Order.STANDING), resend)
+        count = _apply(request, queryset.filter(status__in=Order.STANDING), _NUMBER, resend)
         if count:
             messages.success(request, f"Resending the tickets of {format_count(count, 'order')}.")
         else:
@@ -163,15 +148,15 @@ class OrderAdmin(_ReadOnly):
             button="Yes, reissue",
             effect=lambda order: (
                 f"{order.number}, {order.event}, {order.email}",
-                "its ticket codes become invalid, and the new ones are e-mailed. Checked-in tickets keep their codes.",
+                "its ticket codes become invalid, and the new ones are emailed. Checked-in tickets keep their codes.",
             ),
         )
         if confirmation is not None:
             return confirmation
         who = f"staff:{request.user.pk}"
-        count = _apply_to_orders(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
+        count = _apply(request, queryset, _NUMBER, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
-            messages.success(request, f"Reissued and e-mailed the tickets of {format_count(count, 'order')}.")
+            messages.success(request, f"Reissued and emailed the tickets of {format_count(count, 'order')}.")
         return None
 
     @admin.action(description="Cancel and refund: void tickets, refund payments, release seats", permissions=["act"])
@@ -187,7 +172,7 @@ class OrderAdmin(_ReadOnly):
         if confirmation is not None:
             return confirmation
         who = f"staff:{request.user.pk}"
-        count = _apply_to_orders(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
+        count = _apply(request, queryset, _NUMBER, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
             messages.success(request, f"Canceled or refunded {format_count(count, 'order')}.")
         else:
@@ -239,11 +224,10 @@ class _CancellationForm(forms.ModelForm):
         return data
 
 
-class _FailureInline(_Inline):
+class _FailureInline(ReadOnlyInline):
     model = CancellationFailure
     fields = ["number", "error", "at"]
     readonly_fields = ["number", "error", "at"]
-    show_change_link = False
 
     @admin.display(description="order")
     def number(self, failure: CancellationFailure) -> Any:
@@ -252,7 +236,7 @@ class _FailureInline(_Inline):
 
 
 @admin.register(EventCancellation)
-class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
+class EventCancellationAdmin(NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin):
     """Progress of an event's cancellation. Adding one starts it."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
@@ -289,8 +273,7 @@ class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
 
     def save_model(self, request: HttpRequest, obj: EventCancellation, form: Any, change: bool) -> None:
         begun = event_cancellation.begin(obj.event_id, obj.words, f"staff:{request.user.pk}")
-        for field in EventCancellation._meta.concrete_fields:
-            setattr(obj, field.attname, getattr(begun, field.attname))
+        obj.__dict__.update(begun.__dict__)
 
     def response_add(self, request: HttpRequest, obj: EventCancellation, post_url_continue: str | None = None) -> Any:
         messages.success(
@@ -314,23 +297,17 @@ class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
 
 
 @admin.register(Payment)
-class PaymentAdmin(_ReadOnly):
+class PaymentAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["order", "attempt", "provider", "method", "status", "captured", "refunded", "occurred_at"]
     list_filter = ["status", "provider", "method", "created_at"]
     search_fields = ["order__number", "order__email", "reference", "id"]
     list_select_related = ["order"]
-
-    @admin.display(ordering="captured_minor")
-    def captured(self, payment: Payment) -> str:
-        return format_money(payment.captured_minor, payment.currency)
-
-    @admin.display(ordering="refunded_minor")
-    def refunded(self, payment: Payment) -> str:
-        return format_money(payment.refunded_minor, payment.currency)
+    captured = _money_column("captured_minor", "captured")
+    refunded = _money_column("refunded_minor", "refunded")
 
 
 @admin.register(Refund)
-class RefundAdmin(_ReadOnly):
+class RefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = [
         "order",
         "amount",
@@ -344,14 +321,11 @@ class RefundAdmin(_ReadOnly):
     list_filter = ["status", "requested_at"]
     search_fields = ["order__number", "order__email", "reference"]
     list_select_related = ["order"]
-
-    @admin.display(ordering="amount_minor")
-    def amount(self, refund: Refund) -> str:
-        return format_money(refund.amount_minor, refund.currency)
+    amount = _money_column("amount_minor", "amount")
 
 
 @admin.register(ProviderMessage)
-class ProviderMessageAdmin(_ReadOnly):
+class ProviderMessageAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = [
         "message_id",
         "provider",
@@ -374,7 +348,7 @@ class ProviderMessageAdmin(_ReadOnly):
 
 
 @admin.register(Ticket)
-class TicketAdmin(_ReadOnly):
+class TicketAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at", "page"]
     list_filter = [
         "order__event",
@@ -397,9 +371,9 @@ class TicketAdmin(_ReadOnly):
             ticket_reissue.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
             return ticket.successor_id is None
 
-        count = _apply_to_tickets(request, queryset, reissue)
+        count = _apply(request, queryset, str, reissue)
         if count:
-            messages.success(request, f"Reissued and e-mailed {format_count(count, 'ticket')}.")
+            messages.success(request, f"Reissued and emailed {format_count(count, 'ticket')}.")
 
     @admin.action(description="Undo the check-in: the ticket can be used again", permissions=["door"])
     def undo_check_in(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
@@ -408,7 +382,7 @@ class TicketAdmin(_ReadOnly):
             sent = Scan(uuid.uuid4().hex, ticket.code, door="office")
             return undo_last_check_in(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
 
-        count = _apply_to_tickets(request, queryset, undo)
+        count = _apply(request, queryset, str, undo)
         messages.success(request, f"{format_count(count, 'check-in')} undone.")
 
     @admin.display(description="ticket")
@@ -417,34 +391,28 @@ class TicketAdmin(_ReadOnly):
 
 
 @admin.register(SandboxCharge)
-class SandboxChargeAdmin(_ReadOnly):
+class SandboxChargeAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["idempotency_key", "method", "amount_minor", "currency", "status", "occurred_at"]
     list_filter = ["status", "method"]
     search_fields = ["idempotency_key"]
 
 
 @admin.register(SandboxRefund)
-class SandboxRefundAdmin(_ReadOnly):
+class SandboxRefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
     search_fields = ["idempotency_key"]
 
 
 @admin.register(PaymentDifference)
-class PaymentDifferenceAdmin(_ReadOnly):
+class PaymentDifferenceAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["kind", "provider", "reference", "order", "ours", "theirs", "first_seen_at", "settled_at", "note"]
     list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]
     search_fields = ["reference", "order__number", "note"]
     list_select_related = ["order"]
     action_form = ReasonForm
     actions = ["settle"]
-
-    @admin.display(ordering="ours_minor")
-    def ours(self, difference: PaymentDifference) -> str:
-        return format_money(difference.ours_minor, difference.currency)
-
-    @admin.display(ordering="theirs_minor")
-    def theirs(self, difference: PaymentDifference) -> str:
-        return format_money(difference.theirs_minor, difference.currency)
+    ours = _money_column("ours_minor", "ours")
+    theirs = _money_column("theirs_minor", "theirs")
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_paymentdifference")
@@ -464,6 +432,6 @@ class PaymentDifferenceAdmin(_ReadOnly):
 
 
 @admin.register(ComparedDay)
-class ComparedDayAdmin(_ReadOnly):
+class ComparedDayAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["day", "provider", "captures_count", "refunds_count", "asked_at", "compared_at"]
     list_filter = ["provider"]

@@ -77,15 +77,8 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
         return [] if obj is None else self.get_fields(request, obj)
 
     def save_model(self, request, obj, form, change):
-        data = form.cleaned_data
-        link = door_links.make_link(
-            data["event"].pk,
-            name=data["name"],
-            door=data["door"],
-            good_from=data["good_from"],
-            good_until=data["good_until"],
-            who=f"staff:{request.user.pk}",
-        )
+        data = dict(form.cleaned_data)
+        link = door_links.make_link(data.pop("event").pk, **data, who=f"staff:{request.user.pk}")
         obj.__dict__.update(link.__dict__)
 
     def response_add(self, request, obj, post_url_continue=None):

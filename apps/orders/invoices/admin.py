@@ -3,32 +3,23 @@
 from typing import Any
 
 from django.contrib import admin
-from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 
+from apps.kernel.admin_lists import ReadOnlyMixin
 from apps.kernel.formatting import format_money
 from apps.orders.invoices.invoice_pdf import render_invoice
 from apps.orders.models import Invoice
 
 
 @admin.register(Invoice)
-class InvoiceAdmin(admin.ModelAdmin):
+class InvoiceAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["number", "kind", "order", "total", "issued_at", "pdf"]
     list_filter = ["kind", "year", "series"]
     search_fields = ["number", "order__number", "order__email"]
     date_hierarchy = "issued_at"
     list_select_related = ["order"]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
 
     @admin.display(ordering="total_minor")
     def total(self, invoice: Invoice) -> str:

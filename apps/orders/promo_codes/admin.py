@@ -36,7 +36,7 @@ class CodeUseAdmin(ReadOnlyAdmin):
     list_filter = ["code__event", ("released_at", admin.EmptyFieldListFilter), "used_at"]
     list_select_related = ["code", "order"]
     search_fields = ["=code__code", "=order__number", "=email", "=buyer"]
-    search_help_text = "A complete code, order number or e-mail address, account:ID or visitor:ID."
+    search_help_text = "A complete code, order number or email address, account:ID or visitor:ID."
 
     @admin.display(ordering="discount_minor")
     def discount(self, use: CodeUse) -> str:

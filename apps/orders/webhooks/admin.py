@@ -42,25 +42,28 @@ class FeedKeyForm(_AudienceForm):
         fields = ["name", "event", "kinds"]
 
 
+class _AudienceAdmin(admin.ModelAdmin):
+    list_select_related = ["event"]
+
+    @admin.display(description="kinds")
+    def wanted(self, audience):
+        return ", ".join(audience.kinds) or "all"
+
+    def has_delete_permission(self, request, obj=None):
+        return False  # Deactivated or revoked instead, so that the log of deliveries stays.
+
+
 @admin.register(WebhookEndpoint)
-class WebhookEndpointAdmin(admin.ModelAdmin):
+class WebhookEndpointAdmin(_AudienceAdmin):
     form = EndpointForm
     list_display = ["name", "url", "event", "wanted", "is_active"]
     list_filter = ["is_active", "event"]
-    list_select_related = ["event"]
     readonly_fields = ["secret", "standard_secret", "created_at"]
     actions = ["renew_secret"]
 
     @admin.display(description="Standard Webhooks secret")
     def standard_secret(self, endpoint):
         return webhook_delivery.standard_secret(endpoint.secret)
-
-    @admin.display(description="kinds")
-    def wanted(self, endpoint):
-        return ", ".join(endpoint.kinds) or "all"
-
-    def has_delete_permission(self, request, obj=None):
-        return False  # Endpoints are deactivated instead, so that their delivery log stays.
 
     def get_readonly_fields(self, request, obj=None):
         return self.readonly_fields if obj else []
@@ -114,19 +117,11 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
 
 
 @admin.register(FeedKey)
-class FeedKeyAdmin(admin.ModelAdmin):
+class FeedKeyAdmin(_AudienceAdmin):
     form = FeedKeyForm
     list_display = ["name", "beginning", "event", "wanted", "created_at", "revoked_at"]
     list_filter = ["event"]
-    list_select_related = ["event"]
     actions = ["revoke"]
-
-    @admin.display(description="kinds")
-    def wanted(self, key):
-        return ", ".join(key.kinds) or "all"
-
-    def has_delete_permission(self, request, obj=None):
-        return False
 
     def save_model(self, request, obj, form, change):
         if not change:
