@@ -84,7 +84,7 @@ def without_breaker(settings) -> None:
 
 
 def test_a_charge_whose_response_was_lost_is_found_and_confirmed_automatically(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT_CHARGED)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.TIMES_OUT_CHARGED)
     assert status_of(order)[0] == "paying"
     assert selectors.get_order(order.pk).payment.attempt == 2
     deliver_later()
@@ -95,7 +95,7 @@ def test_a_charge_whose_response_was_lost_is_found_and_confirmed_automatically(p
 
 
 def test_a_lost_request_is_retried_with_the_same_key(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.TIMES_OUT)
     deliver_later()
     assert status_of(order)[0] == "confirmed"
     assert provider.calls == ["charge", "find_charge", "charge"]
@@ -147,7 +147,7 @@ def test_a_charge_of_a_failed_order_is_refunded_once_the_provider_responds(provi
     """The first call charges the card; all responses are lost, also the cancellation's. The seats are released. Later
     inquiries find the charge, which is refunded."""
     event = make_event()
-    order = place_order(hold(event, seats=["hall-A-1"]), sandbox.TIMES_OUT_CHARGED)
+    order = place_order(hold(event, seats=["hall-A-1"]), sandbox.cards.TIMES_OUT_CHARGED)
     deliver_outbox()
     provider.stop()
     deliver_later(3)
@@ -207,7 +207,7 @@ def test_a_declined_charge_that_succeeds_later_is_settled_instead_of_a_second(pr
 
 
 def test_a_payment_without_a_webhook_is_found_by_an_inquiry(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LOST)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.LOST)
     assert status_of(order)[0] == "paying"
     deliver_later()
     assert status_of(order)[0] == "confirmed"
@@ -216,7 +216,7 @@ def test_a_payment_without_a_webhook_is_found_by_an_inquiry(provider) -> None:
 
 
 def test_inquiries_continue_until_the_provider_decides(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.CHALLENGES)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
     deliver_later(15)
     assert status_of(order)[0] == "paying"
     assert provider.calls.count("find_charge") == 15
@@ -226,7 +226,7 @@ def test_inquiries_continue_until_the_provider_decides(provider) -> None:
 
 
 def test_inquiries_become_rarer_and_are_then_left_to_the_reconciler(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.CHALLENGES)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
     payment = payment_of(order)
     pauses = []
     for age_seconds in (0, 20, 30):
@@ -242,7 +242,7 @@ def test_inquiries_become_rarer_and_are_then_left_to_the_reconciler(provider) ->
 
 def test_an_abandoned_challenge_is_canceled_at_the_provider_after_the_grace(provider) -> None:
     event = make_event()
-    order = buy(hold(event, seats=["hall-A-1"]), sandbox.CHALLENGES)
+    order = buy(hold(event, seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
     backdate_pay_deadline(order)
     order_cancellation.fail_expired_orders()
     reservations.sweep()
@@ -258,7 +258,7 @@ def test_an_abandoned_challenge_is_canceled_at_the_provider_after_the_grace(prov
 
 
 def test_an_order_canceled_during_a_challenge_is_canceled_at_the_provider(provider) -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.CHALLENGES)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
     order_cancellation.cancel_order(order.pk)
     deliver_later()
     assert payment_of(order).status == Payment.Status.ABANDONED
@@ -282,7 +282,7 @@ def test_a_failure_notice_is_not_sent_after_a_late_confirmation() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     backdate_pay_deadline(order)
     order_cancellation.fail_expired_orders()
-    raw = sandbox.settle_late_charge(str(payment_of(order).pk), clock.now() - timedelta(seconds=5))
+    raw = sandbox.settle(str(payment_of(order).pk), "succeeded", clock.now() - timedelta(seconds=5))
     OutboxMessage.objects.filter(topic=topics.SEND_FAILURE_NOTICE).update(available_at=clock.now() + timedelta(hours=1))
     receive_webhook(raw)
     assert status_of(order)[0] == "confirmed"

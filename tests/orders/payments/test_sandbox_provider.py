@@ -12,7 +12,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
 from apps.orders.provider_sync import inbox
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order, receive_webhook
+from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order, receive_webhook, refund_webhook
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,7 +105,7 @@ def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monk
     refunded_order()
     assert Refund.objects.get().status == Refund.Status.PENDING
     SandboxRefund.objects.update(status="succeeded")
-    raw = sandbox.refund_event(SandboxRefund.objects.get()).raw
+    raw = refund_webhook(SandboxRefund.objects.get())
     assert [receive_webhook(raw), receive_webhook(raw)] == [True, False]
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert_audit_clean()
@@ -114,11 +114,11 @@ def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monk
 def test_a_refund_returned_days_later_has_failed_with_a_reason() -> None:
     refunded_order()
     SandboxRefund.objects.update(status="failed", failure="account closed")
-    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
+    receive_webhook(refund_webhook(SandboxRefund.objects.get()))
     refund = Refund.objects.get()
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "account closed")
     SandboxRefund.objects.update(status="succeeded")
-    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
+    receive_webhook(refund_webhook(SandboxRefund.objects.get()))
     assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is final, whichever message comes first"
 
 

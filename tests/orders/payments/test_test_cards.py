@@ -29,7 +29,7 @@ def page_of(order: Order) -> str:
 
 
 def challenged() -> Order:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.CHALLENGES)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
     assert order.status == Order.Status.PAYING
     return order
 
@@ -37,10 +37,10 @@ def challenged() -> Order:
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        (sandbox.DELAYED, ["waits for the provider", "confirmed"]),
-        (sandbox.DUPLICATED, ["waits for the provider", "confirmed"]),
-        (sandbox.REORDERED, ["waits for the provider", "confirmed"]),
-        (sandbox.DECLINED_FIRST, ["waits for the provider", "declined; the buyer may try again", "confirmed"]),
+        (sandbox.cards.DELAYED, ["waits for the provider", "confirmed"]),
+        (sandbox.cards.DUPLICATED, ["waits for the provider", "confirmed"]),
+        (sandbox.cards.REORDERED, ["waits for the provider", "confirmed"]),
+        (sandbox.cards.DECLINED_FIRST, ["waits for the provider", "declined; the buyer may try again", "confirmed"]),
     ],
 )
 def test_however_webhooks_arrive_the_buyer_gets_tickets_once(method, expected) -> None:
@@ -52,7 +52,7 @@ def test_however_webhooks_arrive_the_buyer_gets_tickets_once(method, expected) -
 
 
 def test_a_wrong_amount_is_fully_refunded() -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.WRONG_AMOUNT)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.WRONG_AMOUNT)
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.WRONG_AMOUNT)
     assert Refund.objects.get().amount_minor == SEAT_PRICE_MINOR + 1
     assert reservations.get_reservation(order.reservation_id).status == "canceled"
@@ -60,7 +60,7 @@ def test_a_wrong_amount_is_fully_refunded() -> None:
 
 
 def test_a_payment_without_a_webhook_is_found_by_an_inquiry() -> None:
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LOST)
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.LOST)
     assert order.status == Order.Status.PAYING
     found = sandbox.Sandbox().find_charge(Payment.objects.get().pk)
     assert found is not None
@@ -68,7 +68,7 @@ def test_a_payment_without_a_webhook_is_found_by_an_inquiry() -> None:
 
 
 def test_a_lost_request_leaves_no_charge() -> None:
-    place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT)
+    place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.TIMES_OUT)
     deliver_outbox()
     assert sandbox.Sandbox().find_charge(Payment.objects.get().pk) is None
 
@@ -120,7 +120,7 @@ def test_the_sandbox_takes_payments_only_as_the_configured_provider(settings) ->
     assert Client().get(path).status_code == 404
     assert Client().post(path, {"decision": "approve"}, headers=SAME_ORIGIN).status_code == 404
     assert SandboxCharge.objects.get().status == "pending"
-    raw = sandbox.charge_event(SandboxCharge.objects.get()).raw
+    raw = sandbox.messages.charge_event(SandboxCharge.objects.get()).raw
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
     response = Client().post("/api/webhooks/payments/sandbox", raw, content_type="application/json", headers=header)
     assert response.status_code == 404
@@ -130,6 +130,6 @@ def test_the_sandbox_takes_payments_only_as_the_configured_provider(settings) ->
 
 
 def test_every_card_is_offered_and_the_two_common_ones_come_first() -> None:
-    assert list(sandbox.METHODS) == list(sandbox.CARDS)
-    assert list(sandbox.METHODS)[:2] == [sandbox.APPROVES, sandbox.DECLINES]
-    assert all(re.fullmatch(r"[a-z_]{1,40}", method) for method in sandbox.METHODS)
+    assert list(sandbox.cards.METHODS) == list(sandbox.cards.CARDS)
+    assert list(sandbox.cards.METHODS)[:2] == [sandbox.APPROVES, sandbox.DECLINES]
+    assert all(re.fullmatch(r"[a-z_]{1,40}", method) for method in sandbox.cards.METHODS)

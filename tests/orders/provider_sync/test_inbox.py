@@ -128,7 +128,7 @@ def test_a_duplicate_is_stored_once_and_changes_nothing() -> None:
 
 def test_a_webhook_that_repeats_the_response_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
-    assert receive_webhook(sandbox.charge_event(SandboxCharge.objects.get()).raw) is False
+    assert receive_webhook(sandbox.messages.charge_event(SandboxCharge.objects.get()).raw) is False
     assert status_of(order) == "confirmed"
     assert Ticket.objects.count() == 1
 

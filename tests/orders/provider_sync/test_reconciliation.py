@@ -48,6 +48,7 @@ from tests.support.orders.sale import (
     payment_of,
     place_order,
     receive_webhook,
+    refund_webhook,
 )
 from tests.support.races import storm, values
 
@@ -281,7 +282,7 @@ def test_a_full_refund_by_hand_refunds_the_order(way: str) -> None:
     order = buy(hold(event, seats=[SEAT]))
     refund = by_hand(order)
     if way != "comparison":
-        receive_webhook(sandbox.refund_event(refund).raw)
+        receive_webhook(refund_webhook(refund))
     if way != "webhook":
         compare()
         compare()
@@ -298,7 +299,7 @@ def test_a_full_refund_by_hand_refunds_the_order(way: str) -> None:
 def test_a_partial_refund_by_hand_is_listed_and_changes_nothing() -> None:
     order = paid()
     refund = by_hand(order, 1)
-    receive_webhook(sandbox.refund_event(refund).raw)
+    receive_webhook(refund_webhook(refund))
     compare()
     assert (status_of(order), listed()) == ("confirmed", ["unknown_refund"])
     one = PaymentDifference.objects.get()
@@ -331,12 +332,12 @@ def test_a_failed_refund_is_listed_until_it_is_made_by_hand() -> None:
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     SandboxRefund.objects.update(status="failed", failure="account closed")
-    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
+    receive_webhook(refund_webhook(SandboxRefund.objects.get()))
     assert [discrepancies.record_failed_refunds(), discrepancies.record_failed_refunds()] == [1, 0]
     assert listed() == ["failed_refund"]
     compare()
     assert listed() == ["failed_refund"]
-    receive_webhook(sandbox.refund_event(by_hand(order)).raw)
+    receive_webhook(refund_webhook(by_hand(order)))
     assert (listed(), Refund.objects.get().status) == ([], Refund.Status.SUCCEEDED)
     assert_audit_clean()
 

@@ -11,7 +11,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.outbox import facade as outbox
 from apps.orders.checkout.checkout import check_out
-from apps.orders.models import Order, Payment, PromoCode
+from apps.orders.models import Order, Payment, PromoCode, SandboxRefund
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import inbox
 from apps.reservations import facade as reservations
@@ -69,7 +69,24 @@ def payment_of(order: Order, attempt: int = 1) -> Payment:
 
 def late_webhook(order: Order, occurred_at: datetime) -> bytes:
     """Settle the late charge in the sandbox at that moment, and return its message, unsigned."""
-    return sandbox.settle_late_charge(str(payment_of(order).pk), occurred_at)
+    return sandbox.settle(str(payment_of(order).pk), "succeeded", occurred_at)
+
+
+def refund_webhook(refund: SandboxRefund) -> bytes:
+    """Return a webhook with the refund's current state, unsigned. The sandbox itself sends none for refunds."""
+    body = {
+        "id": f"se_r{refund.pk}_{refund.status}",
+        "type": f"refund.{refund.status}",
+        "occurred_at": refund.occurred_at.isoformat(),
+        "charge": json.loads(sandbox.messages.charge_event(refund.charge).raw)["charge"],
+        "refund": {
+            "id": f"sr_{refund.pk}",
+            "idempotency_key": refund.idempotency_key,
+            "amount_minor": refund.amount_minor,
+            "failure": refund.failure,
+        },
+    }
+    return json.dumps(body).encode()
 
 
 def receive_webhook(raw: bytes) -> bool:

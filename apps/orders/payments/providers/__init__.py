@@ -1,7 +1,6 @@
 """Payment providers by name. PAYMENT_PROVIDER chooses the one for new payments; old payments keep theirs."""
 
 from collections.abc import Callable
-from functools import cache
 
 from django.conf import settings
 
@@ -29,12 +28,6 @@ def chosen_provider() -> Provider:
     return get_provider(settings.PAYMENT_PROVIDER)
 
 
-@cache
-def _sandbox() -> Provider:
-    return sandbox.Sandbox()
-
-
-@cache
 def _stripe() -> Provider:
     # Imported only where Stripe is used: its SDK takes seconds to import and many megabytes.
     from apps.orders.payments.providers.stripe import Stripe
@@ -42,5 +35,5 @@ def _stripe() -> Provider:
     return Stripe()
 
 
-_makers: dict[str, Callable[[], Provider]] = {sandbox.NAME: _sandbox, STRIPE: _stripe}
+_makers: dict[str, Callable[[], Provider]] = {sandbox.NAME: sandbox.Sandbox, STRIPE: _stripe}
 NAMES = tuple(_makers)

@@ -1,7 +1,7 @@
 """Stripe, through its SDK: a payment is a PaymentIntent, which the buyer's browser pays in Stripe's own form.
 
 Card data goes from the browser directly to Stripe. Our payment's id is the idempotency key of its intent and is stored
-in its metadata; likewise our refund's id.
+in the intent's metadata. A refund's id is used in the same way.
 
 SDK retries are off: we count every try. After a timeout the state is unknown, so we retry with the same key. Stripe
 keeps idempotency keys for a day; a later retry first looks the object up.
@@ -70,11 +70,6 @@ _DISPUTE_EVENTS = {
     "charge.dispute.funds_reinstated": Kind.DISPUTE_REINSTATED,
     "charge.dispute.closed": Kind.DISPUTE_CLOSED,
 }
-_REFUND_KINDS = {
-    RefundState.SUCCEEDED: Kind.REFUNDED,
-    RefundState.PENDING: Kind.REFUND_PENDING,
-    RefundState.FAILED: Kind.REFUND_FAILED,
-}
 
 Row = dict[str, Any]
 
@@ -132,7 +127,7 @@ class Stripe:
             except (sdk.InvalidRequestError, AmountRefused) as error:
                 if isinstance(error, sdk.InvalidRequestError) and error.code not in _REFUND_REFUSED:
                     raise
-                return RefundAnswer("", RefundState.FAILED, _text(str(error), FAILURE_MAX))
+                return RefundAnswer("", RefundState.FAILED, _failure_text(str(error)))
             return _refund_answer(refund.to_dict())
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
@@ -152,18 +147,20 @@ class Stripe:
             for charge in _client().v1.charges.list(params=params).auto_paging_iter():
                 row = charge.to_dict()
                 if row["status"] == "succeeded" and row["captured"]:
-                    yield _capture(row)
+                    intent, amount = row.get("payment_intent") or row["id"], row.get("amount_captured") or row["amount"]
+                    yield _movement(MovementKind.CAPTURE, row, "payment", intent, intent, amount)
             for refund in _client().v1.refunds.list(params=params).auto_paging_iter():
                 row = refund.to_dict()
                 if row["status"] == "succeeded":
-                    yield _refund_movement(row)
+                    charge_id = row.get("payment_intent") or row["charge"]
+                    yield _movement(MovementKind.REFUND, row, "refund", row["id"], charge_id, row["amount"])
 
     def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent | None:
         _check_signature(raw, headers.get(SIGNATURE_HEADER, ""))
         try:
             event = json.loads(raw)
             kind, row = str(event["type"]), event["data"]["object"]
-            about: Any = {"message_id": _id(event["id"]), "occurred_at": _parse_timestamp(event["created"]), "raw": raw}
+            about = {"message_id": _id(event["id"]), "occurred_at": _parse_timestamp(event["created"]), "raw": raw}
             if kind in _CHARGE_EVENTS:
                 return _event(row, _CHARGE_EVENTS[kind], **about)
             if kind in _REFUND_EVENTS and row.get("payment_intent"):
@@ -275,18 +272,16 @@ def _intent_event(intent: Row) -> ProviderEvent:
     )
 
 
-def _event(intent: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+def _event(intent: Row, kind: Kind, **about: Any) -> ProviderEvent:
     currency = _currency(intent)
     amount = (intent.get("amount_received") if kind == Kind.SUCCEEDED else None) or intent["amount"]
     return ProviderEvent(
-        message_id=message_id,
+        **about,
         kind=kind,
         key=_metadata(intent, "payment"),
         reference=_id(intent["id"]),
         amount_minor=_amount(amount, currency),
         currency=currency,
-        occurred_at=occurred_at,
-        raw=raw,
         next_action=_next_action(intent) if kind == Kind.PENDING else None,
     )
 
@@ -298,38 +293,34 @@ def _next_action(intent: Row) -> Mapping[str, str] | None:
     return {"type": "stripe", "client_secret": str(secret), "publishable_key": settings.STRIPE_PUBLISHABLE_KEY}
 
 
-def _refund_event(refund: Row, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+def _refund_event(refund: Row, **about: Any) -> ProviderEvent:
     currency, answer = _currency(refund), _refund_answer(refund)
     return ProviderEvent(
-        message_id=message_id,
-        kind=_REFUND_KINDS[answer.state],
+        **about,
+        kind=Kind(f"refund.{answer.state}"),
         # The intent identifies the charge; the refund's metadata holds our refund's id.
         key="",
         reference=_id(refund["payment_intent"]),
         amount_minor=_amount(refund["amount"], currency),
         currency=currency,
-        occurred_at=occurred_at,
-        raw=raw,
         refund_key=_metadata(refund, "refund"),
         refund_reference=answer.reference,
         failure=answer.failure,
     )
 
 
-def _dispute_event(dispute: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+def _dispute_event(dispute: Row, kind: Kind, **about: Any) -> ProviderEvent:
     currency = _currency(dispute)
     details = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
     return ProviderEvent(
-        message_id=message_id,
+        **about,
         kind=kind,
         # The intent identifies the charge; a dispute's metadata belongs to the account owner.
         key="",
         reference=_id(dispute["payment_intent"]),
         amount_minor=_amount(dispute["amount"], currency),
         currency=currency,
-        occurred_at=occurred_at,
-        raw=raw,
-        failure=_text(", ".join(details), FAILURE_MAX),
+        failure=_failure_text(", ".join(details)),
         dispute_reference=_id(dispute["id"]),
     )
 
@@ -352,34 +343,20 @@ def _refund_answer(refund: Row) -> RefundAnswer:
     return RefundAnswer(
         reference=_id(refund["id"]),
         state=_REFUND_STATES[refund["status"]],
-        failure=_text(refund.get("failure_reason") or "", FAILURE_MAX),
+        failure=_failure_text(refund.get("failure_reason") or ""),
     )
 
 
-def _capture(charge: Row) -> Movement:
-    currency = _currency(charge)
-    reference = _id(charge.get("payment_intent") or charge["id"])
+def _movement(kind: MovementKind, row: Row, key_name: str, reference: Any, charge: Any, amount: Any) -> Movement:
+    currency = _currency(row)
     return Movement(
-        kind=MovementKind.CAPTURE,
-        reference=reference,
-        key=_metadata(charge, "payment"),
-        charge_reference=reference,
-        amount_minor=_amount(charge.get("amount_captured") or charge["amount"], currency),
+        kind=kind,
+        reference=_id(reference),
+        key=_metadata(row, key_name),
+        charge_reference=_id(charge),
+        amount_minor=_amount(amount, currency),
         currency=currency,
-        occurred_at=_parse_timestamp(charge["created"]),
-    )
-
-
-def _refund_movement(refund: Row) -> Movement:
-    currency = _currency(refund)
-    return Movement(
-        kind=MovementKind.REFUND,
-        reference=_id(refund["id"]),
-        key=_metadata(refund, "refund"),
-        charge_reference=_id(refund.get("payment_intent") or refund["charge"]),
-        amount_minor=_amount(refund["amount"], currency),
-        currency=currency,
-        occurred_at=_parse_timestamp(refund["created"]),
+        occurred_at=_parse_timestamp(row["created"]),
     )
 
 
@@ -443,5 +420,5 @@ def _metadata(row: Row, name: str) -> str:
     )
 
 
-def _text(text: object, most: int) -> str:
-    return str(text).replace("\x00", "").encode("utf-8", "replace").decode()[:most]
+def _failure_text(text: object) -> str:
+    return str(text).replace("\x00", "").encode("utf-8", "replace").decode()[:FAILURE_MAX]

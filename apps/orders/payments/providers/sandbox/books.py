@@ -149,11 +149,6 @@ def _lock_captured(reference: str) -> SandboxCharge:
     return charge
 
 
-def settle_late_charge(key: str, occurred_at: datetime) -> bytes:
-    """Mark the late charge as succeeded in the sandbox's books. Return its unsigned webhook."""
-    return settle(key, "succeeded", occurred_at)
-
-
 def _lock(key: str) -> SandboxCharge:
     with connection.cursor() as cursor:
         found = model_rows.build_instances(SandboxCharge, _lock_charge.rows(cursor, idempotency_key=key))

@@ -32,7 +32,7 @@ class Card:
     times_out: bool = False
     """The first request gets no response."""
     is_received: bool = True
-    """Whether a request without a response created the charge all the same."""
+    """Whether the first request created the charge, with or without a response."""
     excess_minor: int = 0
 
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 from apps.kernel import clock, secret_key
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import SignatureInvalid
-from apps.orders.models import SandboxCharge, SandboxRefund
+from apps.orders.models import SandboxCharge
 from apps.orders.payments.providers.protocol import Kind, ProviderEvent
 from apps.orders.payments.providers.sandbox.cards import CHALLENGES
 
@@ -35,7 +35,12 @@ def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) ->
         "id": f"se_{charge.pk}_{status}",
         "type": f"payment.{status}",
         "occurred_at": occurred_at.isoformat(),
-        "charge": _charge_body(charge),
+        "charge": {
+            "id": f"sc_{charge.pk}",
+            "idempotency_key": charge.idempotency_key,
+            "amount_minor": charge.amount_minor,
+            "currency": charge.currency,
+        },
     }
     if status == "pending" and charge.method == CHALLENGES:
         body["next_action"] = {"type": "redirect", "url": absolute_url(payment_page_path(charge))}
@@ -50,34 +55,6 @@ def payment_page_path(charge: SandboxCharge) -> str:
 def parse_page_token(token: str) -> int:
     """Return the id of the charge in a confirmation page's token. Raises BadSignature."""
     return int(_page_signer.unsign(token))
-
-
-def refund_event(refund: SandboxRefund) -> ProviderEvent:
-    """Return the refund's current state as an event."""
-    raw = json.dumps(
-        {
-            "id": f"se_r{refund.pk}_{refund.status}",
-            "type": f"refund.{refund.status}",
-            "occurred_at": refund.occurred_at.isoformat(),
-            "charge": _charge_body(refund.charge),
-            "refund": {
-                "id": f"sr_{refund.pk}",
-                "idempotency_key": refund.idempotency_key,
-                "amount_minor": refund.amount_minor,
-                "failure": refund.failure,
-            },
-        }
-    ).encode()
-    return parse_message(raw)
-
-
-def _charge_body(charge: SandboxCharge) -> dict[str, Any]:
-    return {
-        "id": f"sc_{charge.pk}",
-        "idempotency_key": charge.idempotency_key,
-        "amount_minor": charge.amount_minor,
-        "currency": charge.currency,
-    }
 
 
 def sign(raw: bytes, at_seconds: int | None = None) -> str:

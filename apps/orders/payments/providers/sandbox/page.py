@@ -39,12 +39,5 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     charge = SandboxCharge.objects.filter(pk=charge_id).first()
     if charge is None:
         raise problems.NotFound
-    shown = {
-        "amount_minor": charge.amount_minor,
-        "currency": charge.currency,
-        "status": charge.status,
-        "is_open": charge.status == "pending",
-    }
-    return render(
-        request, "orders/sandbox_pay.html", {"charge": shown, "return_url": strip_site_origin(charge.return_url)}
-    )
+    context = {"charge": charge, "return_url": strip_site_origin(charge.return_url)}
+    return render(request, "orders/sandbox_pay.html", context)
