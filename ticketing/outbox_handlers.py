@@ -38,14 +38,7 @@ def register() -> None:
     """Register the handler of every topic, the wake-up after commits, and the maintenance jobs."""
     app.set_default()
     for each in orders.handlers():
-        outbox.register_handler(
-            each.topic,
-            each.handle,
-            each.visibility,
-            attempts_max=each.attempts_max,
-            backoff=each.backoff,
-            together_max=each.together_max,
-        )
+        outbox.register_handler(each.topic, each.handle, each.visibility, **each.options)
     outbox.register_handler(reservations.PAGE_CHANGED, cache_purge.purge, cache_purge.VISIBILITY)
     outbox.register_wake(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)

@@ -1,4 +1,4 @@
-"""Access to orders: for the owner, and for the holder of the signed link from the order's e-mail."""
+"""Access to orders: for the owner, and for the holder of the signed link from the order's email."""
 
 from uuid import UUID
 
@@ -30,7 +30,7 @@ def link_key(order_id: UUID) -> str:
 
 
 def order_link(order_id: UUID) -> str:
-    """Return the absolute URL with the key, for the e-mail."""
+    """Return the absolute URL with the key, for the email."""
     return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
 
 
@@ -52,7 +52,7 @@ def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
     return order
 
 
-def require_order_access(request: HttpRequest | Request, caller: queue.Caller, order_id: UUID) -> None:
+def require_order_access(caller: queue.Caller, request: HttpRequest | Request, order_id: UUID) -> None:
     """Check access as `get_authorized_order` does, for a caller that is already authenticated."""
     if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
         return
@@ -138,6 +138,6 @@ def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUI
 
 
 def account_details(account_id: int | None) -> tuple[str, str]:
-    """Return the account's e-mail and name, as defaults of a checkout; empty without an account."""
+    """Return the account's email address and name, as defaults of a checkout; empty without an account."""
     account = None if account_id is None else get_user_model().objects.filter(pk=account_id).first()
     return ("", "") if account is None else (account.email or "", account.get_full_name())

@@ -28,11 +28,8 @@ class ProviderNotFound(NotFound):
 class OrderNotCancelable(Problem):
     """The order is paid; only its organizer can refund it. `order_status` is the order's."""
 
-    type, status, title = (
-        "order-not-cancelable",
-        409,
-        "This order is paid and cannot be canceled. Contact the organizer for a refund.",
-    )
+    type, status = "order-not-cancelable", 409
+    title = "This order is paid and cannot be canceled. Contact the organizer for a refund."
 
 
 class OrderNotReturnable(Problem):
@@ -50,11 +47,8 @@ class ReturnNotAllowed(Problem):
 class TicketsNotValid(Problem):
     """`tickets` are those that were returned or replaced before."""
 
-    type, status, title = (
-        "tickets-not-valid",
-        409,
-        "Some of these tickets are no longer valid. Reload the order and try again.",
-    )
+    type, status = "tickets-not-valid", 409
+    title = "Some of these tickets are no longer valid. Reload the order and try again."
 
 
 class TicketsCheckedIn(Problem):

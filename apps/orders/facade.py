@@ -1,14 +1,14 @@
 """The public interface of the orders app, which the composition root connects to the outbox and to log-in."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.outbox.facade import Message
-from apps.orders import mail, topics
+from apps.orders import access, mail, topics
 from apps.orders.cancellation import event_cancellation
 from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoices
@@ -21,21 +21,18 @@ from apps.orders.webhooks import delivery
 attach_orders = guest_orders.attach_orders
 list_unavailable_providers = circuit_breaker.list_unavailable
 count_open_differences = discrepancies.count_open
-authorize_subscriber = live.authorize_subscriber
+authorize_subscriber = access.require_order_access
 read_order_updates = live.read_order_updates
 UPDATE_KIND = live.UPDATE_KIND
 
 
-@dataclass(frozen=True, slots=True)
-class TopicHandler:
+class TopicHandler(NamedTuple):
     """The handler of an outbox topic; safe to run twice. Its options are those of `outbox.register_handler`."""
 
     topic: str
-    handle: Callable[[Message], None]
+    handle: Callable[[outbox.Message], None]
     visibility: timedelta
-    attempts_max: int = outbox.ATTEMPTS_MAX
-    backoff: outbox.Backoff | None = None
-    together_max: int | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def handlers() -> list[TopicHandler]:
@@ -46,27 +43,25 @@ def handlers() -> list[TopicHandler]:
     """
     provider_call = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)
+    webhook_options = {
+        "attempts_max": delivery.ATTEMPTS_MAX,
+        "backoff": delivery.BACKOFF,
+        "together_max": delivery.CONCURRENT_MAX,
+    }
     return [
         TopicHandler(topics.CHARGE, charges.handle_charge, provider_call),
         TopicHandler(topics.ASK, charges.handle_inquiry, provider_call),
         TopicHandler(topics.REFUND, refunds.send, provider_call),
-        TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, attempts_max=3),
-        TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, provider_call, attempts_max=3),
+        TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, {"attempts_max": 3}),
+        TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, provider_call, {"attempts_max": 3}),
         # The claim is extended after each batch. A failed comparison is scheduled again later.
-        TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), attempts_max=3),
+        TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), {"attempts_max": 3}),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
         TopicHandler(topics.INVOICE, invoices.handle_invoice_message, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
-        TopicHandler(
-            topics.WEBHOOK,
-            delivery.deliver,
-            short,
-            attempts_max=delivery.ATTEMPTS_MAX,
-            backoff=delivery.BACKOFF,
-            together_max=delivery.CONCURRENT_MAX,
-        ),
+        TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),

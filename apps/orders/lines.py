@@ -72,4 +72,4 @@ def cancel_some(order: Order, line_ids: Collection[int], now: datetime) -> None:
     order's lock."""
     require_transaction()
     canceled = OrderLine.objects.filter(order=order, pk__in=line_ids, canceled_at=None).update(canceled_at=now)
-    assert canceled == len(line_ids), f"{canceled} of {len(line_ids)} lines of order {order.number} stood"
+    assert canceled == len(line_ids), f"{canceled} of {len(line_ids)} lines of order {order.number} were uncanceled"

@@ -74,8 +74,8 @@ def lock_payment(payment_id: UUID) -> LockedPayment | None:
 
 
 def lock_code(code_id: int) -> PromoCode:
-    """Lock the code, under whose lock its uses are counted, and return it. A cap row: after order, reservation and the
-    purchase cap of an address, before seats. Joins the caller's transaction, which locks no other code."""
+    """Lock the code and return it; its uses are counted under this lock. Lock order: after the order, the reservation
+    and the address's purchase cap, before any seat. Joins the caller's transaction, which locks no other code."""
     require_transaction()
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
 

@@ -79,7 +79,7 @@ def send_dispute_notice(message: Message) -> None:
     order, recipients = dispute.payment.order, _dispute_recipients()
     description = Kind(dispute.kind).description
     if not recipients:
-        logger.warning("order %s: %s, but no staff member has an e-mail address", order.number, description)
+        logger.warning("order %s: %s, but no staff member has an email address", order.number, description)
         return
     context = {
         "order": order,
@@ -107,35 +107,19 @@ def _dispute_recipients() -> list[str]:
 def _send(
     order: OrderView, subject: str, template: str, files: Sequence[tuple[str, bytes, str]] = (), **more: Any
 ) -> None:
+    choose_url = absolute_url(reverse("reservations:choose", args=[order.event.slug]))
     context = {
         **more,
-        "order": {
-            "number": order.number,
-            "event": order.event,
-            "email": order.email,
-            "name": order.name,
-            "total_minor": order.total_minor,
-            "bill_rows": order.bill.parts,
-            "tax_rows": order.bill.taxes_within,
-            "currency": order.currency,
-            "refunded_minor": order.payment.refunded_minor,
-            # The credit note is written shortly after the refund's request, if the order has an invoice.
-            "has_credit_note": bool(order.papers) and order.payment.refunded_minor > 0,
-            "message": order.message,
-            "tickets": [
-                {
-                    "code": ticket.code,
-                    "label": ticket.label,
-                    "url": absolute_url(ticket.url),
-                    "qr_url": absolute_url(ticket.qr_url),
-                }
-                for ticket in order.tickets
-                if ticket.valid
-            ],
-        },
+        "order": order,
+        # The credit note is written shortly after the refund's request, if the order has an invoice.
+        "has_credit_note": bool(order.papers) and order.payment.refunded_minor > 0,
+        "tickets": [
+            {"code": ticket.code, "label": ticket.label, "url": absolute_url(ticket.url)}
+            for ticket in order.valid_tickets
+        ],
         "order_url": order_link(order.id),
         "site_url": settings.SITE_URL,
-        "choose_url": _new_hold_url(order),
+        "choose_url": choose_url if order.may_choose_again else "",
     }
     mail = EmailMultiAlternatives(
         subject=" ".join(subject.split()),
@@ -146,13 +130,6 @@ def _send(
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
     mail.send()
-
-
-def _new_hold_url(order: OrderView) -> str:
-    """Return where a buyer can hold seats again after a payment that was late or of a wrong amount; else empty."""
-    if order.reason not in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT):
-        return ""
-    return absolute_url(reverse("reservations:choose", args=[order.event.slug]))
 
 
 def resend_tickets(order_id: UUID) -> None:

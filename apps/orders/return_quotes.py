@@ -61,7 +61,8 @@ def quote(
     order_lines: Sequence[OrderLine], adjusted_minor: int, chosen: Collection[int], fees_back: Collection[int]
 ) -> ReturnQuote:
     """Return the refund for the chosen uncanceled ticket lines; for those in `fees_back` the fee too. `order_lines` are
-    all lines of the order. The order's own fees are refunded with its last ticket, if that ticket's fee is.
+    all lines of the order. The order's own fees are refunded with its last ticket, if the fees of all chosen tickets
+    are refunded.
 
     `adjusted_minor`: the sum of the order's adjustments. The refund never exceeds what the order keeps: earlier
     goodwill refunds reduce it."""

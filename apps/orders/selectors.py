@@ -1,19 +1,20 @@
 """Read models of orders and tickets: frozen values and their API form."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Model, Q, QuerySet
 from django.urls import reverse
 
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql
+from apps.kernel.http.problems import Problem
 from apps.orders import return_quotes
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import InvoiceNotFound, OrderNotFound, TicketNotFound
@@ -26,6 +27,7 @@ _lines = sql.load("apps.orders", "lines_of_orders")
 _tickets = sql.load("apps.orders", "tickets_of_orders")
 
 ORDERS_SHOWN_MAX = 100
+Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class TicketView:
             "price_minor": self.price_minor,
             "holder": self.holder,
             "valid": self.valid,
-            "checked_in_at": iso(self.checked_in_at),
+            "checked_in_at": None if self.checked_in_at is None else clock.iso(self.checked_in_at),
             "url": absolute_url(self.url),
         }
 
@@ -120,8 +122,8 @@ class RefundView:
             "refund_id": str(self.id),
             "amount_minor": self.amount_minor,
             "state": self.state,
-            "requested_at": iso(self.requested_at),
-            "settled_at": iso(self.settled_at),
+            "requested_at": clock.iso(self.requested_at),
+            "settled_at": None if self.settled_at is None else clock.iso(self.settled_at),
         }
 
 
@@ -156,7 +158,7 @@ class InvoiceView:
         return {
             "number": self.number,
             "kind": self.kind,
-            "issued_at": iso(self.issued_at),
+            "issued_at": clock.iso(self.issued_at),
             "total_minor": self.total_minor,
             "url": absolute_url(self.url),
         }
@@ -205,6 +207,15 @@ class OrderView:
         return self.status in Order.STANDING
 
     @property
+    def may_choose_again(self) -> bool:
+        """Whether the payment was late or of a wrong amount, so that the buyer may want to hold other seats."""
+        return self.reason in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT)
+
+    @property
+    def valid_tickets(self) -> list[TicketView]:
+        return [ticket for ticket in self.tickets if ticket.valid]
+
+    @property
     def message(self) -> str:
         """The message for the buyer; empty when all is well."""
         if self.can_try_again:
@@ -243,8 +254,8 @@ class OrderView:
             "event_id": self.event.slug,
             "email": self.email,
             "name": self.name,
-            "placed_at": iso(self.placed_at),
-            "pay_deadline": iso(self.pay_deadline),
+            "placed_at": clock.iso(self.placed_at),
+            "pay_deadline": clock.iso(self.pay_deadline),
             "can_try_again": self.can_try_again,
             "message": self.message,
             "refunds": [refund.contract() for refund in self.refunds],
@@ -288,13 +299,6 @@ def _times(count: int) -> str:
     return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
 
 
-def iso(moment: datetime | None) -> str | None:
-    """Return the time in ISO 8601, UTC, to the millisecond."""
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def order_view(order: Order) -> OrderView:
     """Return the view of this order row, with its payments and tickets as they are now."""
     return _views([order])[0]
@@ -303,18 +307,13 @@ def order_view(order: Order) -> OrderView:
 def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
     """Return the order for the mail with its tickets, and whether they were sent already. Its invoices, refunds and
     return terms are not loaded. Raises OrderNotFound."""
-    order = Order.objects.filter(pk=order_id).first()
-    if order is None:
-        raise OrderNotFound
+    order = _find(Order.objects.filter(pk=order_id), OrderNotFound)
     return _views([order], is_whole=False)[0], order.tickets_sent_at is not None
 
 
 def get_order(order_id: UUID) -> OrderView:
     """Return the order with this id. Raises OrderNotFound."""
-    order = Order.objects.filter(pk=order_id).first()
-    if order is None:
-        raise OrderNotFound
-    return order_view(order)
+    return order_view(_find(Order.objects.filter(pk=order_id), OrderNotFound))
 
 
 def order_of_reservation(reservation_id: UUID) -> OrderView | None:
@@ -348,18 +347,21 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
 
 def get_ticket(code: str) -> TicketView:
     """Return the ticket with this code. Raises TicketNotFound."""
-    ticket = Ticket.objects.select_related("order").filter(code=code).first()
-    if ticket is None:
-        raise TicketNotFound
+    ticket = _find(Ticket.objects.select_related("order").filter(code=code), TicketNotFound)
     return _ticket_view(ticket, ticket.order)
 
 
 def get_invoice(order_id: UUID, number: str) -> Invoice:
     """Return the order's invoice or credit note with this number. Raises InvoiceNotFound."""
-    paper = Invoice.objects.filter(order=order_id, number=number).first()
-    if paper is None:
-        raise InvoiceNotFound
-    return paper
+    return _find(Invoice.objects.filter(order=order_id, number=number), InvoiceNotFound)
+
+
+def _find(rows: QuerySet[Row], missing: type[Problem]) -> Row:
+    """Return the one row. Raises `missing` if there is none."""
+    row = rows.first()
+    if row is None:
+        raise missing
+    return row
 
 
 def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
@@ -394,53 +396,42 @@ def _refund_view(refund: Refund) -> RefundView:
     )
 
 
-def _read_rows(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine], list[Ticket]]:
-    """Return payments, lines and tickets of these orders."""
-    if not order_ids:
-        return [], [], []
-    params = {"order_ids": list(order_ids)}
+def _read_rows(order_ids: Sequence[UUID]) -> list[dict[UUID, list[Any]]]:
+    """Return the payments, the lines and the tickets of these orders, each by order."""
+    models: tuple[type[Model], ...] = (Payment, OrderLine, Ticket)
+    calls = [statement.call(order_ids=order_ids) for statement in (_payments, _lines, _tickets)]
     with connection.cursor() as cursor:
-        payments, lines, tickets = sql.execute_batch(
-            cursor, [_payments.call(**params), _lines.call(**params), _tickets.call(**params)]
-        )
-    return (
-        model_rows.build_instances(Payment, payments.rows),
-        model_rows.build_instances(OrderLine, lines.rows),
-        model_rows.build_instances(Ticket, tickets.rows),
-    )
+        results = sql.execute_batch(cursor, calls)
+    pairs = zip(models, results, strict=True)
+    return [_by_order(model_rows.build_instances(model, result.rows)) for model, result in pairs]
+
+
+def _by_order(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
+    grouped = defaultdict[UUID, list[Any]](list)
+    for row in rows:
+        grouped[row.order_id].append(row)
+    return grouped
 
 
 def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
+    if not orders:
+        return []
     ids = [order.pk for order in orders]
-    last_payments: dict[UUID, Payment] = {}
-    refunded: dict[UUID, int] = {}
-    all_payments, all_lines, all_tickets = _read_rows(ids)
-    for payment in all_payments:
-        last_payments[payment.order_id] = payment
-        refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
-    lines: dict[UUID, list[OrderLine]] = {}
-    for line in all_lines:
-        lines.setdefault(line.order_id, []).append(line)
-    papers: dict[UUID, list[InvoiceView]] = {}
-    rows = Invoice.objects.filter(order__in=ids).order_by("id") if is_whole else Invoice.objects.none()
-    for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
-        papers.setdefault(paper[0], []).append(InvoiceView(*paper))
-    tickets: dict[UUID, list[Ticket]] = {}
-    for ticket in all_tickets:
-        tickets.setdefault(ticket.order_id, []).append(ticket)
-    refund_views: dict[UUID, list[RefundView]] = {}
+    payments, lines, tickets = _read_rows(ids)
+    invoices = Invoice.objects.filter(order__in=ids).order_by("id")
+    papers = invoices.values_list("order_id", "number", "kind", "issued_at", "total_minor") if is_whole else ()
+    paper_views = _by_order(InvoiceView(*paper) for paper in papers)
     refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
-    for refund in refunds if is_whole else ():
-        refund_views.setdefault(refund.order_id, []).append(_refund_view(refund))
+    refund_rows = _by_order(refunds if is_whole else ())
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
-    now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
+    now = clock.now() if is_whole or any(order.status == Order.Status.PLACED for order in orders) else None
     offers: dict[int, return_quotes.ReturnOffer | None] = {}
     if now is not None and is_whole:
         offers = {event_id: return_quotes.get_return_terms(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
-        last = last_payments.get(order.pk)
+        last = payments[order.pk][-1] if payments[order.pk] else None
         views.append(
             OrderView(
                 id=order.pk,
@@ -457,17 +448,17 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 account_id=order.account_id,
                 placed_at=order.placed_at,
                 pay_deadline=order.pay_deadline,
-                payment=_payment_view(last, refunded.get(order.pk, 0)),
-                bill=bill_from_lines(lines.get(order.pk, [])),
-                papers=tuple(papers.get(order.pk, [])),
-                tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
+                payment=_payment_view(last, sum(payment.refunded_minor for payment in payments[order.pk])),
+                bill=bill_from_lines(lines[order.pk]),
+                papers=tuple(paper_views[order.pk]),
+                tickets=tuple(_ticket_view(ticket, order) for ticket in tickets[order.pk]),
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None
                 and last.status == Payment.Status.DECLINED
                 and last.tries < ATTEMPTS_MAX
                 and now is not None
-                and order.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS),
-                refunds=tuple(refund_views.get(order.pk, [])),
+                and order.has_time_for_attempt(now),
+                refunds=tuple(_refund_view(refund) for refund in refund_rows[order.pk]),
                 returns=offers.get(order.event_id),
             )
         )

@@ -1,5 +1,7 @@
 """OpenAPI schema of orders. `buyer_details.read_details` validates a checkout's body."""
 
+from typing import Any
+
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -7,6 +9,8 @@ from apps.events import facade as events
 from apps.kernel.http.openapi import ONE_LINE_OR_BLANK, unique_texts
 from apps.orders.models import Order, Payment, Refund
 from apps.orders.return_quotes import TICKETS_MAX
+
+_OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True, "allow_blank": True}
 
 
 @extend_schema_field(
@@ -23,38 +27,26 @@ class Email(serializers.CharField):
 
 class CheckoutSerializer(serializers.Serializer):
     email = Email(
-        required=False,
-        allow_null=True,
-        allow_blank=True,
+        **_OPTIONAL,
         help_text="Required for guests. Default, also for null and blank: the account's address.",
     )
     name = serializers.RegexField(
         ONE_LINE_OR_BLANK,
-        required=False,
-        allow_null=True,
-        allow_blank=True,
+        **_OPTIONAL,
         max_length=120,
         help_text="Who the tickets are for. Default, also for null and blank: the account's name.",
     )
-    code = serializers.CharField(
-        required=False, allow_null=True, allow_blank=True, help_text="A promo code; case and blanks are ignored."
-    )
+    code = serializers.CharField(**_OPTIONAL, help_text="A promo code; case and blanks are ignored.")
     payment_method = serializers.CharField(
-        required=False,
-        allow_null=True,
-        allow_blank=True,
+        **_OPTIONAL,
         help_text="One of the provider's methods, see docs/payments.md. Default: its first.",
     )
 
 
 class QuoteSerializer(serializers.Serializer):
-    code = serializers.CharField(
-        required=False, allow_null=True, allow_blank=True, help_text="A promo code. Omitted, null or empty: no code."
-    )
+    code = serializers.CharField(**_OPTIONAL, help_text="A promo code. Omitted, null or empty: no code.")
     email = serializers.CharField(
-        required=False,
-        allow_null=True,
-        allow_blank=True,
+        **_OPTIONAL,
         help_text="Checked against the code's limit per buyer, if any.",
     )
 

@@ -1,6 +1,6 @@
-"""The outbox topics of this app. The key is the order's id, so that an order's messages stay in order. ASK uses the
-payment's id: it is retried for a long time, and the order's other messages must not wait for it. INVOICE likewise has a
-key of its own."""
+"""The outbox topics of this app. A message's key is its order's id, so that an order's messages stay in order. The key
+of ASK is the payment's id: ASK is retried for a long time, and the order's other messages must not wait for it. INVOICE
+has a key of its own for the same reason."""
 
 CHARGE = "orders.charge"
 ASK = "orders.ask"

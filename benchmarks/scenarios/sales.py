@@ -191,10 +191,7 @@ def time_the_handlers(steps: Steps) -> None:
     from apps.orders import facade as orders
 
     for each in orders.handlers():
-        outbox.register_handler(
-            each.topic, steps.timed(each.topic, each.handle), each.visibility,
-            attempts_max=each.attempts_max, backoff=each.backoff, together_max=each.together_max,
-        )  # fmt: skip
+        outbox.register_handler(each.topic, steps.timed(each.topic, each.handle), each.visibility, **each.options)
     outbox.claim = steps.timed("the outbox claims", outbox.claim)
     outbox._end_claim = steps.timed("the outbox settles", outbox._end_claim)
 

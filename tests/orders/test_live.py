@@ -45,7 +45,7 @@ def request(query: str = "", **cookies: str) -> HttpRequest:
 
 def may_listen(caller: queue.Caller, order_id: uuid.UUID, made: HttpRequest | None = None) -> bool:
     try:
-        live.authorize_subscriber(caller, made or request(), order_id)
+        access.require_order_access(caller, made or request(), order_id)
     except problems.Problem:
         return False
     return True
@@ -60,7 +60,7 @@ def test_only_its_owner_and_holders_of_its_link_may_subscribe(order: Order) -> N
     assert not may_listen(queue.Caller(), order.pk, request(f"?key={access.link_key(uuid.uuid4())}"))
     assert may_listen(queue.Caller(), order.pk, request(orders=access._cookies.sign(str(order.pk))))
     with pytest.raises(OrderNotFound):
-        live.authorize_subscriber(owner, request(), uuid.uuid4())
+        access.require_order_access(owner, request(), uuid.uuid4())
 
 
 @pytest.mark.parametrize("method", [sandbox.APPROVES, sandbox.DECLINES, "sandbox_challenge", "sandbox_timeout_charged"])

@@ -51,14 +51,12 @@ def begin(event_id: int, words: str, who: str) -> EventCancellation:
         events.cancel_event(event_id)
         now = clock.now()
         # An earlier call has committed: we waited for the event's lock.
-        cancellation, is_new = EventCancellation.objects.get_or_create(
+        _, is_new = EventCancellation.objects.get_or_create(
             event_id=event_id, defaults={"words": words, "started_by": who, "started_at": now, "counted_at": now}
         )
         if is_new:
             _publish_continuation(event_id)
-    count(event_id)
-    cancellation.refresh_from_db()
-    return cancellation
+    return count(event_id)
 
 
 def resume(event_id: int) -> EventCancellation:
@@ -68,8 +66,7 @@ def resume(event_id: int) -> EventCancellation:
             raise CancellationNotFound
         CancellationFailure.objects.filter(cancellation=event_id).delete()
         _publish_continuation(event_id)
-    count(event_id)
-    return EventCancellation.objects.get(event_id=event_id)
+    return count(event_id)
 
 
 def continue_cancellation(message: outbox.Message) -> None:
@@ -106,7 +103,8 @@ def step(
         if not ended and not found:
             is_quiet = clock.now() - counted.started_at >= timedelta(seconds=STALE_CACHE_SECONDS)
             if is_quiet:
-                _finish(event_id)
+                unfinished = EventCancellation.objects.filter(event_id=event_id, finished_at=None)
+                unfinished.update(finished_at=clock.now())
             return not is_quiet, RECHECK_INTERVAL
         if time.monotonic() >= until:
             return True, timedelta()
@@ -164,7 +162,3 @@ def count(event_id: int, reservations_more: int = 0) -> EventCancellation:
     with transactions.write(), connection.cursor() as cursor:
         _count_cancellation.count(cursor, event_id=event_id, reservations_more=reservations_more)
     return EventCancellation.objects.get(event_id=event_id)
-
-
-def _finish(event_id: int) -> None:
-    EventCancellation.objects.filter(event_id=event_id, finished_at=None).update(finished_at=clock.now())

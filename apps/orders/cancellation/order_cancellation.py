@@ -29,7 +29,7 @@ _lapsed_orders = sql.load("apps.orders", "lapsed_orders")
 def cancel_order(order_id: UUID) -> OrderView:
     """Cancel the buyer's unpaid order and release its seats. Idempotent.
 
-    If a charge at the provider succeeds all the same, the money is refunded: I8 does not revive an order that its buyer
+    If a charge at the provider still succeeds, the money is refunded: I8 does not revive an order that its buyer
     canceled. Raises OrderNotFound, and OrderNotCancelable for a paid order: returns of paid tickets follow the
     organizer's policy.
     """

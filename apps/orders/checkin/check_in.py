@@ -39,16 +39,6 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class ScannedTicket:
-    label: str
-    section: str
-    row: str
-    number: str
-    category: str
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
 class ScanAnswer:
     """The result of a scan. `since` and `since_door`: when and where an already checked-in ticket was admitted.
     `event`: the ticket's event if it differs from the door's."""
@@ -56,7 +46,7 @@ class ScanAnswer:
     scan_id: str
     outcome: str
     at: datetime
-    ticket: ScannedTicket | None
+    ticket: Ticket | None
     since: datetime | None = None
     since_door: str = ""
     event: events.EventView | None = None
@@ -80,21 +70,21 @@ def scan(event: events.EventView, sent: Scan, who: str, *, only_own: bool = Fals
 
 def _record_scan_once(event: events.EventView, sent: Scan, who: str, *, only_own: bool) -> ScanAnswer:
     with transactions.write():
-        code = read_code(sent.code)
         undoes = _scan_of(event, sent.undo) if sent.undo else None
-        if sent.undo:
-            code = undoes.code if undoes is not None else code
+        code = undoes.code if undoes is not None else read_code(sent.code)
         ticket = _lock_ticket(code)
         known = _scan_of(event, sent.scan_id)
         if known is not None:
-            return _replay_answer(event, known, code, undoes)
+            if known.code != code or known.undoes_id != (undoes.pk if undoes is not None else None):
+                raise problems.IdempotencyMismatch("This scan's id was used for another code.")
+            return _answer(known)
         record = TicketScan(event_id=event.id, scan_id=sent.scan_id, code=code, door=sent.door, who=who, at=clock.now())
         if sent.undo:
             _undo(record, ticket, undoes, who if only_own else None)
         else:
             _check_in_ticket(record, ticket)
         record.save(force_insert=True)
-        return _answer(event, record)
+        return _answer(record)
 
 
 def _lock_ticket(code: str) -> Ticket | None:
@@ -163,24 +153,15 @@ def _last_check_in(ticket: Ticket) -> TicketScan | None:
     return TicketScan.objects.filter(ticket=ticket, outcome=Outcome.WELCOME).order_by("-id").first()
 
 
-def _replay_answer(event: events.EventView, known: TicketScan, code: str, undoes: TicketScan | None) -> ScanAnswer:
-    if known.code != code or known.undoes_id != (undoes.pk if undoes is not None else None):
-        raise problems.IdempotencyMismatch("This scan's id was used for another code.")
-    return _answer(event, known)
-
-
-def _answer(event: events.EventView, record: TicketScan) -> ScanAnswer:
-    ticket = record.ticket
-    other = None
+def _answer(record: TicketScan) -> ScanAnswer:
+    ticket, other = record.ticket, None
     if record.outcome == Outcome.WRONG_EVENT and ticket is not None:
         other = events.get_event_by_id(ticket.order.event_id)
     return ScanAnswer(
         scan_id=record.scan_id,
         outcome=record.outcome,
         at=record.at,
-        ticket=None
-        if ticket is None
-        else ScannedTicket(ticket.label, ticket.section, ticket.row, ticket.number, ticket.category, ticket.holder),
+        ticket=ticket,
         since=record.since_at,
         since_door=record.since_door,
         event=other,

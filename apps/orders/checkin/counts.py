@@ -1,6 +1,6 @@
 """Counts of checked-in and expected tickets."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
@@ -33,9 +33,7 @@ class Counts:
         return {
             "expected": self.expected,
             "entered": self.entered,
-            "sections": [
-                {"section": each.section, "expected": each.expected, "entered": each.entered} for each in self.sections
-            ],
+            "sections": [asdict(each) for each in self.sections],
         }
 
 

@@ -1,6 +1,6 @@
 """The messages that a scan shows at the door: text, icon and tone."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -9,6 +9,8 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.formatting import DAY_TIME, TIME, format_datetime
 from apps.orders.checkin.check_in import Outcome, ScanAnswer
+
+TICKET_FIELDS = ("label", "section", "row", "number", "category", "holder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,14 @@ def build_scan_message(event: events.EventView, answer: ScanAnswer) -> ScanMessa
 
 def to_contract(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
     """Return the answer in the form of the API."""
-    message, other = build_scan_message(event, answer), answer.event
+    message, ticket, other = build_scan_message(event, answer), answer.ticket, answer.event
     return {
         "scan_id": answer.scan_id,
         "outcome": answer.outcome,
         "say": message.say,
         "message": message.more,
         "at": clock.iso(answer.at),
-        "ticket": None if answer.ticket is None else asdict(answer.ticket),
+        "ticket": None if ticket is None else {field: getattr(ticket, field) for field in TICKET_FIELDS},
         "since": None if answer.since is None else clock.iso(answer.since),
         "since_door": answer.since_door,
         "event": None

@@ -15,7 +15,7 @@ _MISREAD_DIGITS = str.maketrans("018", "OIB")
 def read_code(value: str) -> str:
     """Return the code in a scanned or typed text: upper case without separators, extracted from a ticket's URL.
 
-    Text that cannot be a code is returned unchanged, cut to STORED_LENGTH_MAX, so that the log contains what was shown.
+    Text that cannot be a code is returned unchanged, cut to STORED_LENGTH_MAX, so that the log shows what was scanned.
     """
     text = value.strip()
     if found := _TICKET_URL.search(text):

@@ -76,7 +76,10 @@ def check_out(
         if is_new:
             # A new order: no request with any key has placed it before.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
-            _set_deadline(order, begun.pay_deadline)
+            order.pay_deadline = begun.pay_deadline
+            with connection.cursor() as cursor:
+                written = _set_pay_deadline.count(cursor, order_id=order.pk, pay_deadline=order.pay_deadline)
+            assert written == 1, f"{written} orders are {order.pk}"
             if details.code:
                 # Lock order: after the address's cap row, before any seat.
                 promo_codes.use_code(order, offer, bill)
@@ -92,8 +95,9 @@ def check_out(
                 return known
             if order.status in (Order.Status.FAILED, Order.Status.CANCELED):
                 raise reservations.ReservationExpired
-            if _may_try_again(order):
-                _try_again(order, provider.name, details, grace)
+            last = Payment.objects.filter(order=order).order_by("-attempt").first()
+            if order.status == Order.Status.PLACED and last is not None and last.status == Payment.Status.DECLINED:
+                _try_again(order, last, provider.name, details, grace)
             body = order_view(order).checkout_contract()
         answer = Answer(202, json.dumps(body))
         # Stored even where nothing changed: if a second tab loses this response and retries after a decline, the retry
@@ -133,13 +137,6 @@ def _create_or_lock_order(
     return order, True
 
 
-def _set_deadline(order: Order, pay_deadline: datetime) -> None:
-    order.pay_deadline = pay_deadline
-    with connection.cursor() as cursor:
-        written = _set_pay_deadline.count(cursor, order_id=order.pk, pay_deadline=pay_deadline)
-    assert written == 1, f"{written} orders are {order.pk}"
-
-
 def new_number() -> str:
     """Return an order number that is easy to read aloud: fifty random bits, without letters that look alike."""
     text = "".join(secrets.choice(_NUMBER_ALPHABET) for _ in range(10))
@@ -163,24 +160,13 @@ def _start_attempt(
     return payment
 
 
-def _last_payment(order: Order) -> Payment | None:
-    return Payment.objects.filter(order=order).order_by("-attempt").first()
-
-
-def _may_try_again(order: Order) -> bool:
-    last = _last_payment(order)
-    return order.status == Order.Status.PLACED and last is not None and last.status == Payment.Status.DECLINED
-
-
-def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
+def _try_again(order: Order, declined: Payment, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
     if details.email_given and details.email != order.email:
         # The address's purchase cap was checked when the payment began; another address would evade it.
         raise problems.Invalid({"email": "cannot be changed when retrying a payment"})
     if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
         raise problems.Invalid({"code": "cannot be changed when retrying a payment"})
     now = clock.now()
-    if not settlement.has_time_for_attempt(order, now):
+    if not order.has_time_for_attempt(now):
         raise PaymentTimeExpired
-    last = _last_payment(order)
-    assert last is not None
-    _start_attempt(order, last.tries + 1, provider, details, grace, now)
+    _start_attempt(order, declined.tries + 1, provider, details, grace, now)

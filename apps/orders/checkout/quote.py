@@ -33,8 +33,8 @@ class Quote:
 
 
 def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
-    """Return what a checkout would cost now; for an existing order, what it was placed for. Reserves nothing: other
-    buyers may use the code up before the checkout, which then raises CodeRefused.
+    """Return the bill that a checkout would have now, or the bill of the existing order. Reserves nothing: other buyers
+    may use the code up before the checkout, which then raises CodeRefused.
 
     Raises Invalid, ReservationExpired, CodeRefused.
     """

@@ -62,21 +62,19 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
             name=initial["name"],
             account_id=access.require_caller(request).account_id,
         )
-    except problems.Invalid as problem:
+    except (problems.Invalid, reservations.PurchaseCapReached) as problem:
         quoted = _quote_with_fallback(reservation, order, fields["code"])
         form = _form_with_code(request, quoted.code)
-        form.refuse(problem.extra["errors"])
-        return _checkout_page(request, reservation, order, form, quoted, status=422)
+        if isinstance(problem, problems.Invalid):
+            form.refuse(problem.extra["errors"])
+        else:
+            form.is_valid()
+            form.add_error(None, problem.detail)
+        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except (CodeRefused, problems.RateLimited) as problem:
         form = _form_with_code(request, "")
         form.add_code_error(fields["code"], problem.detail)
         quoted = quote(reservation, order, {})
-        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
-    except reservations.PurchaseCapReached as problem:
-        quoted = _quote_with_fallback(reservation, order, fields["code"])
-        form = _form_with_code(request, quoted.code)
-        form.is_valid()
-        form.add_error(None, problem.detail)
         return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except (reservations.ReservationExpired, PaymentTimeExpired):
         if order is None:

@@ -74,7 +74,7 @@ def register() -> None:
     auditor.register("I4", "invoice numbers have no gap", _check_invoices)
     auditor.register(
         "I4",
-        "an invoice is over its order's total, and credit notes do not exceed it",
+        "an invoice has its order's total, and credit notes do not exceed it",
         _make_check(_credit, "order {}: total {}, invoice over {}, credited {}"),
     )
     auditor.register("I4", "every confirmed reservation has a standing order", _check_orphans)

@@ -5,7 +5,7 @@ order: it writes the missing documents and none twice. Thus no confirmation wait
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -41,17 +41,9 @@ class _Row:
     order_line: int | None = None
 
 
-def request_invoices(order: Order) -> None:
-    """Schedule the order's missing invoice or credit note. Joins the caller's transaction.
-
-    The outbox message has a key of its own, so that tickets do not wait for an invoice.
-    """
-    transactions.require_transaction()
-    outbox.publish_all([invoice_message(order)])
-
-
 def invoice_message(order: Order) -> outbox.NewMessage:
-    """Return the message of `request_invoices`, for callers that publish several at once."""
+    """Return the outbox message that has the order's missing invoice or credit note written. It has a key of its own,
+    so that tickets do not wait for an invoice."""
     return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
@@ -112,8 +104,8 @@ def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
 
 def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
     """Return the rows of a credit note over this amount: the canceled lines that no earlier note lists, and for each
-    tax rate one more row for the difference of their sum, such as a kept fee. All notes together credit the invoice
-    exactly, for each rate and for its tax."""
+    tax rate a row that balances their sum, for example for a kept fee. When everything is refunded, all notes together
+    equal the invoice, in total and in tax at each rate."""
     known = {row["order_line"] for note in credited for row in note.paper["lines"]}
     canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
     rows = _rows_of(canceled)
@@ -221,17 +213,7 @@ def _invoice_document(
             "venue": event.venue_name,
             "city": event.city,
         },
-        "lines": [
-            {
-                "description": row.description,
-                "category": row.category,
-                "tax_rate": row.tax_rate,
-                "tax_minor": row.tax_minor,
-                "total_minor": row.total_minor,
-                "order_line": row.order_line,
-            }
-            for row in rows
-        ],
+        "lines": [asdict(row) for row in rows],
         "taxes": [
             {
                 "rate": rate,

@@ -81,7 +81,7 @@ class CodeUse(models.Model):
             ),
         ]
         indexes = [
-            # For the counts of a checkout under the code's lock: total, by buyer, by e-mail address.
+            # For the counts of a checkout under the code's lock: total, by buyer, by email address.
             models.Index(fields=["code"], condition=Q(released_at=None), name="code_use_of_code"),
             models.Index(fields=["code", "buyer"], condition=Q(released_at=None), name="code_use_of_buyer"),
             models.Index(fields=["code", "email"], condition=Q(released_at=None), name="code_use_of_email"),

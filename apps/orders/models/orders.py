@@ -1,6 +1,7 @@
 """The order of one reservation."""
 
 import uuid
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
@@ -17,7 +18,7 @@ class Order(models.Model):
         PARTLY_REFUNDED = "partly_refunded", "partly refunded"  # → refunded
         REFUNDED = "refunded", "refunded"
         FAILED = "failed", "failed"  # → confirmed, refunded: the payment succeeded later
-        CANCELED = "canceled", "canceled"  # → refunded, likewise
+        CANCELED = "canceled", "canceled"  # → refunded: the payment succeeded later
 
     OPEN = (Status.PLACED, Status.PAYING)
     STANDING = (Status.CONFIRMED, Status.PARTLY_REFUNDED)
@@ -91,3 +92,8 @@ class Order(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} {self.status}"
+
+    def has_time_for_attempt(self, now: datetime) -> bool:
+        """Return whether a call to the provider can take its whole timeout and still end before the payment
+        deadline."""
+        return self.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)

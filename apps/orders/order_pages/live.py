@@ -1,4 +1,4 @@
-"""Live updates of an order for its owner's open page: authorization, payload, and notification of changes.
+"""Live updates of an order for its owner's open page: payload, and notification of changes.
 
 Changes that the reservation's ledger does not contain, such as a declined charge, are published to the processes that
 serve listeners right after the commit. A notification may be lost; listeners also reread the state every few seconds.
@@ -13,23 +13,14 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.signals import post_save
 
-from apps.kernel.fastpath.request import Request
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
-from apps.orders.access import require_order_access
 from apps.orders.models import Order, Payment
 from apps.orders.selectors import OrderView
-from apps.queue import facade as queue
 
 logger = logging.getLogger(__name__)
 
 UPDATE_KIND = "order"
-
-
-def authorize_subscriber(caller: queue.Caller, request: Request, order_id: UUID) -> None:
-    """Check that the caller may see the order. Raises TokenMissing without credentials, OrderNotFound, TokenWrongEvent,
-    NotOwner."""
-    require_order_access(request, caller, order_id)
 
 
 def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:

@@ -5,6 +5,7 @@ POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that com
 
 import secrets
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -59,20 +60,18 @@ def invoice(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
     """Serve an invoice or credit note of the order as PDF."""
     shown = access.get_authorized_order(request, order_id)
     drawn = invoice_pdf.render_invoice(selectors.get_invoice(shown.id, number))
-    response = HttpResponse(drawn, content_type="application/pdf")
-    response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
-    return response
+    headers = {"Content-Disposition": f'inline; filename="{number}.pdf"'}
+    return HttpResponse(drawn, content_type="application/pdf", headers=headers)
 
 
 @never_cache
 @require_safe
 def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
     shown = access.get_authorized_order(request, order_id)
-    if not any(ticket.valid for ticket in shown.tickets):
+    if not shown.valid_tickets:
         raise problems.NotFound("This order has no valid tickets.")
-    response = HttpResponse(ics.calendar_file(shown), content_type=ics.CONTENT_TYPE)
-    response.headers["Content-Disposition"] = f'attachment; filename="{shown.event.slug}.ics"'
-    return response
+    headers = {"Content-Disposition": f'attachment; filename="{shown.event.slug}.ics"'}
+    return HttpResponse(ics.calendar_file(shown), content_type=ics.CONTENT_TYPE, headers=headers)
 
 
 @never_cache
@@ -80,31 +79,19 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
 def my_tickets(request: HttpRequest) -> HttpResponse:
     """List the orders of this account, of this browser, and those that this browser opened by their links."""
     found = selectors.list_orders(queue.authenticate(request), access.orders_opened_by_link(request))
-    shown = [
-        {
-            "id": order.id,
-            "url": order.url,
-            "status": order.status,
-            "total_minor": order.total_minor,
-            "currency": order.currency,
-            "ticket_count": sum(ticket.valid for ticket in order.tickets),
-            "event": order.event,
-        }
-        for order in found
-    ]
-    return render(request, "orders/my_tickets.html", {"orders": shown})
+    return render(request, "orders/my_tickets.html", {"orders": found})
 
 
 def _order_context(order: OrderView) -> dict[str, Any]:
-    """Return the template context of the order. An open order whose payment was declined has the status `declined`."""
+    """Return the order's fields for its page, some replaced: an open order whose payment was declined has the status
+    `declined`, and only valid tickets are listed."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
     status = "declined" if order.can_try_again else order.status
     is_in_progress = status in Order.OPEN
     confirm_url = _confirm_url(order) if is_in_progress else ""
     is_asked_again = is_in_progress and order.payment.faults_count > 0
     return {
-        "id": order.id,
-        "number": order.number,
+        **{field.name: getattr(order, field.name) for field in fields(order)},
         "status": status,
         "is_in_progress": is_in_progress,
         "known": live.state_summary(order),
@@ -113,26 +100,15 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "attempts_max": ATTEMPTS_MAX,
         "is_asked_again": is_asked_again,
         "confirm_url": confirm_url,
-        "pay_deadline": order.pay_deadline,
-        "email": order.email,
-        "name": order.name,
-        "total_minor": order.total_minor,
-        "bill": order.bill,
-        "papers": order.papers,
-        "currency": order.currency,
-        "event": order.event,
-        "tickets": [ticket for ticket in order.tickets if ticket.valid],
+        "tickets": order.valid_tickets,
         "payment_state": {"declined": "failed", "abandoned": "failed"}.get(order.payment.state, order.payment.state),
         "message": order.message,
         "refunded_minor": order.payment.refunded_minor,
-        "reservation_id": order.reservation_id,
         "retry_url": retry_url,
         "is_open": order.status in Order.OPEN,
-        "refunds": order.refunds,
-        "returns": order.returns,
         "stripe": _stripe(order),
         "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",
-        "may_choose_again": order.reason in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT),
+        "may_choose_again": order.may_choose_again,
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
         "calendar_url": reverse("orders:calendar_file", args=[order.id]),

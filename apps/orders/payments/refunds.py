@@ -13,7 +13,7 @@ from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment, PaymentDifference, ProviderMessage, Refund
 from apps.orders.payments import circuit_breaker
 from apps.orders.payments.providers import get_provider
-from apps.orders.payments.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
+from apps.orders.payments.providers.protocol import RefundAnswer, RefundRequest, RefundState
 
 PAID_OUT_NOTE_MAX = 200
 
@@ -30,7 +30,7 @@ def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: i
     payment.refunded_minor += back_minor
     payment.save(update_fields=["refunded_minor"])
     _create_refund(payment, back_minor, reason, requested_by)
-    invoices.request_invoices(payment.order)
+    outbox.publish_all([invoices.invoice_message(payment.order)])
     return back_minor
 
 
@@ -139,18 +139,11 @@ def record_refund_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) 
         _apply_answer(Refund.objects.get(pk=refund_id), answer)
 
 
-def settle(payment: Payment, message: ProviderMessage) -> str:
-    """Apply the message to its refund. Return a description of what changed. Joins the caller's transaction, which
+def settle(refund: Refund, message: ProviderMessage) -> str:
+    """Apply the message to the refund. Return a description of what changed. Joins the caller's transaction, which
     holds the order's lock."""
     transactions.require_transaction()
-    state = {
-        Kind.REFUND_PENDING: RefundState.PENDING,
-        Kind.REFUNDED: RefundState.SUCCEEDED,
-        Kind.REFUND_FAILED: RefundState.FAILED,
-    }[Kind(message.kind)]
-    refund = find(payment, message)
-    if refund is None:
-        return "a refund that we did not request"
+    state = RefundState(message.kind.removeprefix("refund."))
     return _apply_answer(refund, RefundAnswer(message.refund_reference, state, message.failure))
 
 

@@ -5,10 +5,9 @@ on when the payment occurred, never on when the message arrived (I7, I8).
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 
 from apps.events import facade as events
@@ -102,7 +101,7 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     payment.save(update_fields=["status", "settled_at", "next_action", "occurred_at"])
     if order.status not in Order.OPEN:
         return "declined; the order had ended"
-    if payment.tries >= ATTEMPTS_MAX or not has_time_for_attempt(order):
+    if payment.tries >= ATTEMPTS_MAX or not order.has_time_for_attempt(clock.now()):
         fail_order(order, Order.Reason.DECLINED)
         return "declined; the order failed"
     order.status = Order.Status.PLACED
@@ -113,11 +112,9 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
 def _canceled(order: Order, payment: Payment) -> str:
     if payment.status != Payment.Status.PENDING:
         return TOO_LATE
-    _abandon(payment)
-    if order.status not in Order.OPEN:
-        return "never charged; the order had ended"
-    fail_order(order, _abandonment_reason(payment))
-    return "never charged; the order failed"
+    had_ended = order.status not in Order.OPEN
+    abandon_uncharged(order, payment)
+    return f"never charged; the order {'had ended' if had_ended else 'failed'}"
 
 
 def confirm_free_order(order: Order) -> None:
@@ -130,13 +127,14 @@ def confirm_free_order(order: Order) -> None:
     _confirm_order(order, view, [])
 
 
-def abandon_unsent(order: Order, payment: Payment) -> None:
-    """Abandon a payment that was never sent to the provider, and fail its order if that is open. Joins the caller's
-    transaction, which holds the order's lock."""
+def abandon_uncharged(order: Order, payment: Payment) -> None:
+    """Abandon a payment that was never charged, and fail its order if that is open. Joins the caller's transaction,
+    which holds the order's lock."""
     transactions.require_transaction()
     _abandon(payment)
     if order.status in Order.OPEN:
-        fail_order(order, _abandonment_reason(payment))
+        is_away = payment.faults_count > 0 or circuit_breaker.is_unavailable(payment.provider)
+        fail_order(order, Order.Reason.PROVIDER_AWAY if is_away else Order.Reason.OUT_OF_TIME)
 
 
 def schedule_inquiry(payment_id: UUID, delay: timedelta) -> None:
@@ -151,8 +149,8 @@ def fail_order(order: Order, reason: Order.Reason) -> None:
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
     # Past the deadline the reservation must end as expired, not as canceled, as in
-    # `order_cancellation.fail_expired_orders`: a success that occurred in time would have confirmed the order if its
-    # message had arrived before the decline's, so it must still be able to when it arrives after (I8).
+    # `order_cancellation.fail_expired_orders`. Then a payment that succeeded in time can still confirm the order, even
+    # if its message arrives after the decline's (I8).
     end_order(order, Order.Status.FAILED, reason)
 
 
@@ -170,14 +168,6 @@ def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     messages.publish_end(order)
 
 
-def has_time_for_attempt(order: Order, now: datetime | None = None) -> bool:
-    """Return whether a call to the provider can take its whole timeout and still end before the payment deadline.
-
-    `now`: the current time, if the caller has just read it under the order's lock.
-    """
-    return order.pay_deadline - (now or clock.now()) >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
-
-
 def _drop_pending_payments(payments: Iterable[Payment]) -> None:
     """Abandon those of an ended or confirmed order's pending payments that were never sent; schedule an inquiry for the
     others."""
@@ -188,11 +178,6 @@ def _drop_pending_payments(payments: Iterable[Payment]) -> None:
             _abandon(payment)
         else:
             schedule_inquiry(payment.pk, timedelta())
-
-
-def _abandonment_reason(payment: Payment) -> Order.Reason:
-    is_away = payment.faults_count > 0 or circuit_breaker.is_unavailable(payment.provider)
-    return Order.Reason.PROVIDER_AWAY if is_away else Order.Reason.OUT_OF_TIME
 
 
 def _abandon(payment: Payment) -> None:

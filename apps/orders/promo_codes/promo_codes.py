@@ -44,7 +44,6 @@ class Offer:
     """A code and its discount, as read for the bill before the transaction that uses the code."""
 
     code_id: int
-    code: str
     terms: Terms
     discount: Discount
 
@@ -56,7 +55,7 @@ def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | 
     if found is None:
         return None
     terms = _read_terms(found)
-    return Offer(found.pk, found.code, terms, terms.of(reservation))
+    return Offer(found.pk, terms, terms.of(reservation))
 
 
 def bill_reservation(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:

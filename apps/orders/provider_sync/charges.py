@@ -114,8 +114,8 @@ def _call(step: _ProviderCall) -> ProviderEvent:
                 # The declined charge has succeeded since, or cannot be canceled: settle it instead of a second charge.
                 return earlier
         return provider.charge(step.request)
-    # Too late for a new charge. That the provider does not know the charge proves nothing, because an earlier request
-    # of ours may still be on its way; a cancellation does.
+    # Too late for a new charge. An unknown charge may still be created, by an earlier request of ours that is on its
+    # way. Only a cancellation rules that out.
     return provider.cancel(step.request, step.reference)
 
 
@@ -132,9 +132,9 @@ def _start(payment_id: UUID) -> _ProviderCall | None:
         now = clock.now()
         may_be_known = payment.started_at is not None
         has_tries = payment.tries <= ATTEMPTS_MAX
-        may_charge = order.status in Order.OPEN and has_tries and settlement.has_time_for_attempt(order, now)
+        may_charge = order.status in Order.OPEN and has_tries and order.has_time_for_attempt(now)
         if not may_be_known and not may_charge:
-            settlement.abandon_unsent(order, payment)
+            settlement.abandon_uncharged(order, payment)
             return None
         faults = circuit_breaker.require_available(payment.provider)
         declined = [each for each in payments if each.status == Payment.Status.DECLINED]

@@ -1,12 +1,12 @@
 """Daily comparison of a provider's captures and refunds with ours, in both directions.
 
-Movements that only the provider has are first settled as if their webhook had arrived now. Ours that its list lacks are
-looked up one by one, because near midnight the two clocks may disagree about the day. Only the remaining differences
-are listed for staff. A repeated comparison finds the same and lists nothing twice, so an interrupted one simply starts
-again.
+Movements that only the provider has are first settled as if their webhook had arrived now. Our movements that the
+provider does not list are looked up one by one, because near midnight the two clocks may disagree about the day. Only
+the remaining differences are listed for staff. A repeated comparison lists nothing twice, so an interrupted one simply
+starts again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -209,14 +209,9 @@ def _record_unknown_refund(provider: Provider, move: Movement) -> Refund | None:
 
 
 def _find_missing_captures(provider: Provider, day: date, seen: set[str], on_batch: Callable[[], None]) -> None:
-    begin = datetime.combine(day, time(), UTC)
-    of_day = Payment.objects.filter(
-        provider=provider.name,
-        status=Payment.Status.SUCCEEDED,
-        occurred_at__gte=begin,
-        occurred_at__lt=begin + timedelta(days=1),
-    )
-    for number, payment in enumerate(_exclude_seen(of_day, seen), 1):
+    ours = Payment.objects.filter(provider=provider.name, status=Payment.Status.SUCCEEDED)
+    of_day = ours.filter(**_within("occurred_at", day))
+    for number, payment in enumerate([row for row in of_day if row.reference not in seen], 1):
         event = _find_charge(provider, payment, payment.reference)
         if event is None or event.kind != Kind.SUCCEEDED:
             with transactions.write():
@@ -236,14 +231,9 @@ def _find_missing_captures(provider: Provider, day: date, seen: set[str], on_bat
 
 
 def _find_missing_refunds(provider: Provider, day: date, seen: set[str], on_batch: Callable[[], None]) -> None:
-    begin = datetime.combine(day, time(), UTC)
-    of_day = Refund.objects.filter(
-        payment__provider=provider.name,
-        status=Refund.Status.SUCCEEDED,
-        settled_at__gte=begin,
-        settled_at__lt=begin + timedelta(days=1),
-    ).select_related("payment")
-    for number, refund in enumerate(_exclude_seen(of_day, seen), 1):
+    ours = Refund.objects.filter(payment__provider=provider.name, status=Refund.Status.SUCCEEDED)
+    of_day = ours.filter(**_within("settled_at", day)).select_related("payment")
+    for number, refund in enumerate([row for row in of_day if row.reference not in seen], 1):
         with circuit_breaker.guard_call(provider.name):
             answer = provider.find_refund(refund.pk, refund.payment.reference)
         if answer is not None and answer.state == RefundState.FAILED:
@@ -274,8 +264,9 @@ def _is_listed_nearby(provider: Provider, refund: Refund) -> bool:
         return any(move.reference == refund.reference for other in others for move in provider.movements(other))
 
 
-def _exclude_seen(rows: Iterable[Row], seen: set[str]) -> list[Row]:
-    return [row for row in rows if row.reference not in seen]
+def _within(field: str, day: date) -> dict[str, datetime]:
+    begin = datetime.combine(day, time(), UTC)
+    return {f"{field}__gte": begin, f"{field}__lt": begin + timedelta(days=1)}
 
 
 def _match_rows(moves: list[Movement], ours: QuerySet[Row]) -> list[tuple[Movement, Row | None]]:

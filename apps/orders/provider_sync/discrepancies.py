@@ -61,15 +61,6 @@ def settle_agreed(provider: str, references: Collection[str]) -> None:
         )
 
 
-def settle_failed(refund_id: UUID, provider: str) -> None:
-    """Close the difference of a failed refund that was made at the provider by hand. Joins the caller's transaction."""
-    transactions.require_transaction()
-    listed = PaymentDifference.objects.filter(provider=provider, kind=Kind.FAILED_REFUND, reference=str(refund_id))
-    listed.filter(settled_at=None).update(
-        settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note="Refunded at the provider by hand."
-    )
-
-
 def close(kind: PaymentDifference.Kind, provider: str, reference: str, note: str) -> None:
     """Close the difference with this note. Joins the caller's transaction."""
     transactions.require_transaction()

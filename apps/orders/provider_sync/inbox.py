@@ -24,6 +24,11 @@ _lock_message = sql.load("apps.orders", "lock_provider_message")
 _note_outcome = sql.load("apps.orders", "note_outcome")
 
 UNKNOWN_PAYMENT = "not about a payment of ours"
+_STORED_FIELDS = (
+    "message_id", "reference", "amount_minor", "currency", "occurred_at", "refund_key", "refund_reference", "failure",
+    "dispute_reference", "raw",
+)  # fmt: skip
+"""The fields of an event that are stored as they are."""
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
@@ -71,21 +76,8 @@ def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
 
 def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) -> tuple[ProviderMessage, bool]:
     next_action = None if event.next_action is None else dict(event.next_action)
-    columns = {
-        "provider": provider_name,
-        "message_id": event.message_id,
-        "kind": str(event.kind),
-        "payment_id": payment_id,
-        "reference": event.reference,
-        "amount_minor": event.amount_minor,
-        "currency": event.currency,
-        "occurred_at": event.occurred_at,
-        "refund_key": event.refund_key,
-        "refund_reference": event.refund_reference,
-        "failure": event.failure,
-        "dispute_reference": event.dispute_reference,
-        "raw": event.raw,
-    }
+    columns = {field: getattr(event, field) for field in _STORED_FIELDS}
+    columns |= {"provider": provider_name, "kind": str(event.kind), "payment_id": payment_id}
     with connection.cursor() as cursor:
         stored = _store_message.rows(
             cursor, **columns, next_action=None if next_action is None else json.dumps(next_action)

@@ -21,8 +21,9 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     """Apply the message to its refund, ours or made by hand. Return a description of what changed. Joins the caller's
     transaction, which holds the order's lock."""
     transactions.require_transaction()
-    if refunds.find(payment, message) is not None:
-        return refunds.settle(payment, message)
+    known = refunds.find(payment, message)
+    if known is not None:
+        return refunds.settle(known, message)
     if message.kind != Kind.REFUNDED:
         return "a refund that we did not request: not succeeded yet"
     left_minor = payment.captured_minor - payment.refunded_minor
@@ -34,11 +35,9 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
             currency=message.currency,
             replaced_by=None,
         ).first()
-        return (
-            _record_unknown_refund(order, payment, message)
-            if failed is None
-            else _settle_failed_refund(failed, message)
-        )
+        if failed is not None:
+            return _settle_failed_refund(failed, message)
+        return _record_unknown_refund(order, payment, message)
     if message.amount_minor < left_minor or order.status not in Order.STANDING:
         return _record_unknown_refund(order, payment, message)
     who = f"provider:{payment.provider}"
@@ -69,7 +68,8 @@ def _record_manual_refund(payment: Payment, message: ProviderMessage, who: str) 
 def _settle_failed_refund(failed: Refund, message: ProviderMessage) -> str:
     failed.status, failed.reference, failed.settled_at = Refund.Status.SUCCEEDED, message.refund_reference, clock.now()
     failed.save(update_fields=["status", "reference", "settled_at"])
-    discrepancies.settle_failed(failed.pk, failed.payment.provider)
+    kind, provider = discrepancies.Kind.FAILED_REFUND, failed.payment.provider
+    discrepancies.close(kind, provider, str(failed.pk), "Refunded at the provider by hand.")
     return "a failed refund was made by hand"
 
 

@@ -7,7 +7,6 @@ provider rests. If several queries run at once, or a webhook arrives meanwhile, 
 function settles it, under its order's lock.
 """
 
-from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -37,32 +36,24 @@ def schedule_inquiries(limit: int = BATCH_MAX) -> int:
     in several processes schedule each inquiry once."""
     discrepancies.record_failed_refunds()
     scheduled = 0
-    for statement, seconds, model, publish in (
-        (_unsettled_payments, PAYMENT_SECONDS, Payment, _publish_payment_inquiry),
-        (_unsettled_refunds, REFUND_SECONDS, Refund, _publish_refund_inquiry),
+    for statement, seconds, model, topic, name in (
+        (_unsettled_payments, PAYMENT_SECONDS, Payment, topics.RECONCILE_PAYMENT, "payment"),
+        (_unsettled_refunds, REFUND_SECONDS, Refund, topics.RECONCILE_REFUND, "refund"),
     ):
         with connection.cursor() as cursor:
             rows = statement.rows(cursor, limit=limit, seconds=seconds)
-        scheduled += sum(_claim(model, pk, asked_at, publish) for pk, asked_at in rows)
+        scheduled += sum(_claim(model, pk, asked_at, topic, name) for pk, asked_at in rows)
     return scheduled
 
 
-def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, publish: Callable[[UUID], None]) -> int:
+def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, topic: str, name: str) -> int:
     # One row per transaction: a settlement may hold this row's lock for a moment, and never waits for us while we wait
     # for another row.
     with transactions.write():
         claimed: int = model._default_manager.filter(pk=pk, asked_at=asked_at).update(asked_at=clock.now())
         if claimed:
-            publish(pk)
+            outbox.publish(topic, f"reconcile:{pk}", {name: str(pk)})
     return claimed
-
-
-def _publish_payment_inquiry(payment_id: UUID) -> None:
-    outbox.publish(topics.RECONCILE_PAYMENT, f"reconcile:{payment_id}", {"payment": str(payment_id)})
-
-
-def _publish_refund_inquiry(refund_id: UUID) -> None:
-    outbox.publish(topics.RECONCILE_REFUND, f"reconcile:{refund_id}", {"refund": str(refund_id)})
 
 
 def handle_payment(message: outbox.Message) -> None:

@@ -62,7 +62,13 @@ def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_
         order = lock_order(order_id)
 
         def act() -> Answer:
-            quoted = _return_by_buyer(order, codes)
+            # The policy and the time are read under the order's lock.
+            offer = _require_return_terms(order)
+            found = _require_tickets(order, codes)
+            fees_back = () if offer.keeps_fees else {ticket.order_line_id for ticket in found}
+            quoted = _return_tickets(
+                order, found, fees_back, who=order.buyer, why="returned by the buyer", reason=Order.Reason.RETURNED
+            )
             body = {
                 "order_id": str(order.pk),
                 "status": order.status,
@@ -118,21 +124,6 @@ def list_returnable_tickets(order_id: UUID, *, fees_back: bool) -> list[Returnab
             )
         )
     return found
-
-
-def _return_by_buyer(order: Order, codes: Sequence[str]) -> ReturnQuote:
-    # The policy and the time are read under the order's lock.
-    offer = _require_return_terms(order)
-    found = _require_tickets(order, codes)
-    line_ids = {ticket.order_line_id for ticket in found}
-    return _return_tickets(
-        order,
-        found,
-        () if offer.keeps_fees else line_ids,
-        who=order.buyer,
-        why="returned by the buyer",
-        reason=Order.Reason.RETURNED,
-    )
 
 
 def _require_return_terms(order: Order) -> ReturnOffer:

@@ -1,5 +1,5 @@
--- I6: orders of this batch whose stored checkout responses do not fit: none is left before its retention ends, or one
--- has another total. A response is stored in its order's own transaction.
+-- I6: orders of this batch whose stored checkout responses are wrong: none is left although its retention has not
+-- ended, or one has another total. A response is stored in its order's own transaction.
 SELECT sale.number, remembered.answer_count, remembered.other_count
 FROM orders_order AS sale
 CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- Up to %(limit)s pending payments that the provider has had for %(seconds)s, with no inquiry in the last quarter of
--- that time, at most an hour; oldest first. Nothing is locked: each is claimed by itself.
+-- Up to %(limit)s payments that have been pending at the provider for %(seconds)s, oldest first. The pause after an
+-- inquiry is a quarter of the payment's age, from %(seconds)s to an hour. Nothing is locked: each is claimed by itself.
 SELECT id, asked_at
 FROM orders_payment
 WHERE status = 'pending'

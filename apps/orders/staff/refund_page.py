@@ -17,7 +17,6 @@ from apps.kernel.admin_lists import format_count
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import return_quotes
-from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, PaymentDifference
 from apps.orders.payments import refunds
 from apps.orders.returns import returns
@@ -81,10 +80,7 @@ def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
 
 
 def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int = 200) -> HttpResponse:
-    try:
-        order = get_order(order_id)
-    except OrderNotFound as error:
-        raise Http404 from error
+    order = get_order(order_id)
     row = Order.objects.get(pk=order_id)
     chosen = request.POST.getlist("ticket")
     context = {

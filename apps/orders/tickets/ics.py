@@ -24,7 +24,7 @@ def calendar_file(order: OrderView) -> bytes:
     entry.add("dtstart", event.starts_at)
     entry.add("summary", event.name)
     entry.add("location", ", ".join(part for part in (event.venue_name, event.city) if part))
-    labels = [ticket.label for ticket in order.tickets if ticket.valid]
+    labels = [ticket.label for ticket in order.valid_tickets]
     entry.add("description", "\n".join([*labels, "", f"Order {order.number}. Your tickets:", order_link(order.id)]))
     entry.add("url", order_link(order.id))
     calendar = Calendar()

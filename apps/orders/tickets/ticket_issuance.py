@@ -15,6 +15,11 @@ _issue = sql.load("apps.orders", "issue_tickets")
 
 CODE_LENGTH = 28  # 140 random bits; shown as seven groups of four.
 _CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_KEPT_FIELDS = (
+    "order_id", "order_line_id", "line_id", "place", "seat_id", "label", "section", "row", "number", "category",
+    "price_minor", "holder",
+)  # fmt: skip
+"""What a ticket with a new code has in common with the one that it replaces."""
 
 
 def new_code() -> str:
@@ -81,7 +86,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
     assert written == len(issued), f"{written} of {len(issued)} tickets of order {order.number}"
 
 
-def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
+def replace(ticket: Ticket, who: str, now: datetime) -> None:
     """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which holds the
     order's lock and has read the ticket under it."""
     require_transaction()
@@ -90,25 +95,10 @@ def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
     # Void first: a constraint allows one valid ticket per seat.
     ticket.voided_at = now
     ticket.save(update_fields=["voided_at"])
-    successor = Ticket.objects.create(
-        code=new_code(),
-        order_id=ticket.order_id,
-        order_line_id=ticket.order_line_id,
-        line_id=ticket.line_id,
-        place=ticket.place,
-        seat_id=ticket.seat_id,
-        label=ticket.label,
-        section=ticket.section,
-        row=ticket.row,
-        number=ticket.number,
-        category=ticket.category,
-        price_minor=ticket.price_minor,
-        holder=ticket.holder,
-        issued_at=now,
-    )
-    ticket.successor, ticket.replaced_by = successor, who
+    kept = {field: getattr(ticket, field) for field in _KEPT_FIELDS}
+    ticket.successor = Ticket.objects.create(**kept, code=new_code(), issued_at=now)
+    ticket.replaced_by = who
     ticket.save(update_fields=["successor", "replaced_by"])
-    return successor
 
 
 def void(order: Order, now: datetime) -> None:

@@ -51,10 +51,9 @@ def tickets_pdf(order: OrderView) -> bytes:
     canvas.setTitle(f"Tickets for {order.event.name}")
     canvas.setAuthor("Fairgate")
     canvas.setSubject(f"Order {order.number}")
-    for ticket in order.tickets:
-        if ticket.valid:
-            _draw_ticket(canvas, order, ticket)
-            canvas.showPage()
+    for ticket in order.valid_tickets:
+        _draw_ticket(canvas, order, ticket)
+        canvas.showPage()
     canvas.save()
     return out.getvalue()
 
@@ -72,7 +71,7 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
         y -= title_size * 1.2
     canvas.setFillColor(INK)
     y = height - 150
-    for label, value in _ticket_fields(order.event, order, ticket):
+    for label, value in _ticket_fields(order.event, ticket):
         canvas.setFillColor(MUTED)
         write(canvas, MARGIN, y, label, TEXT, 8)
         canvas.setFillColor(INK)
@@ -93,7 +92,7 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
     write_centered(canvas, width / 2, 24, note, TEXT, 7)
 
 
-def _ticket_fields(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
+def _ticket_fields(event: events.EventView, ticket: TicketView) -> list[tuple[str, str]]:
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
     seat = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
     price = format_money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"

@@ -44,11 +44,10 @@ def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
 @require_safe
 def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
     shown = access.get_authorized_order(request, order_id)
-    if not any(ticket.valid for ticket in shown.tickets):
+    if not shown.valid_tickets:
         raise problems.NotFound("This order has no valid tickets.")
-    response = HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf")
-    response.headers["Content-Disposition"] = f'inline; filename="tickets-{shown.number}.pdf"'
-    return response
+    headers = {"Content-Disposition": f'inline; filename="tickets-{shown.number}.pdf"'}
+    return HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf", headers=headers)
 
 
 @csrf_exempt

@@ -32,7 +32,7 @@ def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence
     """Publish a message to all endpoints and feeds that are subscribed to the order's event and this kind.
 
     Joins the caller's transaction, which holds the order's lock, so that an order's messages are in the order of its
-    changes. `tickets`: those that the message is about, default all of the order's. Without a subscriber nothing is
+    changes. `tickets`: those that the message is about; default: all of the order's. Without a subscriber nothing is
     written.
     """
     transactions.require_transaction()

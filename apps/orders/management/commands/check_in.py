@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.events import facade as events
 from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.http import problems
-from apps.orders.checkin.check_in import Outcome, ScanAnswer, scan, undo_last_check_in
+from apps.orders.checkin.check_in import Outcome, scan, undo_last_check_in
 from apps.orders.checkin.counts import count_entered
 from apps.orders.checkin.scan_messages import build_scan_message
 from apps.orders.checkin.scan_parser import read_scan
@@ -60,7 +60,8 @@ class Command(BaseCommand):
         except problems.Problem as problem:
             self.stdout.write(f"refused      {code[:80]!r}: {problem.detail}")
             return False
-        self.stdout.write(_line(event, code, answer))
+        shown = answer.ticket.label if answer.ticket is not None else f"{code[:80]!r}"
+        self.stdout.write(f"{answer.outcome:<12} {shown}: {build_scan_message(event, answer).more}")
         return answer.outcome in GOOD
 
     def _count(self, event: events.EventView) -> None:
@@ -68,8 +69,3 @@ class Command(BaseCommand):
         for each in counts.sections:
             self.stdout.write(f"{each.entered:>7} of {each.expected:>7} in  {each.section}")
         self.stdout.write(f"{counts.entered:>7} of {counts.expected:>7} in  {event.name}")
-
-
-def _line(event: events.EventView, code: str, answer: ScanAnswer) -> str:
-    shown = answer.ticket.label if answer.ticket is not None else f"{code[:80]!r}"
-    return f"{answer.outcome:<12} {shown}: {build_scan_message(event, answer).more}"

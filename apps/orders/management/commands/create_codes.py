@@ -52,15 +52,13 @@ class Command(BaseCommand):
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         ids = {category.key: category.id for category in events.list_categories(event.id)}
         categories = generation.resolve_ids("--category", options["category"], ids)
-        values = self._values(options) | {"event_id": event.id}
-        made = generation.make_from_options(PromoCode, "categories", categories, options, USES_MAX, **values)
-        generation.write_csv(self.stdout, made)
-
-    def _values(self, options: dict[str, Any]) -> dict[str, Any]:
         (kind,) = [kind for kind, (option, _, _) in _VALUES.items() if options[option] is not None]
         option, field, most = _VALUES[kind]
-        return {
+        values = {
+            "event_id": event.id,
             "kind": kind,
             field: parse_bounded_integer(options[option], f"--{option.replace('_', '-')}", most),
             "places_max": parse_limit(options["tickets"], "--tickets", LIMIT_MAX),
         }
+        made = generation.make_from_options(PromoCode, "categories", categories, options, USES_MAX, **values)
+        generation.write_csv(self.stdout, made)
