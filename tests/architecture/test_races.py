@@ -51,7 +51,7 @@ def test_a_rival_runs_once_and_may_run_the_same_statement() -> None:
     with statements() as mine, rival_at("read_clock", "after", read_the_clock) as rival:
         read_the_clock()
         read_the_clock()
-    assert rival.came
+    assert rival.has_run
     assert mine == ["read_clock", "read_clock"]
 
 

@@ -80,7 +80,7 @@ def test_streamed_announcements_are_shown_once_and_in_order(live_site: str, brow
     receive(5, 5, "<b>Number 5</b>")
     receive(6, 6, "Number 6.")
     assert texts(page) == ["Number 6.", "<b>Number 5</b>", "Number 4.", "Number 3."], (
-        "four, and older ones are a click away"
+        "four, and a link to the older ones"
     )
     assert page.get_by_role("link", name="All announcements").is_visible()
     receive(6, 8, None)
@@ -97,8 +97,8 @@ def test_the_page_does_not_poll_while_the_stream_is_connected(live_site: str, br
     make_event(general_admission=20)
     page = browser_page()
     page.clock.install()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/announcements?" in request.url else None)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if "/announcements?" in request.url else None)
 
     def set_connection(way: str) -> None:
         page.evaluate("way => document.dispatchEvent(new CustomEvent('live:connection', {detail: {way}}))", way)
@@ -108,11 +108,11 @@ def test_the_page_does_not_poll_while_the_stream_is_connected(live_site: str, br
     with page.expect_response(re.compile(r"/announcements\?")):
         page.goto(f"{live_site}/events/concert/")
     set_connection("stream")
-    before = len(asked)
+    before = len(requests)
     page.clock.run_for(120_000)
-    assert len(asked) == before, "one request for the missed announcements, and no more"
+    assert len(requests) == before, "one request for the missed announcements, and no more"
     set_connection("")
-    assert len(asked) > before
+    assert len(requests) > before
 
 
 def test_a_waiting_visitor_sees_a_new_announcement(live_site: str, browser_page: OpenPage) -> None:

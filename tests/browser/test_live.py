@@ -54,7 +54,7 @@ def take(event: events.EventView, *seats: str) -> reservations.ReservationView:
     return in_another_connection(lambda: hold(event, seats=list(seats)))
 
 
-def asked(page: "Page", part: str) -> "list[Request]":
+def requests_for(page: "Page", part: str) -> "list[Request]":
     found: list[Request] = []
     page.on("request", lambda request: found.append(request) if part in request.url else None)
     return found
@@ -66,7 +66,7 @@ def test_an_events_counts_update_from_the_stream_without_polling(
 ) -> None:
     event = an_event(general_admission=20)
     page = browser_page(*size, dark=dark)
-    polls = asked(page, "/sections")
+    polls = requests_for(page, "/sections")
     page.goto(f"{full_site}/events/{event.slug}/")
     says_live(page)
     held = take(event, "hall-A-1", "hall-A-2")
@@ -109,8 +109,8 @@ def test_the_map_reports_a_lost_seat_and_one_tap_selects_the_nearest(
     says_live(page)
     page.locator("[data-tray-seats] li").nth(1).wait_for()
     take(event, "hall-C-5")
-    gone = page.locator("[data-just-gone]")
-    gone.get_by_text("row C seat 5 in").wait_for()
+    lost_seat = page.locator("[data-just-gone]")
+    lost_seat.get_by_text("row C seat 5 in").wait_for()
     assert page.locator("[data-tray-seats] input[name=seats]").evaluate_all("all => all.map(one => one.value)") == [
         "hall-C-6"
     ]
@@ -122,7 +122,7 @@ def test_the_map_reports_a_lost_seat_and_one_tap_selects_the_nearest(
     page.get_by_role("button", name=re.compile("Select row [BD] seat 5 instead")).click()
     chosen = page.locator("[data-tray-seats] input[name=seats]").evaluate_all("all => all.map(one => one.value)")
     assert sorted(chosen) in (["hall-B-5", "hall-C-6"], ["hall-C-6", "hall-D-5"])
-    assert not gone.text_content()
+    assert not lost_seat.text_content()
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
     page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert Reservation.objects.count() == 3
@@ -165,8 +165,8 @@ def test_own_held_seats_stay_selectable_while_changing_seats(full_site: str, bro
         page.goto(f"{full_site}/events/{event.slug}/choose?change=1&view={view}&seats=hall-A-1")
         says_live(page)
         taken = take(event, "hall-A-2")
-        gone = page.locator("[data-seat=hall-A-2].seat-mark--taken, input[value=hall-A-2]:disabled")
-        gone.wait_for(state="attached")
+        lost_seat = page.locator("[data-seat=hall-A-2].seat-mark--taken, input[value=hall-A-2]:disabled")
+        lost_seat.wait_for(state="attached")
         assert not page.locator("[data-just-gone]").text_content()
         assert page.locator("[data-tray-seats] li, input[value=hall-A-1]:checked").count() == 1
         in_another_connection(lambda view=taken: reservations.release(view.id, who="test"))
@@ -207,7 +207,7 @@ def test_the_position_moves_without_polling_and_the_turn_is_polled(
     page = browser_page(*size, dark=dark)
     line_up(page, full_site, event)
     says_live(page)
-    polls = asked(page, "/queue/status")
+    polls = requests_for(page, "/queue/status")
     page.locator("[data-line-position]", has_text=re.compile("^2$")).wait_for()
     before = len(polls)
     free_the_slot(event, first)

@@ -113,8 +113,8 @@ def test_two_visitors_are_admitted_in_order(
     second.locator("[data-line-position]", has_text=re.compile("^1$")).wait_for()
     assert second.url.endswith("/wait")
     event, _ = full
-    came = QueueEntry.objects.get(number=2)
-    free_the_slot(event, positions.entry_by_id(came.id))
+    admitted = QueueEntry.objects.get(number=2)
+    free_the_slot(event, positions.entry_by_id(admitted.id))
     second.wait_for_url(re.compile("/events/concert/choose"))
     assert [entry.status for entry in QueueEntry.objects.order_by("number")] == ["left", "left", "ready"]
     assert_audit_clean()
@@ -154,13 +154,13 @@ class Answers:
     string; None breaks the connection."""
 
     def __init__(self, page: "Page", first: dict[str, Any]) -> None:
-        self.asked = 0
+        self.request_count = 0
         self.place = first
         self.now: tuple[int, dict[str, str], Any] | None = (200, {}, first)
         page.route("**/queue/status", self._answer)
 
     def _answer(self, route: "Route") -> None:
-        self.asked += 1
+        self.request_count += 1
         if self.now is None:
             route.abort("connectionreset")
             return
@@ -241,19 +241,19 @@ def test_the_page_never_polls_sooner_than_the_server_requested(
     with page.expect_response("**/queue/status"):
         page.clock.run_for(5_000)
     page.locator("[data-line-position]", has_text=re.compile("^40$")).wait_for()
-    assert answers.asked == 1
+    assert answers.request_count == 1
     page.clock.run_for(150_000)
     assert page.locator("[data-line-position]").text_content() == "40"
-    assert answers.asked == 1
+    assert answers.request_count == 1
     answers.now = (503, {"Retry-After": "120"}, {"type": "busy"})
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
     page.get_by_text("We’re very busy right now").wait_for()
-    asked = answers.asked
+    request_count = answers.request_count
     page.clock.run_for(100_000)
     page.evaluate("dispatchEvent(new Event('online'))")
     assert page.get_by_text("We’re very busy right now").is_visible()
-    assert answers.asked == asked, "the server had requested two minutes"
+    assert answers.request_count == request_count, "the server had requested two minutes"
     answers.now = (200, {}, PLACE)
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
@@ -318,14 +318,14 @@ def test_an_absurd_retry_after_causes_no_polling_storm(
     answers = Answers(page, {**PLACE, "next_poll": 1e13})
     line_up(page, live_site)
     run_until(page, page.locator("[data-line-position]", has_text=re.compile("^40$")))
-    assert answers.asked == 1
+    assert answers.request_count == 1
     page.clock.run_for(300_000)
-    assert answers.asked == 1
+    assert answers.request_count == 1
     answers.now = (503, {"Retry-After": "99999999999"}, "")
     page.clock.run_for(300_000)
     page.get_by_text(BUSY).wait_for()
     page.clock.run_for(300_000)
-    assert answers.asked == 2
+    assert answers.request_count == 2
     answers.say(position_in_queue=7)
     page.clock.run_for(430_000)
     page.locator("[data-line-position]", has_text=re.compile("^7$")).wait_for()

@@ -33,8 +33,8 @@ def test_the_catalogue_shows_public_future_events_soonest_first(client: Client) 
     make_event("later", name="Later", starts_at=in_days(20))
     make_event("sooner", name="Sooner", starts_at=in_days(10))
     make_event("draft", draft=True)
-    gone = make_event("gone", name="Gone")
-    Event.objects.filter(pk=gone.pk).update(starts_at=in_days(-1))
+    past = make_event("gone", name="Gone")
+    Event.objects.filter(pk=past.pk).update(starts_at=in_days(-1))
     assert [card["slug"] for card in _cards(client)] == ["sooner", "later"]
 
 

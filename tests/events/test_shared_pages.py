@@ -88,7 +88,7 @@ def _cached_at(moment: datetime, path: str, monkeypatch: pytest.MonkeyPatch) -> 
     return directives["s-maxage"], directives["stale-while-revalidate"], directives["max-age"]
 
 
-KEPT_BEFORE_A_MOMENT = {
+LIFETIMES_BEFORE_A_MOMENT = {
     3_600: (300, 60, 10),
     430: (300, 60, 10),
     425: (300, 60, 5),
@@ -113,11 +113,11 @@ def test_no_page_is_cached_past_the_moment_at_which_time_changes_it(
         room_rate_per_second=1, room_active_max=1,
     )  # fmt: skip
     Event.objects.update(starts_at=moments["start"])
-    for seconds, kept in KEPT_BEFORE_A_MOMENT.items():
+    for seconds, lifetimes in LIFETIMES_BEFORE_A_MOMENT.items():
         at = moments[moment] - timedelta(seconds=seconds)
-        assert _cached_at(at, "/events/concert/", monkeypatch) == kept
+        assert _cached_at(at, "/events/concert/", monkeypatch) == lifetimes
         if at < moments["opening"]:
-            assert _cached_at(at, "/", monkeypatch) == kept
+            assert _cached_at(at, "/", monkeypatch) == lifetimes
 
 
 def test_sold_out_pages_and_pages_with_counts_are_cached_briefly(

@@ -43,8 +43,8 @@ def test_a_forked_child_returns_other_bytes() -> None:
         os._exit(0)
     os.close(sending)
     with os.fdopen(receiving, "rb") as pipe:
-        theirs = pipe.read()
+        child_bytes = pipe.read()
     os.waitpid(child, 0)
-    ours = [random_bytes.next_bytes() for _ in range(1_000)]
-    assert len(theirs) == 10 * random_bytes.SIZE
-    assert not any(one in theirs for one in ours)
+    own_bytes = [random_bytes.next_bytes() for _ in range(1_000)]
+    assert len(child_bytes) == 10 * random_bytes.SIZE
+    assert not any(one in child_bytes for one in own_bytes)

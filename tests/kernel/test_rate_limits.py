@@ -102,7 +102,7 @@ def test_an_address_is_limited_however_many_tokens_it_invents() -> None:
     burst = settings.RATE_LIMITS["join"][0][1]
     assert sum(deployment.ask("join", token=f"new {number}") is None for number in range(5_000)) == burst
     assert deployment.ask("join", "203.0.113.10") is None
-    assert deployment.ask("poll") is None, "each kind has a limit of its own"
+    assert deployment.ask("poll") is None, "each kind has its own limit"
 
 
 def test_refused_clients_are_asked_to_retry_when_there_is_capacity_at_spread_times() -> None:
@@ -214,10 +214,10 @@ def test_occasional_requests_are_not_shared(redis_client: Redis) -> None:
 
 
 def test_without_redis_each_process_applies_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away() -> Redis:
+    def no_redis() -> Redis:
         raise redis.RedisUnavailable("refused")
 
-    monkeypatch.setattr(redis, "client", away)
+    monkeypatch.setattr(redis, "client", no_redis)
     of_process, sharing = process(Clock())
     assert sum(of_process.ask("poll", OFFICE) is None for _ in range(500)) == 160
     assert sharing.share() == 0
@@ -300,19 +300,19 @@ def strict_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("strict_site", "db")
 def test_the_site_refuses_in_the_format_of_the_client(client: Client) -> None:
-    here = {"REMOTE_ADDR": OFFICE}
-    assert [client.get("/api/docs", **here).status_code for _ in range(3)] == [200, 200, 429]
-    response = client.get("/api/docs", **here)
+    address = {"REMOTE_ADDR": OFFICE}
+    assert [client.get("/api/docs", **address).status_code for _ in range(3)] == [200, 200, 429]
+    response = client.get("/api/docs", **address)
     assert response.json()["type"] == "rate-limited"
     assert response.headers["Content-Type"] == "application/problem+json"
     assert 1 <= int(response.headers["Retry-After"]) <= 32
     assert response.headers["Cache-Control"] == "no-store"
     assert response.headers["X-Request-Id"]
-    page = client.get("/accounts/log-in", headers={"accept": "text/html"}, **here)
+    page = client.get("/accounts/log-in", headers={"accept": "text/html"}, **address)
     assert page.status_code == 429
     assert b"You keep your place in line" in page.content
     assert page.headers["Retry-After"]
-    file = client.get("/static/js/wait.js", **here)
+    file = client.get("/static/js/wait.js", **address)
     assert file.status_code == 200
     file.close()
 

@@ -56,12 +56,12 @@ def test_a_name_that_resolves_into_our_own_network_is_refused_before_anything_is
     """It is refused even if only one of its addresses is private, since any of them could be used."""
     port = listener.url.split(":")[2].split("/")[0]
 
-    def look_up(*asked: Any, **more: Any) -> list[Any]:
+    def resolve(*args: Any, **more: Any) -> list[Any]:
         return [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, int(port))) for address in ("1.1.1.1", "127.0.0.1")
         ]
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(AddressRefused, match="not a public address"):
         post(f"http://hook.example:{port}/", AddressPolicy(plain_http=True))
     assert listener.received == []
@@ -71,16 +71,16 @@ def test_the_name_is_resolved_once_and_the_connection_goes_to_the_checked_addres
     listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the check and the connection the name could start to point elsewhere; it is not resolved again."""
-    port, asked = int(listener.url.split(":")[2].split("/")[0]), []
+    port, resolved = int(listener.url.split(":")[2].split("/")[0]), []
 
-    def look_up(host: str, *more: Any, **options: Any) -> list[Any]:
-        asked.append(host)
+    def resolve(host: str, *more: Any, **options: Any) -> list[Any]:
+        resolved.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     assert post(f"http://hook.example:{port}/").status == 204
     # The system's connect resolves a numeric address too, and gets the address itself.
-    assert asked in (["hook.example"], ["hook.example", "127.0.0.1"])
+    assert resolved in (["hook.example"], ["hook.example", "127.0.0.1"])
     assert listener.received[0][0]["Host"] == f"hook.example:{port}"
 
 

@@ -18,7 +18,7 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
-        self.came = asyncio.Event()
+        self.data_written = asyncio.Event()
         self.is_closed = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -26,7 +26,7 @@ class FakeTransport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
-        self.came.set()
+        self.data_written.set()
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -54,8 +54,8 @@ class FakeTransport(asyncio.Transport):
                     found.append((int(head.split(b" ")[1]), json.loads(rest[:length] or b"null")))
                     self.written = rest[length:]
                 else:
-                    self.came.clear()
-                    await self.came.wait()
+                    self.data_written.clear()
+                    await self.data_written.wait()
         return found
 
 

@@ -43,12 +43,12 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
     """Run pgbouncer with a pool of `sessions` sessions, yield it once it answers, and stop it afterwards."""
     program, account = PGBOUNCER.find(), choose_account()
     assert program, PGBOUNCER.why_absent()
-    here, port = connection.settings_dict, free_port()
+    database, port = connection.settings_dict, free_port()
     with tempfile.TemporaryDirectory(prefix="fairgate-pooler-", dir=enterable_folder(account)) as name:
         folder = Path(name)
-        (folder / "userlist.txt").write_text(f'"{here["USER"]}" "{here["PASSWORD"]}"\n')
+        (folder / "userlist.txt").write_text(f'"{database["USER"]}" "{database["PASSWORD"]}"\n')
         wanted = documented()
-        wanted["databases"] = {here["NAME"]: f"host={here['HOST']} port={here['PORT']}"}
+        wanted["databases"] = {database["NAME"]: f"host={database['HOST']} port={database['PORT']}"}
         wanted["pgbouncer"].update(
             {
                 "listen_addr": LOOPBACK,
@@ -71,8 +71,8 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
         process = psutil.Popen([program, "-q", folder / "pgbouncer.ini"], **account_options)
         try:
             url, direct_url = (
-                f"postgres://{here['USER']}:{quote(here['PASSWORD'])}@{LOOPBACK}:{each}/{here['NAME']}"
-                for each in (port, here["PORT"])
+                f"postgres://{database['USER']}:{quote(database['PASSWORD'])}@{LOOPBACK}:{each}/{database['NAME']}"
+                for each in (port, database["PORT"])
             )
             wait_until(lambda: _is_ready(url), "pgbouncer answers", while_runs=process)
             yield Pooler(url, direct_url, process)

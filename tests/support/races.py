@@ -91,10 +91,10 @@ def in_another_connection(act: Callable[[], Any], *, seconds_max: float = STORM_
 
 @dataclass
 class Rival:
-    """A rival act waiting for its moment. `came` is true once the moment has come; `result` is what the act
+    """A rival act that waits for its moment. `has_run` is true once it has started; `result` is what the act
     returned."""
 
-    came: bool = False
+    has_run: bool = False
     result: Any = None
 
 
@@ -108,33 +108,33 @@ def rival_at(statement: str, moment: Literal["before", "after"], act: Callable[[
     """
     rival, watched = Rival(), threading.get_ident()
 
-    def look(name: str, when: str) -> None:
-        if threading.get_ident() != watched or rival.came or (name, when) != (statement, moment):
+    def observer(name: str, when: str) -> None:
+        if threading.get_ident() != watched or rival.has_run or (name, when) != (statement, moment):
             return
-        rival.came = True
+        rival.has_run = True
         rival.result = in_another_connection(act, seconds_max=RIVAL_SECONDS_MAX)
 
-    with sql.observe(look):
+    with sql.observe(observer):
         yield rival
-    assert rival.came, f"{statement}.sql never ran, so the rival never came"
+    assert rival.has_run, f"{statement}.sql never ran, so the rival did not run"
 
 
 @contextmanager
 def run_at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[None]:
     """Run `act` in this thread right before or after the named SQL file first runs, for example to start a rival that
     will have to wait for this thread. Fails at the end of the block if the statement never ran."""
-    came, watched = False, threading.get_ident()
+    has_run, watched = False, threading.get_ident()
 
-    def look(name: str, when: str) -> None:
-        nonlocal came
-        if threading.get_ident() != watched or came or (name, when) != (statement, moment):
+    def observer(name: str, when: str) -> None:
+        nonlocal has_run
+        if threading.get_ident() != watched or has_run or (name, when) != (statement, moment):
             return
-        came = True
+        has_run = True
         act()
 
-    with sql.observe(look):
+    with sql.observe(observer):
         yield
-    assert came, f"{statement}.sql never ran, so its moment never came"
+    assert has_run, f"{statement}.sql never ran, so the act did not run"
 
 
 class ConcurrentCall:
@@ -188,14 +188,14 @@ class ConcurrentCall:
 
 
 class WaitingRival:
-    """A rival that started at its moment and had to wait for us; take its result once we are done."""
+    """A rival that started at its moment and has to wait for this thread; read its result after the commit."""
 
     def __init__(self) -> None:
         self.beside: ConcurrentCall | None = None
 
     def result(self) -> Any:
         """Return its value, or raise the exception that ended it."""
-        assert self.beside is not None, "the rival has not come yet"
+        assert self.beside is not None, "the rival has not started yet"
         return self.beside.result()
 
 
@@ -207,10 +207,10 @@ def rival_waiting_at(
     its lock."""
     rival = WaitingRival()
 
-    def come() -> None:
+    def start_rival() -> None:
         rival.beside = ConcurrentCall(act).wait_until_blocked()
 
-    with run_at(statement, moment, come):
+    with run_at(statement, moment, start_rival):
         yield rival
 
 
@@ -220,9 +220,9 @@ def statements() -> Iterator[list[str]]:
     seen: list[str] = []
     watched = threading.get_ident()
 
-    def look(name: str, when: str) -> None:
+    def observer(name: str, when: str) -> None:
         if when == "before" and threading.get_ident() == watched:
             seen.append(name)
 
-    with sql.observe(look):
+    with sql.observe(observer):
         yield seen

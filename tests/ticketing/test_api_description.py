@@ -52,9 +52,9 @@ def every_problem(kind: type[problems.Problem] = problems.Problem) -> Iterator[t
 
 def test_every_problem_type_is_in_the_docs_with_its_status() -> None:
     rows = {(int(status), kind) for status, kind in re.findall(r"\| (\d{3}) \| `([\w-]+)`", DOCS.read_text())}
-    ours = [kind for kind in every_problem() if kind.__module__.startswith(("apps", "ticketing"))]
+    own_types = [kind for kind in every_problem() if kind.__module__.startswith(("apps", "ticketing"))]
     # Problems shown only to staff, on admin pages and by commands, are not part of the API.
-    public = [kind for kind in ours if ".staff." not in kind.__module__ and not issubclass(kind, StaffProblem)]
+    public = [kind for kind in own_types if ".staff." not in kind.__module__ and not issubclass(kind, StaffProblem)]
     raised = {(kind.status, kind.type) for kind in public}
     assert (raised | set(server_refusals())) - {(500, "fault")} == rows
 

@@ -16,10 +16,10 @@ print(before, os.getpriority(os.PRIO_PROCESS, 0))
 
 
 def test_lower_priority_never_raises_the_priority() -> None:
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    own_priority = os.getpriority(os.PRIO_PROCESS, 0)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "ticketing.settings"}
     process = subprocess.run(
         [sys.executable, "-c", LOWER_PRIORITY], env=environment, capture_output=True, text=True, start_new_session=True,
         check=True,
     )  # fmt: skip
-    assert process.stdout.split() == [str(ours), "19"]
+    assert process.stdout.split() == [str(own_priority), "19"]

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ours(folder: Path) -> Iterator[Path]:
+def static_root(folder: Path) -> Iterator[Path]:
     with collected_in(folder):
         yield folder
 
@@ -51,18 +51,18 @@ def hashed(name: str) -> str:
     return staticfiles_storage.url(name).removeprefix(settings.STATIC_URL)
 
 
-def test_every_file_named_in_a_template_has_an_existing_hashed_name(ours: Path) -> None:
+def test_every_file_named_in_a_template_has_an_existing_hashed_name(static_root: Path) -> None:
     names = {name for name in named_in_templates() if name.startswith(OURS)}
     assert len(names) > 15
     for name in names:
         assert re.search(r"\.[0-9a-f]{12}\.\w+$", hashed(name)), name
-        assert (ours / hashed(name)).is_file(), name
+        assert (static_root / hashed(name)).is_file(), name
 
 
-def test_modules_import_each_other_by_existing_hashed_names(ours: Path) -> None:
+def test_modules_import_each_other_by_existing_hashed_names(static_root: Path) -> None:
     seen = 0
     for source in sorted((CHECKOUT / "static").glob("**/*.js")):
-        collected = ours / hashed(str(source.relative_to(CHECKOUT / "static")))
+        collected = static_root / hashed(str(source.relative_to(CHECKOUT / "static")))
         for address in re.findall(r"""(?:from |import\()["'](\.[^"']+)["']""", collected.read_text()):
             seen += 1
             assert re.search(r"\.[0-9a-f]{12}\.js$", address), (source.name, address)
@@ -70,8 +70,8 @@ def test_modules_import_each_other_by_existing_hashed_names(ours: Path) -> None:
     assert seen >= 15
 
 
-def test_stylesheets_name_their_fonts_by_existing_hashed_names(ours: Path) -> None:
-    sheet = ours / hashed("css/fairgate.css")
+def test_stylesheets_name_their_fonts_by_existing_hashed_names(static_root: Path) -> None:
+    sheet = static_root / hashed("css/fairgate.css")
     addresses = re.findall(r'url\("(\.[^"]+)"\)', sheet.read_text())
     assert len(addresses) == 3
     for address in addresses:
@@ -80,12 +80,12 @@ def test_stylesheets_name_their_fonts_by_existing_hashed_names(ours: Path) -> No
         assert (sheet.parent / address).resolve().name == Path(hashed(re.sub(r"\.\w{12}", "", address[3:]))).name
 
 
-def test_plain_names_used_by_scripts_and_the_error_page_are_still_served(ours: Path) -> None:
+def test_plain_names_used_by_scripts_and_the_error_page_are_still_served(static_root: Path) -> None:
     for name in re.findall(r'"/static/([^"]+)"', (CHECKOUT / "templates/500.html").read_text()):
-        assert (ours / name).is_file(), name
+        assert (static_root / name).is_file(), name
 
 
-def test_a_hashed_name_is_cached_permanently_and_a_plain_one_briefly(ours: Path) -> None:
+def test_a_hashed_name_is_cached_permanently_and_a_plain_one_briefly(static_root: Path) -> None:
     serve = WhiteNoiseMiddleware(lambda request: HttpResponse(status=404))
     lasting = serve(RequestFactory().get(staticfiles_storage.url("js/live.js"), HTTP_ACCEPT_ENCODING="gzip"))
     assert lasting.headers["Cache-Control"] == "max-age=315360000, public, immutable"

@@ -79,7 +79,7 @@ def place_sales(scenario: Scenario, played: list[Case]) -> list[Sale]:
     return scenario.place([str(case) for case in played])
 
 
-@pytest.mark.parametrize("pauses", [False, True], ids=["asked every time", "paused"])
+@pytest.mark.parametrize("pauses", [False, True], ids=["every attempt calls the provider", "paused"])
 @pytest.mark.parametrize("calls", [("charge",), ("charge", "find_charge")], ids=["charge", "charge and inquiry"])
 def test_a_charge_that_fails_is_taken_once_or_not_at_all(
     calls: tuple[str, ...], pauses: bool, open_scenario: OpenScenario, settings

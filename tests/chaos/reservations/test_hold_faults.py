@@ -110,7 +110,7 @@ class Sale:
         return [outcome.answer.body for outcome in outcomes if isinstance(outcome, reservations.Held)]
 
     def require_held_once(self, bodies: list[str]) -> None:
-        """Assert that each request has one live reservation, the one named in its answer, and that nothing else is held."""
+        """Assert that each request has one live reservation, which its answer names, and that nothing else is held."""
         live = {row.entry_id: row.pk for row in Reservation.objects.filter(status="pending_payment")}
         answered = [uuid.UUID(json.loads(body)["reservation_id"]) for body in bodies]
         assert [live[entry.id] for entry in self.entries] == answered

@@ -27,8 +27,8 @@ def text_of(client: Client, path: str) -> str:
 
 
 def test_the_events_page_shows_the_newest_few_and_where_the_others_are(browser: Client, concert: EventView) -> None:
-    quiet = text_of(browser, "/events/concert/")
-    assert re.search(r"data-announcements-box hidden", quiet)
+    without_announcements = text_of(browser, "/events/concert/")
+    assert re.search(r"data-announcements-box hidden", without_announcements)
     for number in range(1, 7):
         post(concert, f"Number {number}.")
     service.correct(concert.id, 5, "<b>Number 5</b>.", author="ann")

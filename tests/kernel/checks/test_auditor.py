@@ -41,9 +41,9 @@ def test_registering_a_check_again_replaces_it() -> None:
 def test_a_stored_run_counts_all_breaches_and_shows_the_first() -> None:
     auditor.register("I1", "promise", lambda survey: breaches(*(f"breach {number}" for number in range(60))))
     auditor.run_and_record()
-    kept = AuditRun.objects.get()
-    assert kept.breach_count == 60
-    (check,) = kept.report
+    stored = AuditRun.objects.get()
+    assert stored.breach_count == 60
+    (check,) = stored.report
     assert check["breach_count"] == 60
     assert check["breaches"] == [f"breach {number}" for number in range(auditor.SHOWN_BREACHES_MAX)]
 
@@ -99,8 +99,8 @@ def test_a_check_without_a_result_is_neither_clean_nor_a_breach_and_does_not_aff
     assert "I1   NOT CHECKED  slow" in out.getvalue()
     assert "I2   clean        one owner" in out.getvalue()
     assert "1 check without a result" in out.getvalue()
-    kept = AuditRun.objects.get()
-    assert (kept.breach_count, kept.unchecked_count, kept.is_clean) == (0, 1, False)
+    stored = AuditRun.objects.get()
+    assert (stored.breach_count, stored.unchecked_count, stored.is_clean) == (0, 1, False)
     assert auditor.get_status().color == "amber"
 
 
@@ -145,16 +145,16 @@ def test_a_stopped_auditor_is_not_shown_as_green(client: Client) -> None:
     client.force_login(get_user_model().objects.create_superuser("chief"))
     auditor.register("I1", "everything adds up", lambda survey: breaches())
     assert auditor.get_status().color == "amber"
-    kept = auditor.run_and_record()
+    stored = auditor.run_and_record()
     assert auditor.get_status().color == "green"
     assert '<li class="success">The latest audit is clean' in client.get("/admin/").content.decode()
-    kept.started_at -= timedelta(seconds=auditor.LATE_SECONDS + 1)
-    kept.save()
+    stored.started_at -= timedelta(seconds=auditor.LATE_SECONDS + 1)
+    stored.save()
     assert auditor.get_status().color == "amber"
     page = client.get("/admin/").content.decode()
     assert '<li class="warning">No audit for 3\xa0minutes: the auditor seems to have stopped.' in page
-    kept.breach_count = 2
-    kept.save()
+    stored.breach_count = 2
+    stored.save()
     assert auditor.get_status().color == "red"
     page = client.get("/admin/").content.decode()
     assert '<li class="error">No audit for' in page

@@ -83,9 +83,9 @@ def test_a_check_that_fails_is_reported_and_the_others_still_run() -> None:
 
     reconciler.register("a", "promise", fail)
     reconciler.register("b", "promise", finds("b"))
-    kept = reconciler.run_and_record()
-    assert (kept.difference_count, kept.failure_count) == (2, 1)
-    assert [check["failure"] for check in kept.report] == ["Redis is away", ""]
+    stored = reconciler.run_and_record()
+    assert (stored.difference_count, stored.failure_count) == (2, 1)
+    assert [check["failure"] for check in stored.report] == ["Redis is away", ""]
 
 
 def test_runs_are_stored_and_the_oldest_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

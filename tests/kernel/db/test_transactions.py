@@ -108,23 +108,23 @@ def test_a_write_begins_with_its_first_statement_and_may_commit_with_its_last() 
 
 
 def test_require_transaction_accepts_cursors_of_django_and_of_psycopg() -> None:
-    with connection.cursor() as ours:
+    with connection.cursor() as django_cursor:
         with pytest.raises(transactions.OutsideTransaction):
-            transactions.require_transaction(ours)
+            transactions.require_transaction(django_cursor)
         with transaction.atomic():
-            transactions.require_transaction(ours)
+            transactions.require_transaction(django_cursor)
         with transactions.write():
-            transactions.require_transaction(ours)
+            transactions.require_transaction(django_cursor)
     with rival_connection() as other:
         other.ensure_connection()
         beside = other.connection
         assert beside is not None
-        with beside.cursor() as theirs, pytest.raises(transactions.OutsideTransaction):
-            transactions.require_transaction(theirs)
-        with transactions.write_on(beside) as theirs:
-            transactions.require_transaction(theirs)
-            before = clock.now_on(theirs)
-            assert clock.now_on(theirs) > before, "the clock advances inside a transaction"
+        with beside.cursor() as psycopg_cursor, pytest.raises(transactions.OutsideTransaction):
+            transactions.require_transaction(psycopg_cursor)
+        with transactions.write_on(beside) as psycopg_cursor:
+            transactions.require_transaction(psycopg_cursor)
+            before = clock.now_on(psycopg_cursor)
+            assert clock.now_on(psycopg_cursor) > before, "the clock advances inside a transaction"
             with pytest.raises(transactions.OutsideTransaction):
                 transactions.require_transaction()
 

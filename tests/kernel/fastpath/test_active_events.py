@@ -13,22 +13,22 @@ A, B = slot_of("a"), slot_of("b")
 
 
 def test_another_process_sees_an_event_while_it_is_active(tmp_path: Path) -> None:
-    ours, theirs = ActiveEvents(tmp_path / "new" / "active"), ActiveEvents(tmp_path / "new" / "active")
-    assert not ours.is_any_other_active(A, 1_000.0)
-    theirs.note(B, 1_000.0)
-    assert not ours.is_any_other_active(A, 1_000.0), "the file is read only now and then"
-    assert ours.is_any_other_active(A, 1_000.0 + NOTE_SECONDS)
-    assert not ours.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
-    ours.note(A, 1_000.0 + NOTE_SECONDS)
-    assert theirs.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
-    assert not ours.is_any_other_active(A, 1_000.0 + 2 * NOTE_SECONDS + ACTIVE_SECONDS)
+    own, other = ActiveEvents(tmp_path / "new" / "active"), ActiveEvents(tmp_path / "new" / "active")
+    assert not own.is_any_other_active(A, 1_000.0)
+    other.note(B, 1_000.0)
+    assert not own.is_any_other_active(A, 1_000.0), "the file is read only now and then"
+    assert own.is_any_other_active(A, 1_000.0 + NOTE_SECONDS)
+    assert not own.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
+    own.note(A, 1_000.0 + NOTE_SECONDS)
+    assert other.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
+    assert not own.is_any_other_active(A, 1_000.0 + 2 * NOTE_SECONDS + ACTIVE_SECONDS)
 
 
 def test_a_process_sees_its_own_events_at_once(tmp_path: Path) -> None:
-    ours = ActiveEvents(tmp_path / "active")
-    assert not ours.is_any_other_active(A, 1_000.0)
-    ours.note(B, 1_000.0)
-    assert ours.is_any_other_active(A, 1_000.0)
+    own = ActiveEvents(tmp_path / "active")
+    assert not own.is_any_other_active(A, 1_000.0)
+    own.note(B, 1_000.0)
+    assert own.is_any_other_active(A, 1_000.0)
 
 
 def test_a_file_from_before_a_reboot_shows_no_active_event(tmp_path: Path) -> None:
@@ -38,10 +38,10 @@ def test_a_file_from_before_a_reboot_shows_no_active_event(tmp_path: Path) -> No
 
 def test_without_the_file_a_process_sees_only_its_own_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
-    ours = ActiveEvents(tmp_path / "file" / "active")
+    own = ActiveEvents(tmp_path / "file" / "active")
     with caplog.at_level(logging.WARNING):
-        ours.note(B, 1_000.0)
-        assert ours.is_any_other_active(A, 1_000.0)
+        own.note(B, 1_000.0)
+        assert own.is_any_other_active(A, 1_000.0)
     assert len(caplog.records) == 1
 
 
@@ -50,9 +50,9 @@ def test_with_a_full_disk_a_process_sees_only_its_own_events(tmp_path: Path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    ours = ActiveEvents(tmp_path / "active")
-    ours.note(B, 1_000.0)
-    assert ours.is_any_other_active(A, 1_000.0)
+    own = ActiveEvents(tmp_path / "active")
+    own.note(B, 1_000.0)
+    assert own.is_any_other_active(A, 1_000.0)
     assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
@@ -64,6 +64,6 @@ def test_without_fallocate_processes_see_each_others_events(tmp_path: Path, monk
 
 def test_a_file_of_another_size_is_resized(tmp_path: Path) -> None:
     (tmp_path / "active").write_bytes(b"something else")
-    ours = ActiveEvents(tmp_path / "active")
-    ours.note(B, 1_000.0)
-    assert ours.is_any_other_active(A, 1_000.0)
+    own = ActiveEvents(tmp_path / "active")
+    own.note(B, 1_000.0)
+    assert own.is_any_other_active(A, 1_000.0)

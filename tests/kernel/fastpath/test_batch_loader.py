@@ -96,7 +96,7 @@ async def test_a_failed_batch_fails_for_all_its_questions_and_the_next_batch_run
 
 async def test_one_question_of_a_batch_may_be_refused_while_others_are_answered() -> None:
     loader: BatchLoader[int, int] = BatchLoader(
-        lambda asked: [problems.NotOwner() if one == 2 else one for one in asked]
+        lambda questions: [problems.NotOwner() if one == 2 else one for one in questions]
     )
     answers = await within(asyncio.gather(*(loader.ask(number) for number in (1, 2, 3)), return_exceptions=True))
     assert [answers[0], type(answers[1]), answers[2]] == [1, problems.NotOwner, 3]
@@ -170,17 +170,17 @@ async def test_a_slow_value_is_read_rarely(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_refusal_is_not_cached_and_a_canceled_caller_does_not_affect_others(
     fake_threads: Threads,
 ) -> None:
-    there: list[str] = []
+    existing: list[str] = []
 
     def value(key: str) -> str:
-        if not there:
+        if not existing:
             raise problems.NotFound
-        return there[0]
+        return existing[0]
 
     values: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=9, stale_seconds=9, most=2)
     with pytest.raises(problems.NotFound):
         await within(values.get("a"))
-    there.append("found")
+    existing.append("found")
     gate = fake_threads.gate = asyncio.Event()
     first, second = (asyncio.create_task(values.get("a")) for _ in range(2))
     await run_loop_once()

@@ -187,9 +187,9 @@ async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the
 async def test_a_canceled_request_takes_no_slot() -> None:
     limit = make_limit(alone_max=1)
     assert limit.try_acquire("a")
-    gone, stays = asyncio.create_task(limit.acquire("a")), asyncio.create_task(limit.acquire("a"))
+    canceled, stays = asyncio.create_task(limit.acquire("a")), asyncio.create_task(limit.acquire("a"))
     await run_loop_once()
-    gone.cancel()
+    canceled.cancel()
     await run_loop_once()
     limit.leave("a")
     await asyncio.wait_for(stays, 20)
@@ -222,14 +222,14 @@ class Application:
     def __init__(self, limit: ConcurrencyLimit) -> None:
         self.pending: list[asyncio.Future[None]] = []
         self._dispatcher = Dispatcher(
-            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, limit)], echo
+            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._respond_sync, limit)], echo
         )
         self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._dispatcher(scope, receive, send)
 
-    def _look(self, request: Request, slug: str, body: bytes | bytearray) -> PendingAnswer:
+    def _respond_sync(self, request: Request, slug: str, body: bytes | bytearray) -> PendingAnswer:
         if body == b"{}":
             raise problems.NotOwner
         self.pending.append(asyncio.get_running_loop().create_future())
@@ -340,9 +340,9 @@ async def test_every_outcome_releases_the_slot() -> None:
         protocol.data_received(thing("hot"))
         application.pending[-1].set_exception(problems.NotOwner())
         assert (await line.answers(1))[0][0] == 403
-    gone, _ = connection(application)
-    gone.data_received(thing("hot"))
-    gone.connection_lost(None)
+    disconnected, _ = connection(application)
+    disconnected.data_received(thing("hot"))
+    disconnected.connection_lost(None)
     protocol.data_received(thing("hot"))
     assert line.written == b""
     application.pending[-1].set_result(None)

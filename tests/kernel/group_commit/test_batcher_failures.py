@@ -361,7 +361,7 @@ def test_a_decide_that_fails_in_its_second_transaction_does_not_repeat_the_first
     finally:
         target.close()
     assert batches[:2] == [["first"], ["a", "long", POISON, "b"]]
-    assert batches[2:] == [["long"], [POISON]], "what the first transaction committed was found"
+    assert batches[2:] == [["long"], [POISON]], "the requests that the first transaction committed were found"
     assert written_notes() == ["first", "a", "b", "long"]
 
 
@@ -388,9 +388,9 @@ def test_the_database_restarts_during_a_batch_and_is_later_down_for_a_while(fold
         assert start(cluster.port).port == cluster.port
 
     cluster = start()
-    there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
+    database = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
     gate, decider = gated(at_commit={1: restart})
-    with elsewhere(HOST="127.0.0.1", **there):
+    with elsewhere(HOST="127.0.0.1", **database):
         make_tables()
         with batcher(decider, connect_ms=TIMEOUT_MS) as target:
             callers = submit_as_one_batch(target, gate, notes(3))

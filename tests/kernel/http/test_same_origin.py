@@ -15,7 +15,7 @@ ELSEWHERE = "https://evil.example"
 
 
 @pytest.mark.parametrize(
-    ("origin", "fetch_site", "ours"),
+    ("origin", "fetch_site", "is_own"),
     [
         (None, None, None),
         (OWN, None, True),
@@ -44,9 +44,9 @@ ELSEWHERE = "https://evil.example"
         (None, "Same-Origin", False),
     ],
 )
-def test_the_headers_show_the_origin(settings, origin: str | None, fetch_site: str | None, ours: bool | None) -> None:
+def test_the_headers_show_the_origin(settings, origin: str | None, fetch_site: str | None, is_own: bool | None) -> None:
     settings.CSRF_TRUSTED_ORIGINS = [TRUSTED]
-    assert is_same_origin(origin, fetch_site, OWN) is ours
+    assert is_same_origin(origin, fetch_site, OWN) is is_own
 
 
 def refused(path: str, *, cookie: bool, content_type: str = "", body: bytes = b"", **headers: str) -> str:

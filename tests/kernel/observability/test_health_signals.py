@@ -249,11 +249,11 @@ def test_during_a_database_outage_reports_are_dropped_with_one_log_line_and_resu
         return reporter.report()
 
     cluster = start()
-    there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
+    database = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
     reporter = Reporter(connect_ms=500)
     signal = declare_signal("slow", mean, reporter=reporter)
     try:
-        with elsewhere(HOST="127.0.0.1", **there):
+        with elsewhere(HOST="127.0.0.1", **database):
             run_sql(
                 "CREATE TABLE kernel_signal (name text, process text, value float8, count integer, at timestamptz,"
                 " UNIQUE (name, process))"

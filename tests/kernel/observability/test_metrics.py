@@ -234,7 +234,7 @@ def test_the_number_of_lines_is_limited_during_an_outage(
 
 
 @pytest.mark.parametrize(
-    ("address", "kept"),
+    ("address", "shortened_address"),
     [
         ("203.0.113.77", "203.0.113.0/24"),
         ("::ffff:203.0.113.77", "203.0.113.0/24"),
@@ -244,8 +244,8 @@ def test_the_number_of_lines_is_limited_during_an_outage(
         ("", ""),
     ],
 )
-def test_addresses_are_shortened_or_left_out_as_configured(address: str, kept: str, settings: Any) -> None:
-    assert access_log.shortened(address) == kept
+def test_addresses_are_shortened_or_left_out_as_configured(address: str, shortened_address: str, settings: Any) -> None:
+    assert access_log.shortened(address) == shortened_address
     settings.ACCESS_LOG_ADDRESSES = "none"
     assert access_log.shortened(address) == ""
 

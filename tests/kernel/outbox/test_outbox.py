@@ -91,12 +91,12 @@ def test_deliverers_are_woken_after_the_commit_and_a_failed_wake_up_loses_nothin
 
 
 def test_a_handler_runs_with_no_transaction_and_no_lock_open(handled: Handled) -> None:
-    def look(message: Message) -> None:
+    def require_no_lock(message: Message) -> None:
         assert not transaction.get_connection().in_atomic_block
         # Another connection can lock the message's row without waiting.
         in_another_connection(lambda: OutboxMessage.objects.filter(pk=message.id).update(last_error=""))
 
-    handled(look)
+    handled(require_no_lock)
     publish()
     assert outbox.deliver() == 1
     assert OutboxMessage.objects.get().done_at is not None
@@ -241,8 +241,8 @@ def test_two_concurrent_claims_share_the_messages_without_waiting(handled: Handl
     publish("b")
     with transaction.atomic():
         OutboxMessage.objects.select_for_update(no_key=True).get(key="a")
-        theirs = in_another_connection(lambda: outbox.claim(10))
-    assert [message.key for message in theirs] == ["b"]
+        claimed_by_other = in_another_connection(lambda: outbox.claim(10))
+    assert [message.key for message in claimed_by_other] == ["b"]
     assert [message.key for message in outbox.claim(10)] == ["a"]
 
 

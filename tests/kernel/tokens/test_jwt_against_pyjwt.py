@@ -46,14 +46,14 @@ def signed(header: bytes | dict[str, Any], body: bytes | dict[str, Any], *, secr
     return f"{text}.{own_jwt._signature(key().secret if secret is None else secret, text)}"
 
 
-def ours(token: str) -> dict[str, Any] | str:
+def decode_with_ours(token: str) -> dict[str, Any] | str:
     try:
         return own_jwt.verify(token, KINDS).values
     except problems.Problem as problem:
         return problem.type
 
 
-def theirs(token: str) -> dict[str, Any] | str:
+def decode_with_pyjwt(token: str) -> dict[str, Any] | str:
     """Return PyJWT's result under the rules that applied when it was our verifier. `iat` is ignored: a clock that is a
     second ahead must not invalidate a token."""
     try:
@@ -78,16 +78,16 @@ def header(**changes: Any) -> dict[str, Any]:
 def test_both_accept_a_token_that_we_issue() -> None:
     for lifetime in (HOUR, timedelta(days=7)):
         token = own_jwt.issue("queue", "entry-1", lifetime, "concert", num=12_345_678_901, who="ä")
-        assert ours(token) == theirs(token)
-        assert isinstance(ours(token), dict)
+        assert decode_with_ours(token) == decode_with_pyjwt(token)
+        assert isinstance(decode_with_ours(token), dict)
         assert jwt.get_unverified_header(token) == header()
-    gone = own_jwt.issue("queue", "entry-1", timedelta(0))
-    assert ours(gone) == theirs(gone) == "token-expired"
+    expired = own_jwt.issue("queue", "entry-1", timedelta(0))
+    assert decode_with_ours(expired) == decode_with_pyjwt(expired) == "token-expired"
 
 
 def test_both_accept_a_token_that_pyjwt_issues() -> None:
     token = jwt.encode(GOOD, key().secret, algorithm="HS256", headers={"kid": key().key_id})
-    assert ours(token) == theirs(token) == GOOD
+    assert decode_with_ours(token) == decode_with_pyjwt(token) == GOOD
 
 
 def _without(claim: str) -> dict[str, Any]:
@@ -147,10 +147,12 @@ HOSTILE: dict[str, Any] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_we_refuse_what_pyjwt_refuses(name: str) -> None:
     token = HOSTILE[name]()
-    verdict = ours(token)
+    verdict = decode_with_ours(token)
     assert isinstance(verdict, str), verdict
     if name != "huge":  # We refuse a token of that size unread.
-        assert not isinstance(theirs(token), dict) or name in ("critical", "detached"), "PyJWT refuses it too"
+        assert not isinstance(decode_with_pyjwt(token), dict) or name in ("critical", "detached"), (
+            "PyJWT refuses it too"
+        )
 
 
 STRICTER: dict[str, Any] = {
@@ -175,15 +177,15 @@ def _respelled(token: str) -> str:
 
 @pytest.mark.parametrize("name", STRICTER)
 def test_we_refuse_cases_that_pyjwt_accepts(name: str) -> None:
-    assert isinstance(ours(STRICTER[name]()), str)
+    assert isinstance(decode_with_ours(STRICTER[name]()), str)
 
 
 def test_both_read_the_last_value_of_a_repeated_name() -> None:
     """Only the owner of the key could write such a token."""
     body = b'{"typ":"queue","sub":"a","sub":"b","aud":"","exp":4000000000}'
     token = signed(header(), body)
-    assert ours(token) == theirs(token)
-    assert ours(token)["sub"] == "b"  # type: ignore[index]
+    assert decode_with_ours(token) == decode_with_pyjwt(token)
+    assert decode_with_ours(token)["sub"] == "b"  # type: ignore[index]
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -220,9 +222,9 @@ def test_pyjwt_accepts_and_reads_the_same_claims_in_every_signed_token_that_we_a
     head: dict[str, Any], body: dict[str, Any]
 ) -> None:
     token = signed(head, body)
-    mine = ours(token)
+    mine = decode_with_ours(token)
     if isinstance(mine, dict):
-        yours = theirs(token)
+        yours = decode_with_pyjwt(token)
         assert isinstance(yours, dict)
         assert _same(mine, yours)
 
@@ -236,17 +238,17 @@ def test_a_token_with_any_changed_character_is_refused(position: int, change: st
     position %= len(token)
     changed = token[:position] + change + token[position + 1 :]
     if changed != token:
-        assert ours(changed) == "token-invalid"
+        assert decode_with_ours(changed) == "token-invalid"
 
 
 @given(st.text(max_size=300) | st.text(alphabet=string.ascii_letters + string.digits + "-_.", max_size=1_500))
 def test_arbitrary_text_is_refused_without_an_error(text: str) -> None:
-    assert ours(text) == "token-invalid"
+    assert decode_with_ours(text) == "token-invalid"
     own_jwt.peek_type(text)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_arbitrary_bytes_between_dots_are_refused_without_an_error(head: bytes, body: bytes) -> None:
     token = f"{b64(head)}.{b64(body)}.{b64(b'x' * 32)}"
-    assert ours(token) == "token-invalid"
+    assert decode_with_ours(token) == "token-invalid"
     own_jwt.peek_type(token)

@@ -222,10 +222,10 @@ def test_during_a_database_outage_known_keys_remain_in_use(monkeypatch: pytest.M
     elapse(keys.rotate(), signs_from=timedelta(0))
     token = issue()
 
-    def away() -> None:
+    def no_database() -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(TokenKey.objects, "all", away)
+    monkeypatch.setattr(TokenKey.objects, "all", no_database)
     monkeypatch.setattr(keys, "REFRESH_SECONDS", 0.0)
     monkeypatch.setattr(keys, "STALE_SECONDS", 0.0)
     for _ in range(3):
@@ -236,10 +236,10 @@ def test_during_a_database_outage_known_keys_remain_in_use(monkeypatch: pytest.M
 def test_a_process_that_starts_during_a_database_outage_uses_the_keys_from_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def away() -> None:
+    def no_database() -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(TokenKey.objects, "all", away)
+    monkeypatch.setattr(TokenKey.objects, "all", no_database)
     assert verdict(issue()) == "x"
 
 

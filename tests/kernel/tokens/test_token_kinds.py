@@ -88,12 +88,12 @@ TOKENS: dict[str, Callable[[events.EventView], str]] = {
     "expired": lambda event: jwt.issue("queue", str(_join(event).id), -HOUR, event.slug),
     "of another event": _foreign,
     "of no event": lambda event: jwt.issue("queue", str(_join(event).id), HOUR),
-    "of no entry's form": lambda event: jwt.issue("queue", "x", HOUR, event.slug),
+    "of a malformed entry id": lambda event: jwt.issue("queue", "x", HOUR, event.slug),
     "of another kind": lambda event: jwt.issue("order", str(_join(event).id), HOUR, event.slug),
     "a place cookie": lambda event: jwt.issue("place", str(_join(event).id), HOUR, event.slug, num=1),
     "a refresh token": lambda event: str(RefreshToken.for_user(_ann())),
-    "of an entry that never was": lambda event: jwt.issue("queue", str(uuid.uuid4()), HOUR, event.slug),
-    "an account without a place": lambda event: str(AccessToken.for_user(_ann())),
+    "of an entry that never existed": lambda event: jwt.issue("queue", str(uuid.uuid4()), HOUR, event.slug),
+    "an account without an entry": lambda event: str(AccessToken.for_user(_ann())),
     "waiting": _waiting,
     "away": _away,
     "ready": lambda event: _queue_token(event, _join(event)),
@@ -113,12 +113,12 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     "expired": [EXPIRED] * 6,
     "of another event": [WRONG_EVENT] * 6,
     "of no event": [WRONG_EVENT] * 5 + [NOT_OWNER],
-    "of no entry's form": [INVALID] * 6,
+    "of a malformed entry id": [INVALID] * 6,
     "of another kind": [INVALID] * 6,
     "a place cookie": [INVALID] * 6,
     "a refresh token": [INVALID] * 6,
-    "of an entry that never was": [NO_ENTRY, INVALID, NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
-    "an account without a place": [NO_ENTRY, (201, ""), NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
+    "of an entry that never existed": [NO_ENTRY, INVALID, NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
+    "an account without an entry": [NO_ENTRY, (201, ""), NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "waiting": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "away": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "ready": [(200, ""), (201, ""), (200, ""), (201, ""), (200, ""), NOT_OWNER],
@@ -131,17 +131,17 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
 
 
 def call(api: Api, address: str, token: str, reservation: uuid.UUID) -> Any:
-    here = "/events/concert"
+    event_url = "/events/concert"
     if address == "status":
-        return api.get(f"{here}/queue/status", token=token)
+        return api.get(f"{event_url}/queue/status", token=token)
     if address == "join":
-        return api.post(f"{here}/queue", token=token)
+        return api.post(f"{event_url}/queue", token=token)
     if address == "leave":
-        return api.delete(f"{here}/queue", token=token)
+        return api.delete(f"{event_url}/queue", token=token)
     if address == "hold":
-        return api.post(f"{here}/reservations", {"seats": ["hall-A-1"]}, token=token, key="k")
+        return api.post(f"{event_url}/reservations", {"seats": ["hall-A-1"]}, token=token, key="k")
     if address == "seats":
-        return api.get(f"{here}/sections/hall/seats", token=token)
+        return api.get(f"{event_url}/sections/hall/seats", token=token)
     return api.get(f"/reservations/{reservation}", token=token)
 
 

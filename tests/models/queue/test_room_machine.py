@@ -67,7 +67,7 @@ class Room(RuleBasedStateMachine):
         self.note(visitor, view)
 
     @rule(first=VISITORS, second=VISITORS)
-    def join_together(self, first: int, second: int) -> None:
+    def join_in_one_batch(self, first: int, second: int) -> None:
         requests = [facade.JoinRequest(self.event, self.caller(visitor)) for visitor in (first, second)]
         for visitor, view in zip((first, second), facade.join_many(requests), strict=True):
             if self.state() == "drained" and not isinstance(view, facade.EntryView):

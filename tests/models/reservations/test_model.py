@@ -173,7 +173,7 @@ class InventoryMachine(RuleBasedStateMachine):
         ),
         double=st.booleans(),
     )
-    def hold_together(self, parties: list[tuple[int, dict[str, Any], bool]], double: bool) -> None:
+    def hold_in_one_batch(self, parties: list[tuple[int, dict[str, Any], bool]], double: bool) -> None:
         """One batch: some buyers replace what they hold, one may have clicked twice."""
         requests = []
         for buyer, selection, replaces in parties:
@@ -186,7 +186,7 @@ class InventoryMachine(RuleBasedStateMachine):
         self.decide(requests)
 
     @rule(parties=st.lists(st.tuples(buyers, st.one_of(named, alike)), min_size=2, max_size=4))
-    def choose_together(self, parties: list[tuple[int, dict[str, Any]]]) -> None:
+    def choose_in_one_batch(self, parties: list[tuple[int, dict[str, Any]]]) -> None:
         """One batch in which some leave the choice to us. None replaces anything: which seats a request gets is then
         known only at the end, and with it what is left for the others."""
         self.decide([(self.make_request(buyer, payload), payload) for buyer, payload in parties])
@@ -211,9 +211,9 @@ class InventoryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.claims)
     @rule(recent=recent, sold=st.booleans())
-    def give_back(self, recent: int, sold: bool) -> None:
+    def cancel_claim(self, recent: int, sold: bool) -> None:
         name = self.claim(recent, among=CONFIRMED if sold else "")
-        assert problem_type(lambda: cancel(name)) == self.model.give_back(name)
+        assert problem_type(lambda: cancel(name)) == self.model.cancel(name)
 
     @precondition(lambda self: self.model.claims)
     @rule(recent=recent)
@@ -298,12 +298,12 @@ class InventoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_count_equals_the_model(self) -> None:
-        model, there = self.model, reservations.availability(self.event.id)
+        model, actual = self.model, reservations.availability(self.event.id)
         owners = Counter("sold" if model.claims[one].status == CONFIRMED else "held" for one in model.owners().values())
-        assert there[self.hall] == reservations.Availability(
+        assert actual[self.hall] == reservations.Availability(
             len(SEATS), len(model.free()), owners["held"], owners["sold"], len(model.why)
         )
-        assert there[self.floor] == reservations.Availability(
+        assert actual[self.floor] == reservations.Availability(
             model.capacity,
             model.tickets_left(),
             model.tickets(*LIVE),

@@ -186,16 +186,16 @@ class RelayMachine(RuleBasedStateMachine):
         watched, seen = threading.get_ident(), count()
         self.way = "refused"
 
-        def look(name: str, when: str) -> None:
+        def observer(name: str, when: str) -> None:
             if threading.get_ident() == watched and when == "after" and next(seen) == moment:
                 in_another_connection(lambda: self.window(stores=moment % 2 == 0))
 
-        with sql.observe(look):
+        with sql.observe(observer):
             yield
 
     @rule(way=st.sampled_from(["received", "received", "received", "refused", "lost"]), stores=st.booleans())
     def a_window(self, way: str, stores: bool) -> None:
-        self.look(way=way, stores=stores)
+        self.observer(way=way, stores=stores)
 
     @rule()
     def a_window_of_everything(self) -> None:
@@ -314,7 +314,7 @@ class RelayMachine(RuleBasedStateMachine):
 
     @precondition(has_claims)
     @rule(recent=recent, moment=moments)
-    def give_back(self, recent: int, moment: int | None) -> None:
+    def cancel_claim(self, recent: int, moment: int | None) -> None:
         name = self.claim(recent, "confirmed")
         with self.a_window_at(moment):
             try_act(lambda: cancel(name))
@@ -354,12 +354,12 @@ def overtaken(act: Callable[[], object]) -> Iterator[None]:
     """Run `act` to its end in another thread before this thread first commits its recorded changes."""
     watched, called = threading.get_ident(), []
 
-    def look(name: str, when: str) -> None:
+    def observer(name: str, when: str) -> None:
         if threading.get_ident() == watched and (name, when) == ("insert_transitions", "after") and not called:
             called.append(name)
             in_another_connection(act)
 
-    with sql.observe(look):
+    with sql.observe(observer):
         yield
 
 

@@ -124,9 +124,9 @@ def test_digits_that_no_code_contains_are_read_as_similar_letters() -> None:
 
 def test_text_that_is_not_a_code_is_recorded_unchanged(concert) -> None:
     show(concert, "WIFI:S:guest;P:secret;;" + "x" * 200)
-    kept = TicketScan.objects.get()
-    assert kept.code.startswith("WIFI:S:guest")
-    assert len(kept.code) == 80
+    stored = TicketScan.objects.get()
+    assert stored.code.startswith("WIFI:S:guest")
+    assert len(stored.code) == 80
 
 
 def test_an_undone_check_in_can_be_repeated(concert, order) -> None:

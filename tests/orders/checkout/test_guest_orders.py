@@ -104,10 +104,10 @@ def test_on_a_shared_computer_the_next_account_sees_no_order_of_the_first(browse
 
 def test_orders_of_other_browsers_are_not_attached(browser) -> None:
     other = joined_browser("concert")
-    theirs = checked_out(other, held(other, OTHER_SEAT))
+    others_order = checked_out(other, held(other, OTHER_SEAT))
     account(browser, "sign-up")
-    theirs.refresh_from_db()
-    assert theirs.account_id is None
+    others_order.refresh_from_db()
+    assert others_order.account_id is None
 
 
 def test_a_caller_without_a_cookie_attaches_nothing() -> None:
@@ -128,9 +128,9 @@ def test_the_api_grants_access_to_the_orders_account(browser) -> None:
     assert listed["order_id"] == str(order.pk)
     assert api.get(f"/orders/{order.pk}", token=tokens["access"]).json() == listed
     User.objects.create_user("bob@example.org", password=PASSWORD)
-    theirs = api.post("/auth/token", {"username": "bob@example.org", "password": PASSWORD}).json()["access"]
-    assert api.get("/orders", token=theirs).json()["orders"] == []
-    assert_problem(api.get(f"/orders/{order.pk}", token=theirs), 403, "not-owner")
+    others_token = api.post("/auth/token", {"username": "bob@example.org", "password": PASSWORD}).json()["access"]
+    assert api.get("/orders", token=others_token).json()["orders"] == []
+    assert_problem(api.get(f"/orders/{order.pk}", token=others_token), 403, "not-owner")
 
 
 def test_the_account_can_retry_a_declined_payment_from_another_browser(browser) -> None:

@@ -52,24 +52,24 @@ class Provider:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
-        self.away: set[str] = set()
+        self.failing: set[str] = set()
         for verb in ("charge", "find_charge", "cancel", "refund"):
             self._watch(monkeypatch, verb, getattr(sandbox.Sandbox, verb))
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, verb: str, real: Any) -> None:
         def call(_: sandbox.Sandbox, *args: Any) -> Any:
             self.calls.append(verb)
-            if verb in self.away:
+            if verb in self.failing:
                 raise ProviderFault("no answer")
             return real(_, *args)
 
         monkeypatch.setattr(sandbox.Sandbox, verb, call)
 
     def stop(self) -> None:
-        self.away = {"charge", "find_charge", "cancel", "refund"}
+        self.failing = {"charge", "find_charge", "cancel", "refund"}
 
     def resume(self) -> None:
-        self.away = set()
+        self.failing = set()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_lost_request_is_retried_with_the_same_key(provider) -> None:
 def test_after_three_tries_without_a_response_and_a_cancellation_the_order_fails(provider, without_breaker) -> None:
     event = make_event()
     order = place_order(hold(event, seats=["hall-A-1"]))
-    provider.away = {"charge"}
+    provider.failing = {"charge"}
     deliver_outbox()
     deliver_later(2)
     assert status_of(order)[0] == "paying"
@@ -124,7 +124,7 @@ def test_after_three_tries_without_a_response_and_a_cancellation_the_order_fails
 def test_the_cancellation_finds_a_charge_whose_response_was_lost(provider, without_breaker) -> None:
     """The third call charges the card and its response is lost; the cancellation finds the charge."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
-    provider.away = {"charge"}
+    provider.failing = {"charge"}
     deliver_outbox()
     deliver_later()
     provider.resume()
@@ -166,7 +166,7 @@ def test_a_charge_of_a_failed_order_is_refunded_once_the_provider_responds(provi
 def test_calls_without_a_response_and_declines_count_together(provider) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = place_order(reservation, sandbox.DECLINES)
-    provider.away = {"charge"}
+    provider.failing = {"charge"}
     deliver_outbox()
     provider.resume()
     deliver_later()
@@ -292,7 +292,7 @@ def test_a_failure_notice_is_not_sent_after_a_late_confirmation() -> None:
 
 def test_no_call_starts_with_less_than_its_timeout_left(provider, without_breaker) -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
-    provider.away = {"charge"}
+    provider.failing = {"charge"}
     deliver_outbox()
     backdate_pay_deadline(order, seconds=-20)
     deliver_later()

@@ -235,11 +235,11 @@ def test_control_numbers_taken_without_the_lock_are_given_twice() -> None:
     event = make_event()
     papers = [sold_to(event, seat) for seat in (1, 2)]
     first = the_invoice(papers[0])
-    looked = threading.Barrier(2)
+    both_have_read = threading.Barrier(2)
 
     def naive(number: int) -> int:
         highest = Invoice.objects.filter(kind="invoice").order_by("-sequence").values_list("sequence", flat=True)[0]
-        looked.wait(timeout=10)
+        both_have_read.wait(timeout=10)
         Invoice.objects.create(
             kind="credit_note", series="NAIVE", year=first.year, sequence=highest + 1, number=f"naive-{number}",
             order=papers[number], refers_to=the_invoice(papers[number]), issued_at=clock.now(), currency="USD",

@@ -252,8 +252,8 @@ def test_inquiries_without_a_response_count_as_faults_until_one_succeeds(monkeyp
     def find_charge(*_: Any) -> None:
         raise ProviderFault("no answer")
 
-    with monkeypatch.context() as away:
-        away.setattr(sandbox.Sandbox, "find_charge", find_charge)
+    with monkeypatch.context() as outage:
+        outage.setattr(sandbox.Sandbox, "find_charge", find_charge)
         for _ in range(3):
             with pytest.raises(ProviderFault):
                 status_inquiries.recheck_payment(payment_of(waiting).pk)

@@ -78,8 +78,10 @@ def test_two_concurrent_refunds_never_exceed_the_charge() -> None:
 
     assert payment.captured_minor == 5_000
     assert sorted(values(storm(4, refund))) == ["failed", "failed", "succeeded", "succeeded"]
-    kept = [key for key in keys if sandbox.Sandbox().find_refund(key, payment.reference) is not None]
-    assert [refund(keys.index(key)) for key in kept] == ["succeeded", "succeeded"], "the same key is the same refund"
+    refunded = [key for key in keys if sandbox.Sandbox().find_refund(key, payment.reference) is not None]
+    assert [refund(keys.index(key)) for key in refunded] == ["succeeded", "succeeded"], (
+        "the same key is the same refund"
+    )
     assert SandboxRefund.objects.count() == 2
 
 

@@ -413,8 +413,8 @@ def test_a_used_code_cannot_be_deleted(concert, admin_client) -> None:
     assert admin_client.get(f"/admin/orders/codeuse/?code__id__exact={code.pk}").status_code == 200
     headers = {"sec-fetch-site": "same-origin"}
     path = f"/admin/orders/promocode/{code.pk}/change/"
-    kept = admin_client.post(path, {"uses_max": 1, "is_active": "on"}, headers=headers)
-    assert "has been used 2 times already" in kept.content.decode()
+    refused = admin_client.post(path, {"uses_max": 1, "is_active": "on"}, headers=headers)
+    assert "has been used 2 times already" in refused.content.decode()
     assert admin_client.post(path, {"uses_max": 2, "note": "Full"}, headers=headers).status_code == 302
     code.refresh_from_db()
     assert (code.is_active, code.note, code.rate) == (False, "Full", 5_000)

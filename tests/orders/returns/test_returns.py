@@ -427,9 +427,9 @@ def test_returning_everything_refunds_the_total_or_the_total_without_fees(order_
     every = {line.pk for line in order_lines if line.kind == "place"}
     total = sum(line.total_minor for line in order_lines)
     assert return_quotes.quote(order_lines, 0, every, every).back_minor == total
-    kept = return_quotes.quote(order_lines, 0, every, ())
+    without_fees = return_quotes.quote(order_lines, 0, every, ())
     fees = sum(line.total_minor for line in order_lines if line.kind == "fee")
-    assert kept.back_minor + kept.kept_minor + fees == total
+    assert without_fees.back_minor + without_fees.kept_minor + fees == total
 
 
 def test_a_kept_fee_is_recorded_and_can_be_refunded_later(monkeypatch) -> None:

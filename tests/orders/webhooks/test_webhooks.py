@@ -89,11 +89,11 @@ def test_check_ins_and_reissues_are_published() -> None:
     for _ in range(2):  # A retry is the same scan and causes no second message.
         assert scan(event, scanned, "staff:1").outcome == "welcome"
     reissue.reissue_ticket(order.pk, second.code, "staff:1")
-    _, came, renewed = pull(key, 10).json()["messages"]
-    assert came["kind"] == "ticket.checked_in"
-    assert [(one["code"], one["checked_in_at"] is not None) for one in came["tickets"]] == [(first.code, True)]
-    assert renewed["kind"] == "ticket.reissued"
-    assert [(one["code"] == second.code, one["valid"]) for one in renewed["tickets"]] == [
+    _, checked_in, reissued = pull(key, 10).json()["messages"]
+    assert checked_in["kind"] == "ticket.checked_in"
+    assert [(one["code"], one["checked_in_at"] is not None) for one in checked_in["tickets"]] == [(first.code, True)]
+    assert reissued["kind"] == "ticket.reissued"
+    assert [(one["code"] == second.code, one["valid"]) for one in reissued["tickets"]] == [
         (False, True),
         (True, False),
         (False, True),
@@ -258,11 +258,11 @@ def test_two_concurrent_replays_send_it_once(listener: WebhookReceiver) -> None:
 def test_an_unreachable_endpoint_rests_and_does_not_affect_others(
     listener: WebhookReceiver,
 ) -> None:
-    gone = make_endpoint("http://127.0.0.1:9/")
+    unreachable = make_endpoint("http://127.0.0.1:9/")
     event = make_event()
     buy(hold(event, seats=["hall-A-1"]))
     buy(hold(event, seats=["hall-A-2"]))
-    assert sorted(WebhookDelivery.objects.filter(endpoint=gone).values_list("attempts", flat=True)) == [0, 1]
+    assert sorted(WebhookDelivery.objects.filter(endpoint=unreachable).values_list("attempts", flat=True)) == [0, 1]
     waiting = OutboxMessage.objects.get(topic=topics.WEBHOOK, attempts=0)
     assert "unreachable" in waiting.last_error
 
@@ -308,7 +308,7 @@ def test_a_feed_returns_messages_until_they_are_deleted() -> None:
     assert delete(key, second["receipt_handle"]) == 404, "received again, it has another handle"
     assert delete(other, again[0]["receipt_handle"]) == 404, "another key's"
     assert delete(key, again[0]["receipt_handle"]) == 204
-    assert len(pull(other).json()["messages"]) == 3, "each key has a queue of its own"
+    assert len(pull(other).json()["messages"]) == 3, "each key has its own queue"
 
 
 def test_concurrent_receivers_with_one_key_share_the_messages() -> None:

@@ -33,7 +33,7 @@ def refused(checkout: Path, *arguments: str, **environment: str) -> str:
     return line
 
 
-def away() -> str:
+def unreachable() -> str:
     return f"postgres://a:b@127.0.0.1:{free_port()}/c"
 
 
@@ -44,13 +44,13 @@ def test_without_a_demo_every_command_reports_it_in_one_line(bare_checkout: Path
 
 @pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "migrate"])
 def test_an_unreachable_database_is_one_line(bare_checkout: Path, command: str) -> None:
-    line = refused(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=away())
+    line = refused(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=unreachable())
     assert line.startswith(f"manage.py {command}: the database failed: ")
     assert "Connection refused" in line
 
 
 def test_the_traceback_option_shows_the_traceback(bare_checkout: Path) -> None:
-    done = manage(bare_checkout, "audit", "--traceback", DATABASE_URL=away())
+    done = manage(bare_checkout, "audit", "--traceback", DATABASE_URL=unreachable())
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 

@@ -261,15 +261,15 @@ def test_servers_given_by_url_are_used_and_left_running(checkout: Path, server_f
         server_folder, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE
     )
     copy = valkey.start(server_folder, password="Secret3")
-    theirs = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
-    with running(checkout, free_port(), **theirs) as (demo, output):
+    own_urls = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
+    with running(checkout, free_port(), **own_urls) as (demo, output):
         assert not any("Secret" in line for line in output)
         assert not any("servers run as" in line or "data is in" in line for line in output)
         state = read_state(checkout)
         assert state
-        assert {state["database_url"], state["redis_url"]} == set(theirs.values())
-        ours = {process.name() for process in left_in(checkout)}
-        assert not ours & {"postgres", "valkey-server"}
+        assert {state["database_url"], state["redis_url"]} == set(own_urls.values())
+        processes = {process.name() for process in left_in(checkout)}
+        assert not processes & {"postgres", "valkey-server"}
         assert manage(checkout, "audit").returncode == 0
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(WAIT_SECONDS_MAX) == 0
@@ -318,8 +318,8 @@ def test_migrations_and_direct_connections_bypass_the_pooler(tmp_path: Path, mon
 
     monkeypatch.setattr(demos.subprocess, "run", run)
     server_folder = ServerFolder(tmp_path, None, tmp_path, tmp_path)
-    ours = Servers(postgres.Postgres(server_folder, os.getpid(), 3, "b", "s"), None)
-    for servers, url, past in ((Servers(None, None), pooled, direct), (ours, own, own)):
+    own_servers = Servers(postgres.Postgres(server_folder, os.getpid(), 3, "b", "s"), None)
+    for servers, url, past in ((Servers(None, None), pooled, direct), (own_servers, own, own)):
         started = demos.Demo(tmp_path, 8000, secrets=secrets, servers=servers)
         demos._settle_environment(started, url, "redis://127.0.0.1:4/0")
         demos._prepare(started)
@@ -329,8 +329,8 @@ def test_migrations_and_direct_connections_bypass_the_pooler(tmp_path: Path, mon
 
 
 def test_an_unreachable_database_is_one_line(checkout: Path) -> None:
-    away = f"postgres://a:b@127.0.0.1:{free_port()}/c"
-    assert "the database does not respond" in refused(checkout, PORT=str(free_port()), DATABASE_URL=away)
+    unreachable = f"postgres://a:b@127.0.0.1:{free_port()}/c"
+    assert "the database does not respond" in refused(checkout, PORT=str(free_port()), DATABASE_URL=unreachable)
     assert left_in(checkout) == []
 
 

@@ -268,8 +268,8 @@ def test_programs_that_the_account_cannot_reach_are_copied(
     assert ask(start(copied).url(), "SELECT 1") == 1
     with Redis.from_url(valkey.start(copied, password="Secret3").url) as client:
         assert client.ping()
-    kept = copied.valkey_server.stat().st_ino
-    assert create_folder(server_folder.folder, account).valkey_server.stat().st_ino == kept
+    inode = copied.valkey_server.stat().st_ino
+    assert create_folder(server_folder.folder, account).valkey_server.stat().st_ino == inode
     assert data_folder.installed_programs() == installed
 
 

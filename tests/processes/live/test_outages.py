@@ -60,7 +60,7 @@ def test_without_a_relay_listeners_receive_counts_and_are_notified_that_they_are
         stop = relays.start()
         one.until(lambda one: one.last("state") == {"live": True}, "a relay counts")
         stop()
-        one.until(lambda one: one.last("state") == {"live": False}, "it has gone")
+        one.until(lambda one: one.last("state") == {"live": False}, "the relay has stopped")
         hold(event, seats=["hall-A-2"])
         one.until_counts({"hall": 48})
 

@@ -80,9 +80,9 @@ def test_too_many_parameters_are_refused_by_each_transport(server: Web) -> None:
     slug = an_event()
     many = "?" + "a&" * 1_001
     for accept in ("text/event-stream", "application/json"):
-        with Events(server.port, slug, many, Accept=accept) as asked:
-            asked.until_ended()
-        assert asked.status == 400
+        with Events(server.port, slug, many, Accept=accept) as stream:
+            stream.until_ended()
+        assert stream.status == 400
     with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
         websockets.sync.client.connect(address_of(server, slug) + many)
     assert refused.value.response.status_code == 403

@@ -64,8 +64,8 @@ class OwnPostgres:
     @property
     def address(self) -> dict[str, Any]:
         assert self._cluster is not None
-        there = {"HOST": "127.0.0.1", "PORT": self._cluster.port, "USER": postgres.OWNER, "NAME": postgres.OWNER}
-        return {**there, "PASSWORD": self._cluster.password}
+        database = {"HOST": "127.0.0.1", "PORT": self._cluster.port, "USER": postgres.OWNER, "NAME": postgres.OWNER}
+        return {**database, "PASSWORD": self._cluster.password}
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ CLOSE = b"Connection: close\r\n\r\n"
 CHUNKED = JOIN + b"Transfer-Encoding: chunked\r\n\r\n"
 # What is sent, and the permitted statuses of the response; 0 if the client is disconnected without one.
 CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
-    "nothing at all": ((), (0,)),
+    "no byte": ((), (0,)),
     "headers that never end": ((STATUS, b"X-Slow: 1\r\n"), (408,)),
     "a request line that never ends": ((b"GET /api/even",), (408,)),
     "a body that never arrives": ((with_length(100),), (408,)),
@@ -87,12 +87,12 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "ten megabytes in chunks": ((CHUNKED, b"989680\r\n", b"x" * 10_000_000), (413, 0)),
     "lengths that disagree": ((JOIN + b"Content-Length: 2\r\nContent-Length: 20\r\n\r\n{}",), (400,)),
     "a length and chunks": ((JOIN + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",), (400,)),
-    "a length below nothing": ((with_length(-1),), (400,)),
+    "a negative length": ((with_length(-1),), (400,)),
     "a length of letters": ((with_length(b"many"),), (400,)),
-    "a length beyond counting": ((with_length(b"9" * 40),), (400,)),
-    "garbage for chunks": ((CHUNKED, b"zz\r\n{}\r\n"), (400,)),
+    "a length of forty digits": ((with_length(b"9" * 40),), (400,)),
+    "garbage instead of chunks": ((CHUNKED, b"zz\r\n{}\r\n"), (400,)),
     "trailers without end": ((CHUNKED, b"2\r\n{}\r\n0\r\n", b"X-More: " + b"x" * 4_000_000), (413, 0)),
-    "a great many headers": ((STATUS + b"".join(b"X-%d: 1\r\n" % n for n in range(5_000)) + CLOSE,), (431,)),
+    "five thousand headers": ((STATUS + b"".join(b"X-%d: 1\r\n" % n for n in range(5_000)) + CLOSE,), (431,)),
     "a header without end": ((STATUS + b"X-Long: " + b"x" * 1_000_000,), (431,)),
     "headers of 90 KB in one piece": ((STATUS + b"X-Long: " + b"x" * 90_000 + b"\r\n" + CLOSE,), (431,)),
     "an address of 90 KB in one piece": ((b"GET /api/" + b"x" * 90_000 + b" HTTP/1.1\r\n" + CLOSE,), (431,)),
@@ -113,7 +113,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "an absurd method": ((b"MAKEMEASANDWICH /api/events HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400,)),
     "another protocol's greeting": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",), (400,)),
     "the address of a proxy": ((b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400, 404, 503)),
-    "every method at once": ((b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400, 404, 503)),
+    "OPTIONS for the whole server": ((b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400, 404, 503)),
     "bytes above ASCII in the address": (
         (b"GET /api/events/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,),
         (400,),
@@ -148,9 +148,9 @@ def test_each_hostile_client_is_answered_or_disconnected(server: Web, transactio
     document, and a response is followed only by another complete response."""
     factories.make_event("hostile")
     with ThreadPoolExecutor(len(CONVERSATIONS)) as threads:
-        asked = {name: threads.submit(speak, server, *parts) for name, (parts, _) in CONVERSATIONS.items()}
+        conversations = {name: threads.submit(speak, server, *parts) for name, (parts, _) in CONVERSATIONS.items()}
         assert server.healthy()
-        received = {name: future.result() for name, future in asked.items()}
+        received = {name: future.result() for name, future in conversations.items()}
     wrong = {
         name: response[:200] for name, response in received.items() if status_of(response) not in CONVERSATIONS[name][1]
     }

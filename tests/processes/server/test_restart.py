@@ -56,9 +56,9 @@ class Client(threading.Thread):
     """Sends requests without a pause until it is stopped, on one connection for as long as the server keeps it, or on a
     new one each time; records every response that is not a success."""
 
-    def __init__(self, port: int, path: str, *, keeps: bool) -> None:
+    def __init__(self, port: int, path: str, *, keeps_connection: bool) -> None:
         super().__init__(daemon=True)
-        self._port, self._path, self._keeps = port, path, keeps
+        self._port, self._path, self._keeps_connection = port, path, keeps_connection
         self.stopping = threading.Event()
         self.answered = 0
         self.asked_to_close = 0
@@ -73,7 +73,7 @@ class Client(threading.Thread):
     def _ask_on(self, connection: HTTPConnection) -> None:
         while not self.stopping.is_set():
             try:
-                connection.request("GET", self._path, headers={} if self._keeps else {"Connection": "close"})
+                connection.request("GET", self._path, headers={} if self._keeps_connection else {"Connection": "close"})
                 response = connection.getresponse()
                 body = response.read()
             except (OSError, HTTPException) as error:
@@ -83,7 +83,7 @@ class Client(threading.Thread):
                 self.broken.append(f"{response.status} {body!r}")
             self.answered += 1
             if response.will_close:
-                self.asked_to_close += self._keeps
+                self.asked_to_close += self._keeps_connection
                 return
 
 
@@ -108,9 +108,9 @@ def test_a_restart_interrupts_no_response(site: Site) -> None:
     with web(site.server.server_port, workers=2) as fast_path:
         old = fast_path.workers()
         clients = [
-            Client(fast_path.port, path, keeps=keeps)
+            Client(fast_path.port, path, keeps_connection=keeps_connection)
             for path in ("/healthz", "/a-page")
-            for keeps in (True, True, False)
+            for keeps_connection in (True, True, False)
         ]
         outcomes: list[str] = []
         slow = [ask_in_thread(fast_path.port, outcomes) for _ in range(8)]

@@ -100,13 +100,13 @@ def test_visitors_pass_the_waiting_room_while_redis_loses_its_data(
         rate_max=RATE,
         active_max=ACTIVE,
     )
-    left_to_come: list[int] = []
+    not_admitted: list[int] = []
 
     def flush_half_way(run: population.Run) -> None:
         admitted = run.figures.counts["admitted"]
-        if not left_to_come and admitted >= FLUSH_AFTER:
+        if not not_admitted and admitted >= FLUSH_AFTER:
             redis_client.flushall()
-            left_to_come.append(VISITORS - admitted)
+            not_admitted.append(VISITORS - admitted)
 
     with gatekeeper(), messages_delivered():
         result = asyncio.run(population.run(plan, flush_half_way))
@@ -114,7 +114,7 @@ def test_visitors_pass_the_waiting_room_while_redis_loses_its_data(
     counts = result.figures.counts
     assert result.is_clean, result.figures.breaches
     assert not result.ended
-    assert left_to_come, "Redis was flushed while visitors were waiting"
+    assert not_admitted, "Redis was flushed while visitors were waiting"
     # A visitor who returned joined once more.
     assert counts["joined"] == VISITORS + counts["came back"]
     assert counts["double clicks"] > 0

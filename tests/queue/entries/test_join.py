@@ -50,7 +50,7 @@ class Decider:
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.gate = Breakpoint()
-        self.looks = 0
+        self.lookup_count = 0
         self.after: dict[int, Any] = {}
 
     def __call__(self, connection: Connection, requests: list[facade.JoinRequest]) -> list[facade.JoinOutcome]:
@@ -62,7 +62,7 @@ class Decider:
         return outcomes
 
     def find(self, connection: Connection, requests: list[facade.JoinRequest]) -> Any:
-        self.looks += 1
+        self.lookup_count += 1
         return queue_join._find_committed(connection, requests)
 
 
@@ -160,7 +160,7 @@ def test_a_join_whose_commit_result_was_lost_creates_no_second_entry(
         first.result()
         one, again, two = [caller.result() for caller in callers]
     assert decider.sizes == [1, 3, 1]
-    assert decider.looks == 1
+    assert decider.lookup_count == 1
     assert again.id == standing.id
     assert (one.number, two.number) == (3, 4)
     assert QueueEntry.objects.count() == 4
@@ -187,12 +187,12 @@ def test_a_join_for_a_deleted_account_is_refused_and_does_not_affect_its_batch(
 ) -> None:
     with gated(monkeypatch) as (decider, target):
         first = begin(decider, event)
-        gone = BackgroundCall(lambda: positions.join(event, facade.Caller(account_id=4_711)))
+        refused = BackgroundCall(lambda: positions.join(event, facade.Caller(account_id=4_711)))
         waiting(target, 1)
         fine = BackgroundCall(lambda: positions.join(event, visitor("fine")))
         waiting(target, 2)
         decider.gate.open()
-        assert isinstance(gone.error(), problems.TokenInvalid)
+        assert isinstance(refused.error(), problems.TokenInvalid)
         assert (first.result().number, fine.result().number) == (1, 2)
     assert_audit_clean()
 
@@ -218,10 +218,10 @@ async def test_a_client_that_disconnects_before_the_batch_gets_no_entry(
 ) -> None:
     with gated(monkeypatch) as (decider, target):
         first = await asyncio.to_thread(begin, decider, event)
-        gone = asyncio.create_task(positions.join_async(event, visitor("gone")))
-        await wait_until_queued(target, 1, [gone])
-        gone.cancel()
-        await asyncio.wait([gone], timeout=TIMEOUT_MS / 1_000)
+        canceled = asyncio.create_task(positions.join_async(event, visitor("gone")))
+        await wait_until_queued(target, 1, [canceled])
+        canceled.cancel()
+        await asyncio.wait([canceled], timeout=TIMEOUT_MS / 1_000)
         decider.gate.open()
         await asyncio.to_thread(first.result)
         assert (await positions.join_async(event, visitor("next"))).number == 2

@@ -119,11 +119,11 @@ def test_a_refusal_gives_its_reason_and_does_not_use_the_link() -> None:
     assert not vip_links.revoke_link(revoked[0].pk, who="boss")
     before = QueueEntry.objects.count()
     queue_token = jwt.issue("queue", str(used[0].pk), timedelta(hours=1), event.slug)
-    gone = jwt.issue("vip", "00000000-0000-0000-0000-000000000000", timedelta(hours=1), event.slug)
+    unknown = jwt.issue("vip", "00000000-0000-0000-0000-000000000000", timedelta(hours=1), event.slug)
     late = jwt.issue("vip", str(used[0].pk), timedelta(seconds=-5), event.slug)
     for token, reason in (
         (used[1], "used"), (expired[1], "expired"), (revoked[1], "revoked"), (foreign[1], "foreign"),
-        (late, "expired"), (queue_token, "damaged"), (gone, "damaged"), ("x", "damaged"), (used[1][:-3], "damaged"),
+        (late, "expired"), (queue_token, "damaged"), (unknown, "damaged"), ("x", "damaged"), (used[1][:-3], "damaged"),
     ):  # fmt: skip
         with pytest.raises(LinkRefused, match=reason):
             vip_links.redeem_link(event, token, visitor())
@@ -258,8 +258,8 @@ def test_before_the_on_sale_the_page_asks_to_keep_the_link() -> None:
     ann = browser()
     shown = ann.post(ann.post(f"/events/concert/vip/{token}").url)
     assert (shown.status_code, "Keep this link" in shown.content.decode()) == (409, True)
-    looked = Client().get(f"/events/concert/vip/{token}")
-    assert (looked.status_code, "Keep this link" in looked.content.decode()) == (409, True), (
+    anonymous = Client().get(f"/events/concert/vip/{token}")
+    assert (anonymous.status_code, "Keep this link" in anonymous.content.decode()) == (409, True), (
         "no button before the on-sale"
     )
     link.refresh_from_db()

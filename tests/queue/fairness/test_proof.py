@@ -82,26 +82,26 @@ def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str
     event = make_room("concert")
     output = []
 
-    def look() -> None:
+    def verify_now() -> None:
         call_command("verify_queue", "concert")
         output.append(capsys.readouterr().out)
 
     open_lobby(event, 7)
-    look()
+    verify_now()
     Draw.objects.update(frozen_at=published.read_header(event.id).at)
-    look()
+    verify_now()
     close_lobby(event)
     join_entries(event, 4)
-    look()
+    verify_now()
     reveal(event)
-    look()
+    verify_now()
     draw_numbers(event, write_them=False)
-    look()
+    verify_now()
     Draw.objects.update(drawn_at=None)
     connection.cursor().execute("DELETE FROM queue_drawnplace")
     draw_numbers(event)
     join_entries(event, 1)
-    look()
+    verify_now()
     assert [
         re.findall(r"Lobby: open|digest is not published|published digest;|not drawn yet|Draw:", one) for one in output
     ] == [
@@ -128,18 +128,18 @@ def test_an_outside_beacon_makes_it_operator_proof(capsys: pytest.CaptureFixture
 def test_pages_fetched_while_others_join_verify_too(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published, "LEAVES_PER_PAGE", 2)
     monkeypatch.setattr(published, "LIST_PAGE", 1)
-    asked: list[int] = []
+    cursors: list[int] = []
 
     def fetch(part: str, after: int) -> dict[str, Any]:
         join_entries(room, 1)
         record_admissions(room)
-        asked.append(after)
+        cursors.append(after)
         return published.page(room, part, after).body
 
     verified = verification.verify(published.document(room), fetch)
     assert isinstance(verified, verification.Verified), verified
     assert (verified.next_number, verified.admissions_count) == (9, 2)
-    assert asked[:3] == [2, 4, 6]
+    assert cursors[:3] == [2, 4, 6]
 
 
 def test_while_a_lobby_is_being_numbered_its_leaves_are_published_already() -> None:
@@ -208,7 +208,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         "published is nothing",
     ),
     (
-        "numbers taken back",
+        "numbers removed",
         lambda: tamper("UPDATE queue_waitingroom SET next_number = 7"),
         "the chain over numbers 1 to 6 ends in",
     ),
@@ -220,7 +220,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
     ),
     ("a lobby without a draw", lambda: tamper("UPDATE queue_waitingroom SET lobby_count = 2"), "without a draw"),
     (
-        "a mark that is none",
+        "an invalid mark",
         lambda: tamper("UPDATE queue_queueentry SET marked = 'x' WHERE number = 4"),
         "number 4: marked",
     ),
@@ -286,7 +286,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
     ("two numbers swapped", lambda: swap(2, 5), "number 2: the seed draws leaf"),
     ("neighbors swapped", lambda: swap(5, 6), "number 5: the seed draws leaf"),
     (
-        "a drawn number given to who came late",
+        "a drawn number given to a late arrival",
         lambda: swap(6, 7),
         "the digest over the 6 drawn leaves is",
     ),
@@ -299,7 +299,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
         "number 1: another entry has it than the one that drew it",
     ),
     (
-        "a drawn place dropped",
+        "a drawn number dropped",
         lambda: tamper("DELETE FROM queue_drawnplace WHERE number = 6"),
         "5 numbers were drawn for 6",
     ),
@@ -402,17 +402,17 @@ def test_a_beacon_published_before_the_entrants_were_fixed_proves_nothing() -> N
 def test_rewriting_the_whole_chain_is_detected_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:
     """A chain that was rewritten whole is consistent with today's published data, but not with a copy kept before: the
     copy shows the changed number."""
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=saved, verbosity=0)
     join_entries(room, 3)
-    assert verification_error("concert", "--earlier", str(kept)) == ""
+    assert verification_error("concert", "--earlier", str(saved)) == ""
     swap(4, 9)
     chain = proofs.genesis("concert")
     for entry in entries_of(room):
         chain = proofs.link(chain, entry.number, leaf_of(entry))
     WaitingRoom.objects.update(chain_head=chain)
     assert verification_error("concert") == ""
-    assert verification_error("concert", "--earlier", str(kept)).startswith("number 4: the leaf is")
+    assert verification_error("concert", "--earlier", str(saved)).startswith("number 4: the leaf is")
 
 
 @pytest.mark.usefixtures("_page")
@@ -429,51 +429,51 @@ def test_rewriting_the_whole_chain_is_detected_by_a_copy_kept_before(room: Event
 def test_an_earlier_copy_detects_removed_admissions_acts_and_marks(
     room: EventView, tmp_path: Any, statement: str, output: str
 ) -> None:
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=saved, verbosity=0)
     tamper(statement)
     assert verification_error("concert") == ""
-    assert output in verification_error("concert", "--earlier", str(kept))
+    assert output in verification_error("concert", "--earlier", str(saved))
 
 
 def test_a_kept_document_verifies_offline(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
     for name in ("LEAVES_PER_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 2)
     monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=saved, verbosity=0)
     QueueEntry.objects.all().delete()
-    assert verification_error("concert", "--file", str(kept)) == ""
-    assert "is not of event" in verification_error("another", "--file", str(kept))
-    document = json.loads(kept.read_text())
+    assert verification_error("concert", "--file", str(saved)) == ""
+    assert "is not of event" in verification_error("another", "--file", str(saved))
+    document = json.loads(saved.read_text())
     assert all(document[part]["next"] is None for part in published.PARTS)
     assert len(document["entrants"]["items"]) == 6
 
 
 def test_a_kept_document_with_a_leaf_after_its_last_number_is_refused(drawn: EventView, tmp_path: Any) -> None:
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", save=kept, verbosity=0)
-    whole = kept.read_text()
-    kept.write_text(whole.replace('"next_number":11', '"next_number":10'))
-    output = verification_error("concert", "--file", str(kept))
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=saved, verbosity=0)
+    whole = saved.read_text()
+    saved.write_text(whole.replace('"next_number":11', '"next_number":10'))
+    output = verification_error("concert", "--file", str(saved))
     assert output == "number 10: a leaf is published after the last number of the document"
     document = json.loads(whole)
     document["places"]["leaves"].append("00" * 32)
-    kept.write_text(json.dumps(document))
-    assert verification_error("concert", "--file", str(kept)).startswith("number 11: a leaf is published after")
+    saved.write_text(json.dumps(document))
+    assert verification_error("concert", "--file", str(saved)).startswith("number 11: a leaf is published after")
 
 
 @pytest.mark.parametrize("part", published.PARTS)
 def test_a_file_with_a_part_that_does_not_state_its_end_is_refused(drawn: EventView, tmp_path: Any, part: str) -> None:
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", save=kept, verbosity=0)
-    document = json.loads(kept.read_text())
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=saved, verbosity=0)
+    document = json.loads(saved.read_text())
     document[part]["next"] = 4
-    kept.write_text(json.dumps(document))
-    assert verification_error("concert", "--file", str(kept)) == f"{part}.next is 4: this is not a whole document"
+    saved.write_text(json.dumps(document))
+    assert verification_error("concert", "--file", str(saved)) == f"{part}.next is 4: this is not a whole document"
     del document[part]["next"]
-    kept.write_text(json.dumps(document))
-    output = verification_error("concert", "--file", str(kept))
+    saved.write_text(json.dumps(document))
+    output = verification_error("concert", "--file", str(saved))
     assert output == f"{part}.next is missing: a whole document has it, and it is null"
 
 
@@ -502,9 +502,9 @@ def test_a_document_saved_while_others_join_ends_where_it_states(
     assert (
         len(whole["places"]["leaves"]) == 8 < sum(len(one["leaves"]) for one in (document["places"], *seen["places"]))
     )
-    kept = tmp_path / "kept.json"
-    kept.write_text(json.dumps(whole))
-    assert verification_error("concert", "--file", str(kept)) == ""
+    saved = tmp_path / "kept.json"
+    saved.write_text(json.dumps(whole))
+    assert verification_error("concert", "--file", str(saved)) == ""
 
 
 # --- untrusted input -------------------------------------------------------------------------------------------------

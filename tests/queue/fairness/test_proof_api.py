@@ -94,8 +94,8 @@ def test_the_secret_is_published_nowhere_before_it_is_revealed(client: Client) -
         act()
         Draw.objects.update(beacon_value=b"b" * 32, seed=b"e" * 32)
         text = all_pages(client) + client.get("/events/concert/fairness").content.decode()
-        for kept in (SECRET, b"b" * 32, b"e" * 32):
-            assert kept.hex() not in text
+        for secret in (SECRET, b"b" * 32, b"e" * 32):
+            assert secret.hex() not in text
     reveal(event)
     assert SECRET.hex() in all_pages(client)
 
@@ -209,9 +209,9 @@ def test_the_command_verifies_the_public_data_over_http(
 ) -> None:
     for name in ("LEAVES_PER_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 3)
-    kept = tmp_path / "kept.json"
-    call_command("verify_queue", "concert", url=live_site, save=kept, verbosity=0)
-    assert json.loads(kept.read_text())["places"]["leaves"] == [leaf_of(entry).hex() for entry in entries_of(room)]
+    saved = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", url=live_site, save=saved, verbosity=0)
+    assert json.loads(saved.read_text())["places"]["leaves"] == [leaf_of(entry).hex() for entry in entries_of(room)]
     QueueEntry.objects.filter(number=5).delete()
     assert verification_error("concert", "--url", live_site) == "number 5: there is no entry"
     assert "returned status 404" in verification_error("nothing", "--url", live_site)

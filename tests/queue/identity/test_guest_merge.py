@@ -87,24 +87,24 @@ def test_a_guests_entry_becomes_the_accounts(event: EventView, ann: User) -> Non
 @pytest.mark.parametrize("first", ["guest", "account"])
 def test_the_lower_of_two_numbers_stays_and_the_other_entry_has_left(event: EventView, ann: User, first: str) -> None:
     if first == "guest":
-        stays, goes = guest_joins(event), join(event, account_id=ann.pk)
+        staying, leaving = guest_joins(event), join(event, account_id=ann.pk)
     else:
-        stays, goes = join(event, account_id=ann.pk), guest_joins(event)
+        staying, leaving = join(event, account_id=ann.pk), guest_joins(event)
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert live_entries() == [(1, ann.pk, "waiting")]
-    assert row(stays).status == "waiting"
-    assert (row(goes).status, row(goes).ended_at is not None) == ("left", True)
+    assert row(staying).status == "waiting"
+    assert (row(leaving).status, row(leaving).ended_at is not None) == ("left", True)
     assert_audit_clean()
 
 
 def test_entries_of_other_browsers_other_accounts_and_other_events_are_not_touched(event: EventView, ann: User) -> None:
     other = make_room("opera")
     guest_joins(event)
-    theirs = [join(event), join(event, account_id=User.objects.create_user("bob").pk), join(other)]
+    others = [join(event), join(event, account_id=User.objects.create_user("bob").pk), join(other)]
     mine = guest_joins(other)
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 2
-    assert [(row(one).account_id, row(one).visitor_id) for one in theirs] == [
-        (one.account_id, one.visitor_id) for one in theirs
+    assert [(row(one).account_id, row(one).visitor_id) for one in others] == [
+        (one.account_id, one.visitor_id) for one in others
     ]
     assert row(mine).account_id == ann.pk
 
@@ -205,10 +205,10 @@ def naive_merge(event: EventView, account_id: int) -> None:
         if guest is None:
             return
         if own is not None:
-            goes = own if (guest.number or 0) < (own.number or 0) else guest
-            goes.status, goes.ended_at = "left", clock.now()
-            goes.save(update_fields=["status", "ended_at"])
-            if goes is guest:
+            leaving = own if (guest.number or 0) < (own.number or 0) else guest
+            leaving.status, leaving.ended_at = "left", clock.now()
+            leaving.save(update_fields=["status", "ended_at"])
+            if leaving is guest:
                 return
         guest.account_id, guest.visitor_id = account_id, ""
         guest.save(update_fields=["account", "visitor_id"])
@@ -372,15 +372,15 @@ def test_a_token_of_the_entry_that_left_is_refused_and_one_of_the_entry_that_sta
     api = Api()
     queue = "/events/concert/queue"
     join(event, account_id=ann.pk)
-    goes = api.join("concert", visitor_id=GUEST)["queue_token"]
+    leaving = api.join("concert", visitor_id=GUEST)["queue_token"]
     guest_merge.merge_guest_entries(GUEST, ann.pk)
-    assert api.get(f"{queue}/status", token=goes).json()["status"] == "left"
-    refused = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=goes, key="k")
+    assert api.get(f"{queue}/status", token=leaving).json()["status"] == "left"
+    refused = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=leaving, key="k")
     assert_problem(refused, 410, "admission-expired")
     bob = User.objects.create_user("bob@example.org")
-    stays = api.join("concert", visitor_id="another-browser")["queue_token"]
+    staying = api.join("concert", visitor_id="another-browser")["queue_token"]
     guest_merge.merge_guest_entries("another-browser", bob.pk)
-    assert api.get(f"{queue}/status", token=stays).json()["status"] == "paused"
+    assert api.get(f"{queue}/status", token=staying).json()["status"] == "paused"
 
 
 def test_the_entry_that_stays_is_admitted_like_any_other(event: EventView, ann: User) -> None:

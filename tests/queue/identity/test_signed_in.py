@@ -72,7 +72,7 @@ def test_the_fast_path_answers_an_account_without_the_site(concert: events.Event
     assert [call._forwarded for call in (join, turn, hold)] == [None] * 3
 
 
-def closed(user: User) -> None:
+def deactivated(user: User) -> None:
     User.objects.update(is_active=False)
 
 
@@ -81,7 +81,7 @@ def with_a_new_password(user: User) -> None:
     user.save()
 
 
-def over(user: User) -> None:
+def session_expired(user: User) -> None:
     Session.objects.update(expire_date=clock.now() - timedelta(seconds=1))
 
 
@@ -89,11 +89,11 @@ def logged_out_elsewhere(user: User) -> None:
     Session.objects.all().delete()
 
 
-def gone(user: User) -> None:
+def deleted(user: User) -> None:
     user.delete()
 
 
-@pytest.mark.parametrize("becomes", [closed, with_a_new_password, over, logged_out_elsewhere, gone])
+@pytest.mark.parametrize("becomes", [deactivated, with_a_new_password, session_expired, logged_out_elsewhere, deleted])
 def test_a_session_that_is_no_longer_valid_identifies_no_account(
     api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_session_that_is_no_longer_valid_identifies_no_account(
     assert_problem(api.post(HOLD, SEAT, key="k-1", **OURS), 401, "token-missing")
     # The site deletes the cookie on either path if nothing is left of the session.
     was_taken_back = api.client.cookies[settings.SESSION_COOKIE_NAME].value == ""
-    assert was_taken_back == (becomes not in (closed, gone))
+    assert was_taken_back == (becomes not in (deactivated, deleted))
     assert api.post(QUEUE, **OURS).status_code == 201
     assert QueueEntry.objects.get().account_id is None
 
@@ -114,7 +114,7 @@ def test_a_made_up_session_identifies_no_account(api: Api, concert: events.Event
     assert_problem(api.get(f"{QUEUE}/status", **OURS), 401, "token-missing")
 
 
-@pytest.mark.parametrize("becomes", [closed, gone])
+@pytest.mark.parametrize("becomes", [deactivated, deleted])
 def test_a_token_of_a_deleted_account_is_refused(
     api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
 ) -> None:
@@ -155,13 +155,13 @@ def test_a_session_may_write_only_from_our_own_pages(
     assert not Reservation.objects.exists()
 
 
-@pytest.mark.parametrize("comes_by", ["join", "status"])
-def test_a_guests_entry_is_merged(api: Api, concert: events.EventView, ann: User, comes_by: str) -> None:
+@pytest.mark.parametrize("call", ["join", "status"])
+def test_a_guests_entry_is_merged(api: Api, concert: events.EventView, ann: User, call: str) -> None:
     guest = Client(headers={"sec-fetch-site": "same-origin"})
     guest.post("/events/concert/join", follow=True)
     api.client.force_login(ann)
     api.client.cookies[VISITOR_COOKIE] = guest.cookies[VISITOR_COOKIE].value
-    answer = api.post(QUEUE, **OURS) if comes_by == "join" else api.get(f"{QUEUE}/status", **OURS)
+    answer = api.post(QUEUE, **OURS) if call == "join" else api.get(f"{QUEUE}/status", **OURS)
     assert answer.json()["status"] == "ready"
     assert QueueEntry.objects.get().account_id == ann.pk
     # After that there is nothing to merge.
@@ -191,9 +191,9 @@ def test_a_batch_takes_three_queries_and_an_invalid_identity_does_not_affect_the
         async_caller.Credentials(token=_token_for("x")),
         async_caller.Credentials(session_key=key),
     ]
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         found = async_caller.authenticate_accounts(credentials)
-    assert len(asked) == 3
+    assert len(queries) == 3
     assert [one and one.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 
 

@@ -42,7 +42,7 @@ class Source:
 
     address: str
     respond: Callable[[BaseHTTPRequestHandler], None]
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -62,7 +62,7 @@ def responding_with(body: bytes | dict[str, Any], status: int = 200) -> Callable
 def source() -> Iterator[Source]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found.asked.append(self.path)
+            found.requested.append(self.path)
             try:
                 found.respond(self)
             except OSError:
@@ -87,7 +87,7 @@ def source() -> Iterator[Source]:
 
 def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
     assert beacon.fetch(source.address, ROUND) == VALUE
-    assert source.asked == [f"/chain/public/{ROUND}"]
+    assert source.requested == [f"/chain/public/{ROUND}"]
     source.respond = responding_with({"round": ROUND, "randomness": "AB" * 32})
     assert beacon.fetch(source.address, ROUND) == b"\xab" * 32
 
@@ -203,7 +203,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     draw_all()
     waiting = draw_of(event)
     assert waiting.digest is not None
-    assert (waiting.revealed_at, source.asked) == (None, [])
+    assert (waiting.revealed_at, source.requested) == (None, [])
     publish_round(event, source)
     draw_all()
     draw = draw_of(event)
@@ -211,7 +211,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     assert draw.is_operator_proof is True
     assert bytes(draw.seed) == hashlib.sha256(bytes(draw.secret) + bytes(draw.digest) + VALUE).digest()
     assert entry_numbers(event) == drawn_numbers(event)
-    assert len(source.asked) == 1
+    assert len(source.requested) == 1
     assert RoomAct.objects.filter(detail=f"secret revealed, with round {ROUND}").count() == 1
     assert_audit_clean()
 
@@ -234,7 +234,7 @@ def test_a_failing_source_is_retried_until_it_responds(source: Source, monkeypat
     try:
         assert drawer.run_once() is False
         assert drawer.run_once() is False
-        assert len(source.asked) == 1  # No second request in a row: there is a pause.
+        assert len(source.requested) == 1  # No second request in a row: there is a pause.
         drawer._next_fetch_at.clear()
         source.respond = responding_with(GOOD)
         drawer.run_until_idle()
@@ -274,7 +274,7 @@ def test_a_round_published_before_the_digest_does_not_count(source: Source) -> N
     event = close_lobby(event)
     draw_all()
     assert draw_of(event).revealed_at is None
-    assert source.asked == []
+    assert source.requested == []
     with pytest.raises(CommandError, match="was published before the digest"):
         enter_beacon(event, VALUE.hex())
     Draw.objects.update(reveal_by=clock.now() - timedelta(seconds=1))

@@ -281,12 +281,12 @@ def test_control_numbers_cannot_be_permuted_in_place() -> None:
 def test_an_entry_that_left_in_the_lobby_keeps_a_hole_that_the_queue_skips() -> None:
     event, entries = make_lobby(entrants=4, active=2)
     event = close_lobby(event)
-    gone = entries[0]
-    positions.leave(event, facade.Caller(entry_id=gone.id))
+    left = entries[0]
+    positions.leave(event, facade.Caller(entry_id=left.id))
     operations.remove(entries[1].id, who="staff", why="twice here")
     draw_all()
     assert sorted(entry_numbers(event).values()) == [1, 2, 3, 4]
-    assert row(gone).status == row(entries[1]).status == "left"
+    assert row(left).status == row(entries[1]).status == "left"
     assert tick(event) == 2
     assert {row(entries[2]).status, row(entries[3]).status} == {"ready"}
     assert_audit_clean()

@@ -144,9 +144,9 @@ def test_an_unavailable_database_is_logged_once_and_once_on_recovery(caplog: pyt
     gatekeeper.run_once()
     assert gatekeeper.is_leader
     gatekeeper.resign()
-    away, over = [message for message in caplog.messages if message.startswith(gatekeepers.AWAY)]
-    assert "refused" in away
-    assert over.startswith(f"{gatekeepers.AWAY}: recovered after 4 failures")
+    outage, recovery = [message for message in caplog.messages if message.startswith(gatekeepers.AWAY)]
+    assert "refused" in outage
+    assert recovery.startswith(f"{gatekeepers.AWAY}: recovered after 4 failures")
 
 
 @pytest.mark.slow

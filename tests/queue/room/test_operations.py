@@ -139,20 +139,20 @@ def test_an_act_that_cannot_be_done_gives_its_reason() -> None:
     assert len(acts("let in")) == 1
 
 
-@pytest.mark.parametrize("whom", ["", "x", "7", "1" * 40, "²", "00000000-0000-0000-0000-000000000000"])
-def test_a_missing_entry_is_named(whom: str) -> None:
+@pytest.mark.parametrize("identifier", ["", "x", "7", "1" * 40, "²", "00000000-0000-0000-0000-000000000000"])
+def test_a_missing_entry_is_named(identifier: str) -> None:
     event = make_room()
     join(event)
     with pytest.raises(ActRefused):
-        operations.find_entry_id(event.id, whom)
+        operations.find_entry_id(event.id, identifier)
 
 
 def test_an_entry_is_found_by_number_and_by_id_in_its_own_room_only() -> None:
     event, other = make_room(), make_room("opera")
-    mine, theirs = join(event), join(other)
-    assert operations.find_entry_id(event.id, "1") == operations.find_entry_id(event.id, str(mine.id)) == mine.id
+    own, foreign = join(event), join(other)
+    assert operations.find_entry_id(event.id, "1") == operations.find_entry_id(event.id, str(own.id)) == own.id
     with pytest.raises(ActRefused):
-        operations.find_entry_id(event.id, str(theirs.id))
+        operations.find_entry_id(event.id, str(foreign.id))
 
 
 def test_removing_an_entry_that_was_let_through_frees_its_slot() -> None:
@@ -189,8 +189,8 @@ def test_concurrent_operators_never_admit_more_than_the_cap() -> None:
     under the room's lock, so three are admitted, and seven are marked and first for the slots that become free."""
     event = make_room(active=3)
     waiting = join_waiting_entries(event, 10)
-    came_in = values(storm(10, lambda number: operations.let_through(waiting[number].id, who=f"hand {number}")))
-    assert sum(came_in) == 3
+    admitted = values(storm(10, lambda number: operations.let_through(waiting[number].id, who=f"hand {number}")))
+    assert sum(admitted) == 3
     assert QueueEntry.objects.filter(status="ready").count() == 3
     assert QueueEntry.objects.filter(status="waiting", marked="operator").count() == 7
     assert len(acts("let in")) == 10

@@ -261,7 +261,7 @@ def test_many_joins_in_one_transaction_each_have_their_own_outcome(event: EventV
     later = make_room("later", venue="C", opens_at=clock.now() + timedelta(hours=1))
     account = User.objects.create_user("ann").pk
     old = positions.join(event, visitor("old"))
-    asked = [
+    requests = [
         facade.JoinRequest(event, visitor("one")),
         facade.JoinRequest(event, facade.Caller(account_id=account, visitor_id="visitor-one")),
         facade.JoinRequest(event, visitor("one")),
@@ -273,13 +273,13 @@ def test_many_joins_in_one_transaction_each_have_their_own_outcome(event: EventV
         facade.JoinRequest(event, visitor("two")),
     ]
     with statements() as seen:
-        outcomes: list[Any] = facade.join_many(asked)
+        outcomes: list[Any] = facade.join_many(requests)
     assert seen.count("lock_live_entries") == 1
     kinds = [outcome if isinstance(outcome, facade.EntryView) else type(outcome) for outcome in outcomes]
     assert kinds[3:6] == [errors.NotOnSale, problems.TokenMissing, problems.TokenInvalid]
     one, ann, same, *_, mine, elsewhere, two = outcomes
     assert [entry.number for entry in (old, one, ann, two)] == [1, 2, 3, 4]
-    assert (one.id, ann.id) == (asked[0].entry_id, asked[1].entry_id)
+    assert (one.id, ann.id) == (requests[0].entry_id, requests[1].entry_id)
     assert (same, mine.id) == (one, old.id)
     assert [entry.status for entry in (one, ann, two, elsewhere)] == ["ready", "ready", "waiting", "ready"]
     assert (elsewhere.event_id, elsewhere.number) == (other.id, 1)
@@ -356,7 +356,7 @@ def test_an_operator_admits_at_once_within_the_cap_and_the_rate_pays_for_it() ->
     started_at = clock.now()
     WaitingRoom.objects.update(state="paused", budget=0, ticked_at=started_at)
     assert operations.admit_now(event.id, 10, who="staff") == 10
-    assert operations.admit_now(event.id, 30, who="staff") == 10, "as far as the cap goes"
+    assert operations.admit_now(event.id, 30, who="staff") == 10, "up to the cap"
     assert statuses(event)[:21] == ["ready"] * 20 + ["waiting"]
     assert [batch.reason for batch in AdmissionBatch.objects.all()] == ["operator", "operator"]
     assert -20 <= room().budget <= -20 + 2 * (clock.now() - started_at).total_seconds()
@@ -458,7 +458,7 @@ def test_while_every_slot_is_taken_the_estimate_does_not_assume_the_rooms_rate()
     last = join_waiting_entries(event, 20)[-1]
     seen = estimates.estimate(last)
     assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
-        "two go in at once, the others in their turn"
+        "two are admitted immediately, the others in turn"
     )
     assert tick(event) == 2
     seen = estimates.estimate(last)
@@ -484,13 +484,13 @@ def test_an_entry_ahead_that_leaves_moves_none_behind_it_back(event: EventView) 
 def test_visitors_farther_back_poll_later_and_never_too_late_for_their_turn(rate: int, claim: int) -> None:
     before = 0.0
     for ahead in (0, 1, 10, 100, 1_000, 100_000, 2_000_000):
-        asked = [estimates.next_poll_ms(ahead, rate, claim) for _ in range(20)]
+        delays = [estimates.next_poll_ms(ahead, rate, claim) for _ in range(20)]
         soonest_ms = max(0.0, ahead - admission.burst(rate)) / rate * 1_000
-        assert max(asked) <= soonest_ms + claim * 500
-        assert max(asked) <= estimates.NEXT_POLL_MAX_MS
-        assert min(asked) > 0
-        assert max(asked) >= before * (1 - estimates.JITTER) * 0.99
-        before = max(asked)
+        assert max(delays) <= soonest_ms + claim * 500
+        assert max(delays) <= estimates.NEXT_POLL_MAX_MS
+        assert min(delays) > 0
+        assert max(delays) >= before * (1 - estimates.JITTER) * 0.99
+        before = max(delays)
     assert len({estimates.next_poll_ms(100_000, rate, claim) for _ in range(20)}) > 1, "spread over time"
 
 
@@ -569,7 +569,7 @@ def test_the_effective_rate_is_the_one_that_the_health_of_the_system_allows() ->
     assert locked_room(event).rate == 4
     assert tick(event) == 2, "half a second at the effective rate"
     operations.set_limits(event.id, rate_per_second=3, active_max=100, who="staff")
-    assert locked_room(event).rate == 3, "never above what the operator allows"
+    assert locked_room(event).rate == 3, "never above the operator's rate"
 
 
 def test_a_marked_entry_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:

@@ -143,9 +143,9 @@ def test_every_act_of_the_page_is_done_reported_and_recorded(boss: Client, event
 def test_destructive_acts_ask_for_confirmation_and_keep_their_reason(
     boss: Client, event: events.EventView, action: str, state: str
 ) -> None:
-    asked = act(boss, event, action).content.decode()
-    assert "4 waiting now" in asked
-    assert 'name="why" value="a test"' in asked
+    confirmation = act(boss, event, action).content.decode()
+    assert "4 waiting now" in confirmation
+    assert 'name="why" value="a test"' in confirmation
     assert WaitingRoom.objects.get().state == "open"
     act(boss, event, action, confirmed="yes")
     assert WaitingRoom.objects.get().state == state

@@ -204,17 +204,17 @@ DEFAULTS = {name: getattr(room_snapshot, name) for name in ("CACHE_SECONDS", "CO
 def test_without_redis_it_is_retried_once_a_second_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    attempts: list[str] = []
 
     def fail(client: Redis) -> None:
-        asked.append("again")
+        attempts.append("again")
         raise redis.RedisUnavailable("gone")
 
     # Our own logger limits repeated messages; this one records all of them.
     monkeypatch.setattr(redis, "logger", logging.getLogger("tests.outages"))
     monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 3_600.0)
     assert [redis.attempt(fail) for _ in range(5)] == [None] * 5
-    assert len(asked) == 1
+    assert len(attempts) == 1
     monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(redis._outage, "paused_until", 0.0)
     assert [redis.attempt(fail) for _ in range(2)] == [None] * 2

@@ -111,18 +111,18 @@ def test_an_entry_admitted_between_the_join_and_its_response_is_ready(event: Eve
 def test_a_visitor_who_left_gets_that_status_at_once_here_and_elsewhere_with_the_next_feed(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, elsewhere, stays = join_waiting_entries(event, 3)
+    left_here, left_elsewhere, staying = join_waiting_entries(event, 3)
     keep_caches_fresh(monkeypatch)
-    assert [poll_status(event, entry).entry for entry in (here, elsewhere, stays)] == [None] * 3
-    positions.leave(event, caller_of_entry(here))
+    assert [poll_status(event, entry).entry for entry in (left_here, left_elsewhere, staying)] == [None] * 3
+    positions.leave(event, caller_of_entry(left_here))
     with fresh_process():
-        positions.leave(event, caller_of_entry(elsewhere))
-    assert poll_status(event, here).estimate.status == "left"
-    assert poll_status(event, elsewhere).estimate.status == "waiting"
+        positions.leave(event, caller_of_entry(left_elsewhere))
+    assert poll_status(event, left_here).estimate.status == "left"
+    assert poll_status(event, left_elsewhere).estimate.status == "waiting"
     monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
     exceptions._feeds[event.id]._due_at = 0.0
-    assert poll_status(event, elsewhere).estimate.status == "left"
-    assert poll_status(event, stays).entry is None
+    assert poll_status(event, left_elsewhere).estimate.status == "left"
+    assert poll_status(event, staying).entry is None
 
 
 def test_a_removed_or_marked_entry_above_the_head_is_read_from_the_database(
@@ -147,8 +147,8 @@ def test_until_a_process_has_read_all_endings_it_reads_the_database(
         positions.leave(event, caller_of_entry(entry))
     keep_caches_fresh(monkeypatch)
     monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
-    asked = [poll_status(event, entries[5]).entry is not None for _ in range(4)]
-    assert asked == [True, True, False, False]
+    read_from_database = [poll_status(event, entries[5]).entry is not None for _ in range(4)]
+    assert read_from_database == [True, True, False, False]
     assert [poll_status(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 

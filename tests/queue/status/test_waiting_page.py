@@ -133,18 +133,18 @@ def test_a_leave_from_another_site_is_refused(waiting: Client) -> None:
 def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> None:
     staff = Client(headers={"sec-fetch-site": "same-origin"})
     staff.force_login(User.objects.create_superuser("boss"))
-    here = "/admin/queue/waitingroom/"
+    admin_url = "/admin/queue/waitingroom/"
 
     def act(action: str, **more: str) -> str:
         form = {"action": action, "_selected_action": str(room.id), **more}
-        return staff.post(here, form, follow=True).content.decode()
+        return staff.post(admin_url, form, follow=True).content.decode()
 
     act("pause", why="the till is down")
     assert WaitingRoom.objects.get().state == "paused"
     assert "enter how many" in act("admit_now")
     assert ": 0 admitted." in act("admit_now", count="5")
     changed = staff.post(
-        f"{here}{room.id}/change/",
+        f"{admin_url}{room.id}/change/",
         {"rate_per_second": "20", "active_max": "4", "claim_seconds": "120", "admission_seconds": "200"},
     )
     assert changed.status_code == 302

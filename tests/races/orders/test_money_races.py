@@ -109,11 +109,11 @@ def test_control_without_the_unique_reservation_each_tab_places_an_order() -> No
 
     def naive(number: int) -> None:
         found = Order.objects.filter(reservation_id=reservation.id).exists()
-        looked.wait(timeout=10)
+        both_have_read.wait(timeout=10)
         if not found:
             Order.objects.create(**values_of | {"id": uuid.uuid4(), "number": f"naive-{number}"})
 
-    looked = threading.Barrier(2)
+    both_have_read = threading.Barrier(2)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE orders_order DROP CONSTRAINT order_one_per_reservation")
     try:

@@ -338,11 +338,11 @@ def test_the_draw_thread_draws_and_stops_on_request() -> None:
 
 
 def test_a_second_lobby_does_not_wait_for_the_first_one_s_beacon() -> None:
-    waits, _ = make_lobby("waits", entrants=2)
-    goes, _ = make_lobby("goes", entrants=2, venue="B")
-    commit_to_beacon(waits, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))
-    close_lobby(waits)
-    close_lobby(goes)
+    waiting, _ = make_lobby("waits", entrants=2)
+    other, _ = make_lobby("goes", entrants=2, venue="B")
+    commit_to_beacon(waiting, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))
+    close_lobby(waiting)
+    close_lobby(other)
     draw_all()
-    assert draw_of(goes).numbered_at is not None
-    assert draw_of(waits).revealed_at is None
+    assert draw_of(other).numbered_at is not None
+    assert draw_of(waiting).revealed_at is None

@@ -4,7 +4,7 @@ PATIENT_MS = 5_000
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_lock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Holds wait for locks long enough for everything the test does meanwhile, even on a slow machine."""
     from apps.reservations.holds import service, transaction
 

@@ -63,10 +63,10 @@ def test_the_same_key_with_the_same_code_gives_the_same_bytes(api: Api, presale:
 
 
 def test_the_gate_answers_as_the_database_does(api: Api, presale: events.EventView) -> None:
-    asked = [hold(api, api.admission("concert"), **PLACE).content]
+    responses = [hold(api, api.admission("concert"), **PLACE).content]
     open_gate(presale)
-    asked += [hold(api, api.admission("concert"), **PLACE).content for _ in range(2)]
-    assert len(set(asked)) == 1
+    responses += [hold(api, api.admission("concert"), **PLACE).content for _ in range(2)]
+    assert len(set(responses)) == 1
 
 
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x07B", {"code": "FANCLUB"}])
@@ -89,13 +89,13 @@ def test_attempts_are_limited_and_holds_without_a_code_are_not(
 ) -> None:
     factories.make_access_code(presale)
     token = api.admission("concert")
-    asked: list[str] = []
+    attempts: list[str] = []
 
     def ask(kind: str, address: str, named: str = "") -> float | None:
         if kind != "code":
             return None
-        asked.append(named)
-        return 3.0 if len(asked) > 1 else None
+        attempts.append(named)
+        return 3.0 if len(attempts) > 1 else None
 
     monkeypatch.setattr(rate_limits, "check_request", ask)
     assert_problem(hold(api, token, **PLACE, access_code="GUESS1"), 403, "access-code-wrong")
@@ -103,8 +103,8 @@ def test_attempts_are_limited_and_holds_without_a_code_are_not(
     assert_problem(refused, 429, "rate-limited")
     assert int(refused.headers["Retry-After"]) >= 3
     assert hold(api, token, **SEAT).status_code == 201
-    assert len(asked) == 2
-    assert asked[0] == asked[1] == str(Reservation.objects.get().entry_id)
+    assert len(attempts) == 2
+    assert attempts[0] == attempts[1] == str(Reservation.objects.get().entry_id)
 
 
 def test_no_code_is_in_any_log(

@@ -281,12 +281,12 @@ def test_i10_tickets_taken_without_a_line() -> None:
 
 
 def test_i10_tickets_held_for_a_missing_reservation() -> None:
-    gone = "00000000-0000-4000-8000-000000000000"
+    missing_id = "00000000-0000-4000-8000-000000000000"
     line = ReservationLine.objects.get(seat=None)
-    line.pk, line.reservation_id = None, gone
+    line.pk, line.reservation_id = None, missing_id
     line.save()
     GeneralAdmissionInventory.objects.update(taken=4)
-    assert found("I10", "a line holds 2 for reservation", gone, "does not exist")
+    assert found("I10", "a line holds 2 for reservation", missing_id, "does not exist")
 
 
 def test_i1_tickets_in_a_reserved_section_or_of_another_event() -> None:

@@ -316,16 +316,18 @@ def test_two_concurrent_compensations_cancel_no_order_twice(rival_takes: int) ->
     canceled already, or there is no oversell any more."""
     with without_constraints():
         event, views = oversold_by_one()
-        ours, rivals = oversell_plan.plan(event), oversell_plan.plan(event)
-        assert [step.reservation_id for step in ours.steps] == [views[3].id]
-        rivals.steps = [replace(step, reservation_id=views[rival_takes].id) for step in rivals.steps]
+        own_plan, rival_plan = oversell_plan.plan(event), oversell_plan.plan(event)
+        assert [step.reservation_id for step in own_plan.steps] == [views[3].id]
+        rival_plan.steps = [replace(step, reservation_id=views[rival_takes].id) for step in rival_plan.steps]
 
         def rival() -> list[bool]:
-            return [done.was_applied for done in oversell_compensation.apply(rivals, by="rival", approved_by="Ada")]
+            return [done.was_applied for done in oversell_compensation.apply(rival_plan, by="rival", approved_by="Ada")]
 
-        with rival_at("lock_reservation", "before", rival) as came:
-            happened = [done.was_applied for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
-        assert (came.result, happened) == ([True], [False])
+        with rival_at("lock_reservation", "before", rival) as rival_call:
+            happened = [
+                done.was_applied for done in oversell_compensation.apply(own_plan, by="test", approved_by="Ada")
+            ]
+        assert (rival_call.result, happened) == ([True], [False])
         assert [view.id for view in views if statuses(view.id) == ["canceled"]] == [views[rival_takes].id]
         assert get_general_admission().taken == 3
         assert_audit_clean()
@@ -338,10 +340,12 @@ def test_a_buyer_who_pays_between_the_two_locks_is_left_to_the_next_plan() -> No
     order."""
     with without_constraints():
         event, views = oversold_by_one()
-        ours = oversell_plan.plan(event)
-        with rival_at("lock_reservation", "before", lambda: sale.buy(views[3]).status) as came:
-            happened = [done.was_applied for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
-        assert (came.result, happened) == ("confirmed", [False])
+        own_plan = oversell_plan.plan(event)
+        with rival_at("lock_reservation", "before", lambda: sale.buy(views[3]).status) as rival_call:
+            happened = [
+                done.was_applied for done in oversell_compensation.apply(own_plan, by="test", approved_by="Ada")
+            ]
+        assert (rival_call.result, happened) == ("confirmed", [False])
         for _ in range(2):
             list(oversell_compensation.apply(oversell_plan.plan(event), by="test", approved_by="Ada"))
         assert get_general_admission().taken == 3

@@ -25,16 +25,16 @@ pytestmark = pytest.mark.django_db
 NOWHERE = 999_999_999
 
 LEFT_OUT = {
-    "reservations_accesscode": "what a code opens and allows, by staff; what it let in reservations count",
-    "reservations_availabilityframe": "the last frame that was published: shown, never decided by",
-    "reservations_cleanuplog": "what sweeps did: shown, never decided by",
-    "reservations_inventorychange": "what staff did: shown, never decided by",
+    "reservations_accesscode": "the terms of a code, set by staff; its uses are counted from reservations",
+    "reservations_availabilityframe": "the last published frame: shown, never used in a decision",
+    "reservations_cleanuplog": "a log of sweeps: shown, never used in a decision",
+    "reservations_inventorychange": "a log of staff's changes: shown, never used in a decision",
     "reservations_purchasecap": "a lock and no count: every transaction locks a duplicate row twice, in one order",
-    "reservations_reservationtransition": "a number; a trigger keeps the rows, and the audit reads their story",
-    "reservations_toldpage": "the state last published to caches in front of the site: never decided by",
-    "reservations_reservation_pkey": "what the audit itself names reservations by",
+    "reservations_reservationtransition": "a number; a trigger protects the rows, and the audit checks their sequence",
+    "reservations_toldpage": "the state last published to caches in front of the site: never used in a decision",
+    "reservations_reservation_pkey": "the id by which the audit itself names reservations",
     "reservations_reservationline_pkey": "a number that nothing refers to",
-    "reservations_reservation_account_id": "an account, likewise",
+    "reservations_reservation_account_id": "an account that nothing else refers to",
 }
 """The reason why the auditor does not check it, by the beginning of a table's or a constraint's name."""
 
@@ -212,7 +212,7 @@ def constraints() -> dict[str, str]:
 
 
 def is_named(name: str, case: str) -> bool:
-    """Django ends the names of foreign keys with a hash."""
+    """Return whether the case is this constraint. Django ends the names of foreign keys with a hash, written as …"""
     return name.startswith(case.removesuffix("…")) if case.endswith("…") else name == case
 
 

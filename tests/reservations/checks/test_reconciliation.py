@@ -187,13 +187,13 @@ def test_a_planted_difference_is_found_reported_and_repaired(
     assert words in first[0].line
     assert "\n" not in first[0].line
     assert kinds(reconcile()) >= {kind}, "a report alone changes nothing"
-    kept = {line.pk: line.live for line in ReservationLine.objects.filter(reservation__status="confirmed")}
+    live_before = {line.pk: line.live for line in ReservationLine.objects.filter(reservation__status="confirmed")}
     repaired = reconcile(repair=True)
     assert {outcome.state for outcome in repaired} <= {"repaired", "gone"}, [outcome.line for outcome in repaired]
     assert reconcile() == []
     assert_audit_clean(without_money=True)
     # The buyer who has paid has lost nothing.
-    assert set(kept) == set(
+    assert set(live_before) == set(
         ReservationLine.objects.filter(reservation__status="confirmed", live=True).values_list("pk", flat=True)
     )
     assert seat("hall-C-1").status == 2
@@ -289,9 +289,9 @@ def test_a_difference_that_is_gone_under_the_lock_is_not_repaired_again() -> Non
         reconcile(repair=True)
         confirm(begin_payment(view.id).id, clock.now())
 
-    with rival_at("reconcile_seat", "before", rival) as came:
+    with rival_at("reconcile_seat", "before", rival) as has_run:
         (outcome,) = reconcile(repair=True)
-    assert came.came
+    assert has_run.has_run
     assert outcome.state == reconciler.GONE
     assert seat("hall-A-1").status == 2
     assert InventoryChange.objects.count() == 1

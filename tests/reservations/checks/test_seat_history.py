@@ -275,11 +275,11 @@ def test_the_seats_page_shows_its_history_and_answers_for_a_moment(client: Clien
     assert shown.count(str(view.id)) >= 3
     assert order.number in shown
     at = steps(view.id)
-    assert "At 2020-01-01" in (asked := client.get(page, {"at": "2020-01-01"}).content.decode())
-    assert "never held before" in asked
-    asked = client.get(page, {"at": at["paying"].isoformat()}).content.decode()
-    assert "paying by visitor:" in asked
-    assert "then sold" in asked
+    assert "At 2020-01-01" in (page_at := client.get(page, {"at": "2020-01-01"}).content.decode())
+    assert "never held before" in page_at
+    page_at = client.get(page, {"at": at["paying"].isoformat()}).content.decode()
+    assert "paying by visitor:" in page_at
+    assert "then sold" in page_at
     for bad in ("soon", "\x00", "9999-12-31", "0001-01-01T00:00+14:00", "<script>"):
         answer = client.get(page, {"at": bad})
         assert answer.status_code == 200

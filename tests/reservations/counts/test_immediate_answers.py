@@ -100,12 +100,12 @@ def test_sold_out_demand_is_refused_synchronously_and_never_to_a_buyer_who_holds
         is_sync, status, again = await try_to_hold(winner, "lost")
         assert (is_sync, status, again) == (True, held.status, json.loads(held.body))
         # Errors of the request itself come first, in the site's order.
-        for asked, wrong in (
+        for call, wrong in (
             (try_to_hold(late, "", [], "x"), "token-invalid"),
             (try_to_hold(late, "", []), "idempotency-key-required"),
             (try_to_hold(late, "a-key", []), "invalid"),
         ):
-            is_sync, _, refusal = await asked
+            is_sync, _, refusal = await call
             assert (is_sync, refusal["type"]) == (True, wrong)
 
     asyncio.run(ask())

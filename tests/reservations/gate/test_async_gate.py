@@ -122,7 +122,7 @@ def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
 
     async def ask() -> None:
         asker = await Asker(event).ready()
-        away = count_answers("away")
+        away_before = count_answers("away")
         os.kill(pid, signal.SIGSTOP)
         both = [asker.put(late.id), asker.put(holder.id, "last")]
         await run_loop_once()  # The question has been sent.
@@ -130,7 +130,7 @@ def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
         if dies:
             own_redis.kill()
         assert [await outcome_of(one) for one in (*both, waiting)] == ["let through"] * 3
-        assert count_answers("away") == away + 3
+        assert count_answers("away") == away_before + 3
         asker.redis.close()
 
     asyncio.run(ask())

@@ -340,10 +340,10 @@ def test_with_too_many_lapsed_reservations_no_request_is_refused(
 # --- concurrent resets ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("was_there", "outcome"), [(True, "later"), (False, "lost")])
-def test_a_delayed_reset_never_replaces_a_later_one(floor: events.EventView, was_there: bool, outcome: str) -> None:
+@pytest.mark.parametrize(("existed", "outcome"), [(True, "later"), (False, "lost")])
+def test_a_delayed_reset_never_replaces_a_later_one(floor: events.EventView, existed: bool, outcome: str) -> None:
     """The first reads two free tickets; both are held and another reset writes none; then the first arrives."""
-    if was_there:
+    if existed:
         open_gate(floor)
 
     def rival() -> None:

@@ -140,8 +140,8 @@ def test_the_command_reports_errors_in_one_line(monkeypatch: pytest.MonkeyPatch)
     event = make_event(rows=0, general_admission=5)
     assert "there is no published event" in preload_refused("concert\x00")[1]
     assert preload_refused("nothing")[1] == "'nothing': there is no published event with this slug"
-    with monkeypatch.context() as away:
-        away.setattr(redis, "attempt", lambda act: None)
+    with monkeypatch.context() as outage:
+        outage.setattr(redis, "attempt", lambda act: None)
         assert preload_refused("concert")[1].startswith("Redis is unavailable")
     Event.objects.filter(pk=event.id).update(status="canceled")
     assert preload_refused("concert")[1] == "concert is over: sales have ended"

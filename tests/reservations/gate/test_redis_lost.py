@@ -60,9 +60,9 @@ def heals(event: events.EventView, holder: Any) -> None:
 def test_a_gate_without_redis_lets_through(sold_out: Any, own_redis: OwnRedis) -> None:
     event, holder = sold_out
     own_redis.kill()
-    away = count_answers("away")
+    away_before = count_answers("away")
     assert not is_refused(event, **PLACE)
-    assert count_answers("away") == away + 1
+    assert count_answers("away") == away_before + 1
     with pytest.raises(reservations.SoldOut):
         reservations.hold_one(event, join(event), PLACE, "a-key")
     assert rebuild.reset(event.id) == "away"
@@ -87,11 +87,11 @@ def test_a_server_that_returns_with_old_data_refuses_no_request(sold_out: Any, o
     """As after a restart with a snapshot, or a failover to a replica that lags: the keys are from an earlier moment,
     the run id is another one."""
     event, holder = sold_out
-    kept = {key: redis.client().dump(key) for key in gate_counts.keys(event.id)}
+    dumps = {key: redis.client().dump(key) for key in gate_counts.keys(event.id)}
     # The old clock is set to the current time: the restart took no time at all, the hardest case.
     own_redis.kill()
     own_redis.return_empty()
-    for key, dumped in kept.items():
+    for key, dumped in dumps.items():
         redis.client().restore(key, 0, dumped)  # type: ignore[arg-type]
     now = int(redis.client().time()[0]) * 1_000  # type: ignore[index]
     write_gate_fields(event, read_at=now - 1_000, until=now + HOUR_MS)

@@ -233,8 +233,8 @@ def test_best_available_leaves_accessible_seats_to_buyers_who_request_them() -> 
     event = make_event(rows=1, seats_per_row=4, accessible=frozenset({"hall-A-1", "hall-A-2"}))
     (refused,) = decide(make_hold_request(event, best_available={"section": "hall", "quantity": 3}))
     assert refusal(refused).extra == {"available": 2}
-    asked = hold(event, best_available={"section": "hall", "quantity": 2, "accessible": True, "companions": 1})
-    assert [seat.seat_id for seat in asked.seats] == ["hall-A-2", "hall-A-3"]
+    chosen = hold(event, best_available={"section": "hall", "quantity": 2, "accessible": True, "companions": 1})
+    assert [seat.seat_id for seat in chosen.seats] == ["hall-A-2", "hall-A-3"]
 
 
 def test_released_inventory_is_free_again_and_the_ledger_records_it() -> None:

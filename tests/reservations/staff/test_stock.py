@@ -208,16 +208,16 @@ def test_free_and_blocked_seats_move_to_another_price_and_the_plan_shows_it(even
     with pytest.raises(problems.Invalid):
         tiers.add_price(event, "Last row", 2_000, **BY)
     stock.block_seats(event, Selection(seats=("hall-E-1",)), "house", **BY)
-    kept, version = selectors.plan_document("concert"), events.plan_version(event.id)
+    before, version = selectors.plan_document("concert"), events.plan_version(event.id)
     assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 10
     assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 0
     assert events.plan_version(event.id) != version
-    assert selectors.plan_document("concert") != kept
+    assert selectors.plan_document("concert") != before
     hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
     assert [price.category for price in hall.prices] == ["Standard", "Last row"]
     assert hold(event, seats=["hall-E-2"]).total_minor == 1_000
-    asked = {"section": "hall", "quantity": 2, "category": "Last row"}
-    assert {held.row for held in hold(event, best_available=asked).seats} == {"E"}
+    demand = {"section": "hall", "quantity": 2, "category": "Last row"}
+    assert {held.row for held in hold(event, best_available=demand).seats} == {"E"}
     assert (seat("hall-E-1").blocked_for, seat("hall-E-1").category.key) == ("house", "Last row")
     # Moved and moved back: the counts per category are the old ones, the plan's version is not.
     versions = {events.plan_version(event.id)}

@@ -120,10 +120,10 @@ def test_the_list_of_seats_blocks_and_unblocks_after_confirmation(staff: Client,
         form = {"action": action, "_selected_action": keys, "why": "camera", **confirmed}
         return staff.post(address, form, follow=True).content.decode()
 
-    asked = act("block_out_of_use")
-    assert "stays: it is held." in asked
-    assert "is blocked (out of use)." in asked
-    assert "camera" in asked
+    confirmation = act("block_out_of_use")
+    assert "stays: it is held." in confirmation
+    assert "is blocked (out of use)." in confirmation
+    assert "camera" in confirmation
     assert not InventoryChange.objects.exists()
     assert "Concert: 2 seats blocked (out of use), 1 seat unchanged." in act("block_out_of_use", confirmed="yes")
     assert "Concert: 2 seats blocked (house seats), 1 seat unchanged." in act("block_for_house", confirmed="yes")

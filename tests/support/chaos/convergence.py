@@ -151,9 +151,9 @@ def _check_money(account: Account, provider: FakeProvider) -> Iterator[str]:
             yield f"{name} is still pending"
         if payment.captured_minor != taken:
             yield f"{name}: the provider took {taken}, we recorded {payment.captured_minor} ({payment.status})"
-        ours = payment.captured_minor - payment.refunded_minor
-        if ours != left:
-            yield f"{name}: the provider keeps {left}, by our payments {ours}"
+        by_payments = payment.captured_minor - payment.refunded_minor
+        if by_payments != left:
+            yield f"{name}: the provider keeps {left}, by our payments {by_payments}"
         sent = {} if charge is None else {key: amount for key, (amount, _) in charge.refunds.items()}
         requested = {str(refund.pk): refund.amount_minor for refund in refunds[payment.pk]}
         if sent != requested:
@@ -232,17 +232,17 @@ def _waits(delivery: WebhookDelivery) -> bool:
 
 def _sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
     """In total: what the provider keeps is captured less refunded, and equals what the orders owe by their lines."""
-    theirs = sum(charge.kept_minor for charge in provider.charges.values())
-    ours = sum(one.captured_minor - one.refunded_minor for account in accounts for one in account.payments)
+    by_provider = sum(charge.kept_minor for charge in provider.charges.values())
+    by_payments = sum(one.captured_minor - one.refunded_minor for account in accounts for one in account.payments)
     owed = sum(account.owed_minor for account in accounts)
-    if not theirs == ours == owed:
-        yield f"in all the provider keeps {theirs}, by our payments {ours}, by the orders' lines {owed}"
+    if not by_provider == by_payments == owed:
+        yield f"in all the provider keeps {by_provider}, by our payments {by_payments}, by the orders' lines {owed}"
 
 
 def _strays(provider: FakeProvider) -> Iterator[str]:
-    ours = {str(pk) for pk in Payment.objects.values_list("pk", flat=True)}
+    payment_ids = {str(pk) for pk in Payment.objects.values_list("pk", flat=True)}
     for charge in provider.charges.values():
-        if charge.key not in ours:
+        if charge.key not in payment_ids:
             yield f"charge {charge.reference} belongs to no payment"
     for line in ReservationLine.objects.filter(returned_at__isnull=False, seat__isnull=False):
         seat = SeatInventory.objects.get(pk=line.seat_id)

@@ -354,11 +354,11 @@ OPERATIONS: dict[str, Operation] = {
         to_cancel, lambda scenario, sale: lambda: order_cancellation.cancel_order(sale.order_id)
     ),
     "fail lapsed orders": Operation(lapsed, lambda scenario, sale: order_cancellation.fail_expired_orders),
-    # what follows from it
+    # consequences of a sale
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
-    "mail what was returned": message(topics.SEND_RETURN_NOTICE, partly_returned),
+    "mail that tickets were returned": message(topics.SEND_RETURN_NOTICE, partly_returned),
     "write an invoice": message(topics.INVOICE, confirmed),
     "write a credit note": message(topics.INVOICE, refunded),
     "notify an organizer": message(topics.WEBHOOK, confirmed),
@@ -372,7 +372,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda scenario, sale: lambda: order_cancellation.refund_order(sale.order_id, "staff:1"),
     ),
     "send a refund": message(topics.REFUND, refunded),
-    # an event that does not take place
+    # a canceled event
     "cancel an event": Operation(with_own_event, cancel_event),
     "refund an event's orders": message(topics.CANCEL_EVENT, event_canceled),
     "mail that the event is canceled": message(topics.SEND_CANCELLATION_NOTICE, all_refunded),
@@ -384,7 +384,7 @@ OPERATIONS: dict[str, Operation] = {
     "reconcile a refund": message(topics.RECONCILE_REFUND, inquired(aged(refunded, 5))),
     "look for days to compare": Operation(unreported, compare),
     "compare a day": message(topics.COMPARE_DAY, to_compare),
-    "repair what is overdue": Operation(
+    "repair overdue payments": Operation(
         aged(unreported, 60), lambda scenario, sale: lambda: reconciler.run(repair_by="test")
     ),
 }

@@ -17,7 +17,7 @@ class Organizer:
     url: str = "https://organizer.example/hook"
     at: Callable[[str, str, str], None] | None = None
     status: int = 204
-    is_away: bool = False
+    is_unreachable: bool = False
     received: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
     """How often it accepted each message, in the order of their first arrival."""
 
@@ -25,7 +25,7 @@ class Organizer:
         """Stands in for `safe_http.request`."""
         message_id = headers["Fairgate-Message-Id"]
         self._reach("before", message_id)
-        if self.is_away:
+        if self.is_unreachable:
             raise RequestFailed("connection refused")
         if self.status < 300:
             self.received[UUID(message_id)] += 1

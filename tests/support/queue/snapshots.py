@@ -34,14 +34,14 @@ def use_redis_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def fresh_process() -> Iterator[None]:
     """Run the block as in a process that has just started; afterwards restore the caches."""
-    kept = [(module, name, getattr(module, name)) for module, name in PROCESS_CACHES]
-    for module, name, _ in kept:
+    saved = [(module, name, getattr(module, name)) for module, name in PROCESS_CACHES]
+    for module, name, _ in saved:
         setattr(module, name, {})
     redis.forget_outage()
     try:
         yield
     finally:
-        for module, name, value in kept:
+        for module, name, value in saved:
             setattr(module, name, value)
 
 

@@ -103,8 +103,8 @@ class InventoryModel:
     def count_fitting(self, demand: HoldDemand, seats: set[str]) -> int:
         if not demand.accessible:
             return len(seats - self.accessible)
-        there = len(seats & self.accessible)
-        return len(seats) if there >= demand.accessible else min(there, demand.quantity - 1)
+        accessible_count = len(seats & self.accessible)
+        return len(seats) if accessible_count >= demand.accessible else min(accessible_count, demand.quantity - 1)
 
     # --- buyers ------------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class InventoryModel:
         return list(outcomes.values())
 
     def _decide(self, demands: dict[int, HoldDemand]) -> dict[int, str]:
-        free, gone, given_up, chosen, buyers = self.free(), set[str](), set[str](), 0, set[str]()
+        free, unavailable, given_up, chosen, buyers = self.free(), set[str](), set[str](), 0, set[str]()
         outcomes = {number: self._precheck(demand) for number, demand in demands.items()}
         # Requests of this batch that replace a claim may release its seats: whether they do is known only when they are
         # decided.
@@ -150,12 +150,12 @@ class InventoryModel:
                 else:
                     chosen += demand.quantity
         for number, demand in demands.items():
-            mine = (free | self._replaced_claim(demand).seats) - gone
+            mine = (free | self._replaced_claim(demand).seats) - unavailable
             outcomes[number] = outcomes[number] or self._decide_one(demand, mine, given_up, buyers)
             if outcomes[number] == HELD:
                 assert demand.got <= mine
                 given_up |= self._replaced_claim(demand).seats - demand.got
-                gone |= demand.got
+                unavailable |= demand.got
                 buyers.add(demand.buyer)
                 self._write(demand)
         return outcomes
@@ -228,17 +228,17 @@ class InventoryModel:
         self.claims[name].over, self.claims[name].until = True, ""
 
     def sweep(self, names: set[UUID] | None = None) -> bool:
-        gone = [one for name, one in self.claims.items() if one.lapsed and (names is None or name in names)]
-        for one in gone:
+        lapsed = [one for name, one in self.claims.items() if one.lapsed and (names is None or name in names)]
+        for one in lapsed:
             one.status = EXPIRED
-        return bool(gone)
+        return bool(lapsed)
 
     def release(self, name: UUID) -> str:
         if self.claims[name].status in (PAYING, CONFIRMED):
             return "payment-in-progress"
-        return self.give_back(name)
+        return self.cancel(name)
 
-    def give_back(self, name: UUID) -> str:
+    def cancel(self, name: UUID) -> str:
         if self.claims[name].status in CLAIMING:
             self.claims[name].status = CANCELED
         return ""

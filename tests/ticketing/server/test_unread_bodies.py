@@ -53,7 +53,9 @@ def ask(application: Any, body: Any, length: int = len(BODY)) -> str:
 def test_an_unread_body_is_read_to_its_end() -> None:
     django = WSGIHandler()
     unread, drained = BytesIO(BODY), BytesIO(BODY)
-    assert (ask(django, unread), unread.tell()) == ("404 Not Found", 0), "the control: by itself it is left unread"
+    assert (ask(django, unread), unread.tell()) == ("404 Not Found", 0), (
+        "the control: without the wrapper the body stays unread"
+    )
     assert (ask(drain_request_body(django), drained), drained.tell()) == ("404 Not Found", len(BODY))
 
 
@@ -62,4 +64,4 @@ def test_no_more_is_read_than_necessary() -> None:
     endless, none = BytesIO(b"x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 5)), BytesIO(b"the next request")
     assert (ask(application, endless, 10**8), endless.tell()) == ("404 Not Found", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     assert (ask(application, none, 0), none.tell()) == ("404 Not Found", 0)
-    assert ask(application, Gone()) == "404 Not Found", "a client that has gone breaks nothing"
+    assert ask(application, Gone()) == "404 Not Found", "a disconnected client causes no error"

@@ -221,14 +221,14 @@ async def test_a_run_ends_at_its_time_limit() -> None:
 @pytest.mark.slow
 async def test_a_site_that_goes_away_is_noticed() -> None:
     async with open_site() as site:
-        gone = plan(site, visitors=2)
+        unreachable = plan(site, visitors=2)
         begun = asyncio.Event()
         task = asyncio.create_task(run(plan(site, visitors=2, over_seconds=5, seed=1), lambda seen: begun.set()))
         await asyncio.wait({task, asyncio.create_task(begun.wait())}, return_when=asyncio.FIRST_COMPLETED)
     result = await task
     assert result.figures.breaches.counts["no response"] >= 1
     with pytest.raises(PlanRefused, match="no response"):
-        await run(gone)
+        await run(unreachable)
 
 
 async def test_an_unknown_event_is_refused() -> None:
@@ -243,6 +243,6 @@ async def test_a_host_name_that_now_resolves_to_another_machine_is_refused(monke
 
     monkeypatch.setattr(api.ThreadedResolver, "resolve", elsewhere)
     async with open_site() as site:
-        there = site.base.replace("127.0.0.1", "localhost")
+        other_host = site.base.replace("127.0.0.1", "localhost")
         with pytest.raises(PlanRefused, match="no response"):
-            await run(plan(site, base=there))
+            await run(plan(site, base=other_host))

@@ -32,7 +32,7 @@ from tests.support.reservations.buyers import (
     submit_hold,
 )
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("patient")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("long_lock_wait")]
 
 CODE = {"access_code": "FANCLUB"}
 BUYERS = 8

@@ -113,7 +113,7 @@ def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same
 @pytest.mark.parametrize(
     "line", ["lock_entries_skipping", "lock_seats_skipping", "insert_reservations", "remember_answers"]
 )
-def test_a_second_click_waits_and_gets_the_first_one_s_answer(line: str, patient: None) -> None:
+def test_a_second_click_waits_and_gets_the_first_one_s_answer(line: str, long_lock_wait: None) -> None:
     """A: decides for the admission, and proceeds to the named line
     B: same key and body: another request is deciding for this admission; decides again and waits, holding no other lock
     A: COMMIT

@@ -202,7 +202,7 @@ def test_a_rival_that_ends_or_pays_the_reservation_first_wins(end: Callable[[Any
     assert_audit_clean(without_money=True)
 
 
-def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(patient: None) -> None:
+def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(long_lock_wait: None) -> None:
     """R: replaces; has the reservation locked
     P: wants to pay for it; waits
     R: COMMIT
@@ -261,7 +261,7 @@ def test_seats_released_by_a_replacement_are_free_for_the_next_request_of_the_ba
     assert_audit_clean()
 
 
-def test_a_replacement_never_waits_for_its_own_seat_after_the_other_locks(patient: None) -> None:
+def test_a_replacement_never_waits_for_its_own_seat_after_the_other_locks(long_lock_wait: None) -> None:
     """K: keeps the old seat locked
     R: replaces it by general admission; skips the locked seat, and tries again without having waited for the hot row
     """

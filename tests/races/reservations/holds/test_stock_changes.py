@@ -96,7 +96,7 @@ def test_a_seat_that_is_being_held_is_not_blocked() -> None:
     assert_audit_clean()
 
 
-def test_a_seat_that_is_being_blocked_is_not_held(patient: None) -> None:
+def test_a_seat_that_is_being_blocked_is_not_held(long_lock_wait: None) -> None:
     """S: blocks row A; has it locked
     H: wants seat 1; skips it, decides again, and waits for it
     S: COMMIT
@@ -152,7 +152,7 @@ def test_staff_are_not_refused_for_holds_that_a_concurrent_sweep_has_just_ended(
     assert_audit_clean()
 
 
-def test_a_shrinking_section_does_not_sell_removed_tickets(patient: None) -> None:
+def test_a_shrinking_section_does_not_sell_removed_tickets(long_lock_wait: None) -> None:
     """S: shrinks 20 tickets to 4; has the row locked
     H: wants 5; waits for the row
     S: COMMIT
@@ -167,7 +167,7 @@ def test_a_shrinking_section_does_not_sell_removed_tickets(patient: None) -> Non
     assert_audit_clean()
 
 
-def test_unblocked_tickets_are_held_by_the_request_that_waited_for_them(patient: None) -> None:
+def test_unblocked_tickets_are_held_by_the_request_that_waited_for_them(long_lock_wait: None) -> None:
     """S: unblocks the tickets; has the row locked
     H: wants 5; waits for the row
     S: COMMIT
@@ -224,7 +224,7 @@ def test_a_price_that_changes_during_a_hold_never_shows_one_sum_and_charges_anot
     assert_audit_clean()
 
 
-def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_new_price(patient: None) -> None:
+def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_new_price(long_lock_wait: None) -> None:
     """H: has seat 1 locked. S: moves it; waits; reads it as held: refused.
     S: moves seat 2; has it locked. H: waits for it; reads it as free at its new price: held at that price.
     """
@@ -306,9 +306,9 @@ def test_a_stock_change_that_times_out_is_refused_and_changes_nothing(monkeypatc
             stock.block_seats(event, Selection(seats=("hall-A-1",)), "out_of_use", **BY)
         return refused.value.detail
 
-    with rival_at("block_seats", "after", rival) as came:
+    with rival_at("block_seats", "after", rival) as rival_call:
         stock.block_seats(event, ROW_A, "house", **BY)
-    assert came.result == "These seats or tickets are being changed by others. Nothing was changed; try again."
+    assert rival_call.result == "These seats or tickets are being changed by others. Nothing was changed; try again."
     assert {row.detail["after"] for row in _changes()} == {"house"}
 
 

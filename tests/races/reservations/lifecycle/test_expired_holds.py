@@ -124,7 +124,7 @@ def test_a_payment_that_waited_for_the_sweep_takes_its_seat_again(line: str) -> 
 
 
 @pytest.mark.parametrize("line", ["live_lines", "lock_seats_waiting", "end_reservations", "insert_cleanup_log"])
-def test_a_hold_that_meets_the_sweep_is_not_refused(line: str, patient: None) -> None:
+def test_a_hold_that_meets_the_sweep_is_not_refused(line: str, long_lock_wait: None) -> None:
     """S: the sweep locks the lapsed reservation, and proceeds to the named line
     H: wants the seat: held, by a reservation past its deadline; its own sweep skips what S has locked; decides again:
        still held; its next sweep waits for S

@@ -77,7 +77,7 @@ def test_freeing_a_slot_waits_for_a_new_hold_and_leaves_it_busy() -> None:
     assert_audit_clean()
 
 
-def test_a_new_hold_that_waits_for_the_freeing_of_its_slot_is_busy_afterwards(patient: None) -> None:
+def test_a_new_hold_that_waits_for_the_freeing_of_its_slot_is_busy_afterwards(long_lock_wait: None) -> None:
     """F: has the entry locked, reads that no reservation keeps it busy
     H: the buyer holds again: waits for the entry
     F: free; COMMIT

@@ -137,7 +137,7 @@ def test_of_a_concurrent_payment_start_and_release_one_succeeds() -> None:
     assert_audit_clean()
 
 
-def test_tickets_of_a_canceled_sale_go_to_the_hold_that_waits_for_their_row(patient: None) -> None:
+def test_tickets_of_a_canceled_sale_go_to_the_hold_that_waits_for_their_row(long_lock_wait: None) -> None:
     """C: cancels a sale; has the section's row locked
     H: wants its tickets, the last ones; waits for the row
     C: COMMIT

@@ -61,7 +61,7 @@ def test_control_skipping_locked_rows_refuses_a_seat_that_stays_free() -> None:
     assert_audit_clean()
 
 
-def test_a_request_for_a_seat_that_is_only_locked_is_decided_again_and_wins(patient: None) -> None:
+def test_a_request_for_a_seat_that_is_only_locked_is_decided_again_and_wins(long_lock_wait: None) -> None:
     """P: wants seat 1 and more tickets than are left; has seat 1 locked
     Q: wants seat 1; skips it; decides again, and waits for it
     P: refused for lack of tickets; COMMIT
@@ -76,7 +76,7 @@ def test_a_request_for_a_seat_that_is_only_locked_is_decided_again_and_wins(pati
     assert_audit_clean()
 
 
-def test_a_seat_that_its_locker_takes_is_refused_as_held(patient: None) -> None:
+def test_a_seat_that_its_locker_takes_is_refused_as_held(long_lock_wait: None) -> None:
     """P: wants seat 1; has it locked
     Q: wants seats 1 and 2; skips 1, decides again, and waits for it
     P: takes seat 1; COMMIT
@@ -149,7 +149,7 @@ def test_best_available_chooses_around_seats_that_a_rival_has_locked() -> None:
     assert_audit_clean()
 
 
-def test_best_available_waits_if_only_locked_seats_would_fit(patient: None) -> None:
+def test_best_available_waits_if_only_locked_seats_would_fit(long_lock_wait: None) -> None:
     """P: wants the last two seats and more tickets than exist; has the seats locked
     Q: wants the best two: nothing else is free; waits for them
     P: refused; COMMIT
@@ -165,7 +165,7 @@ def test_best_available_waits_if_only_locked_seats_would_fit(patient: None) -> N
 
 
 def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
-    patient: None, monkeypatch: pytest.MonkeyPatch
+    long_lock_wait: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P: takes the best two of four; not yet committed
     Q: wants the best two, and must wait for the same seats: reads them as held, and chooses the other two

@@ -26,12 +26,12 @@ lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_lock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any wait for a lock fails."""
     monkeypatch.setattr(transaction, "LOCK_WAIT_MS", 1)
 
 
-def test_a_hold_next_to_locked_seats_is_decided_in_one_round(impatient: None) -> None:
+def test_a_hold_next_to_locked_seats_is_decided_in_one_round(no_lock_wait: None) -> None:
     """K: keeps every seat of row A locked
     H: holds two seats of row B: one transaction, nothing decided twice
     """
@@ -51,7 +51,7 @@ def test_a_hold_next_to_locked_seats_is_decided_in_one_round(impatient: None) ->
 
 
 @pytest.mark.parametrize("line", ["lock_seats_skipping", "take_seats", "insert_reservations", "remember_answers"])
-def test_two_holds_of_different_seats_do_not_wait_for_each_other(line: str, impatient: None) -> None:
+def test_two_holds_of_different_seats_do_not_wait_for_each_other(line: str, no_lock_wait: None) -> None:
     """A: holds seat 1, and proceeds to the named line
     B: holds seat 2 of the same event, the same section, the same row; COMMIT
     A: COMMIT
@@ -64,7 +64,7 @@ def test_two_holds_of_different_seats_do_not_wait_for_each_other(line: str, impa
     assert_audit_clean()
 
 
-def test_a_release_a_payment_and_a_sweep_do_not_wait_for_a_running_hold(impatient: None) -> None:
+def test_a_release_a_payment_and_a_sweep_do_not_wait_for_a_running_hold(no_lock_wait: None) -> None:
     event = make_event()
     to_release, to_pay = (hold(event, seats=[f"hall-B-{number}"]) for number in (1, 2))
     request = make_hold_request(event, seats=["hall-A-1"])
@@ -80,7 +80,7 @@ def test_a_release_a_payment_and_a_sweep_do_not_wait_for_a_running_hold(impatien
     assert_audit_clean()
 
 
-def test_holds_of_two_events_do_not_wait_for_each_other(impatient: None) -> None:
+def test_holds_of_two_events_do_not_wait_for_each_other(no_lock_wait: None) -> None:
     """Each event has its own general admission row: the last lock of a hold conflicts with no other event."""
     concert = make_event("concert", rows=0, general_admission=1)
     opera = make_event("opera", rows=0, general_admission=1, venue="The Other Venue")
@@ -106,9 +106,9 @@ class CountedRounds:
 
     def __init__(self) -> None:
         self.count = 0
-        self._watch = sql.observe(self._look)
+        self._watch = sql.observe(self._observe)
 
-    def _look(self, name: str, when: str) -> None:
+    def _observe(self, name: str, when: str) -> None:
         self.count += when == "before" and name in ("try_admissions", "lock_admissions")
 
     def __enter__(self) -> "CountedRounds":
