@@ -62,7 +62,7 @@ def test_a_write_on_another_connection_than_django_s_has_the_same_limits_and_may
         assert transactions.is_transient(late.value)
         assert not transactions.is_transient(twice.value)
         beside.close()
-        with pytest.raises(RuntimeError, match="gone"), transactions.write_on(beside):
+        with pytest.raises(RuntimeError, match="closed"), transactions.write_on(beside):
             raise AssertionError("never reached")
 
 
