@@ -29,24 +29,13 @@ async def join(request: Request, slug: str) -> Reply:
     return reply
 
 
-def status_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`status` from the token alone, of an entry that is waiting; None if more has to be read."""
-    event = events.peek_event(slug)
-    return None if event is None else _reply_from_token(request, event)
-
-
-def _reply_from_token(request: Request, event: events.EventView) -> Reply | None:
-    token = request.bearer()
-    encoded = None if token is None else async_status.encode_status_from_token(event, token)
-    return None if encoded is None else private_reply_of_json(encoded)
-
-
 async def status(request: Request, slug: str) -> Reply:
     """As `QueueStatusView.get`."""
     event = await events.get_cached_event(slug)
-    encoded = _reply_from_token(request, event)
+    token = request.bearer()
+    encoded = None if token is None else async_status.encode_status_from_token(event, token)
     if encoded is not None:
-        return encoded
+        return private_reply_of_json(encoded)
     # The place cookie is enough to show the wait. At its turn the browser is authenticated.
     caller = caller_from_place_cookie(request, event.slug)
     place = None if caller is None else await async_status.status_from_snapshot(event, caller)
@@ -65,5 +54,5 @@ async def status(request: Request, slug: str) -> Reply:
 
 ROUTES = (
     Route("POST", "events/<slug>/queue", join, "join", "join"),
-    Route("GET", "events/<slug>/queue/status", status, "poll", "poll", status_sync),
+    Route("GET", "events/<slug>/queue/status", status, "poll", "poll"),
 )

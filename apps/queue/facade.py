@@ -25,7 +25,6 @@ from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
     authenticate,
-    authenticate_from_token,
     new_visitor_id,
     set_visitor_cookie,
     visitor_id_of,
@@ -39,7 +38,6 @@ from apps.queue.status.async_status import (
     claim_or_get_loaded,
     get_room_progress,
     load_entries,
-    loaded_entry_view,
 )
 from apps.queue.status.async_status import claim_or_get_entry as claim_or_get_entry_async
 
@@ -55,7 +53,6 @@ __all__ = [
     "NotOnSale",
     "authenticate",
     "authenticate_async",
-    "authenticate_from_token",
     "claim_or_get_entry",
     "claim_or_get_entry_async",
     "claim_or_get_loaded",
@@ -68,7 +65,6 @@ __all__ = [
     "join_async",
     "join_many",
     "load_entries",
-    "loaded_entry_view",
     "lock_entries",
     "lock_entries_call",
     "merge_guest_entries",

@@ -4,10 +4,9 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from django.conf import settings
 
@@ -16,7 +15,7 @@ from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.active_events import ActiveEvents
 from apps.kernel.fastpath.cache import RefreshingCache
 from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
-from apps.kernel.fastpath.dispatcher import Continuation, PendingAnswer, Route
+from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.etags import has_etag
 from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.fastpath.request import Request
@@ -28,7 +27,7 @@ from apps.reservations.counts.counts_json import CountFrame, count_frame
 from apps.reservations.gate import gate
 from apps.reservations.gate.async_gate import AsyncGate
 from apps.reservations.holds import event_cache
-from apps.reservations.holds.outcomes import HoldOutcome, Refused
+from apps.reservations.holds.outcomes import Refused
 from apps.reservations.holds.requests import resolve
 from apps.reservations.holds.service import holds
 from apps.reservations.ownership import get_reservation_for
@@ -38,9 +37,6 @@ _VARIES = (b"vary", b"Accept-Encoding")
 _GZIP = (b"content-encoding", b"gzip")
 _ZERO_QUALITY = re.compile(r"q=0(\.0*)?")
 EVENTS_MAX = 1_000
-
-Params = ParamSpec("Params")
-Value = TypeVar("Value")
 
 # However many requests arrive, the relay's counts are fetched at most ten times a second. Without a relay this process
 # counts, in a very large venue for at most a quarter of the time; requests meanwhile get the last counts. With the
@@ -52,16 +48,7 @@ frames: RefreshingCache[str, CountFrame] = RefreshingCache(
 
 async def sections(request: Request, slug: str) -> Reply:
     """As `SectionsView.get`."""
-    return _counts_response(request, await frames.get(slug))
-
-
-def sections_from_cache(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`sections` from the cached counts; None if they have to be read."""
-    frame = frames.peek(slug)
-    return None if frame is None else _counts_response(request, frame)
-
-
-def _counts_response(request: Request, frame: CountFrame) -> Reply:
+    frame = await frames.get(slug)
     headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, frame.etag):
@@ -96,54 +83,28 @@ async def hold(request: Request, slug: str) -> Reply:
     except problems.Problem as problem:
         body = problem
     event = await events.get_cached_event(slug)
-    return await _hold(event, *_validate_request(request, caller, body))
-
-
-def hold_with_callbacks(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
-    """`hold` for a caller with an admission token; None if `hold` is to be called."""
-    event = events.peek_event(slug)
-    if event is None:
-        return None
-    known = _or_problem(queue.authenticate_from_token, request, slug)
-    if known is None:
-        return None
-    caller, body, key = _validate_request(request, known, _or_problem(request.parse_json_object, raw))
-    if caller.entry_id is None or caller.in_line:
-        return None
-    pending = _async_gate.put(gate.Question(event, caller.entry_id, body, key))
-    return PendingAnswer(pending, partial(_submit_after_gate, event, caller, body, key))
-
-
-def _submit_after_gate(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, loaded: queue.LoadedEntry | None
-) -> PendingAnswer | Continuation:
-    """`_hold_after_gate` if it has to wait for the batch only; otherwise a continuation."""
-    is_claimable = loaded is not None and loaded.is_claimable
-    lookup = None if is_claimable else event_cache.cached_lookup(event, body)
-    if lookup is None:
-        return partial(_hold_after_gate, event, caller, body, key, loaded)
-    entry = queue.loaded_entry_view(event, loaded)
+    caller, body, key = _validate_request(request, caller, body)
+    if caller.entry_id is not None and not caller.in_line:
+        # With an admission token, sold-out demand is refused before any query to PostgreSQL.
+        loaded = await _async_gate.ask(gate.Question(event, caller.entry_id, body, key))
+        entry = await queue.claim_or_get_loaded(event, caller, loaded)
+    else:
+        entry = await queue.claim_or_get_entry_async(event, caller)
+        if entry is not None and entry.is_ready:
+            await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
+    demand = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
     started_at = time.monotonic()
-    call = holds.put(resolve(event, entry, body, key, lookup))
-    assert call.future is not None
-
-    def answer(_: None) -> Reply:
-        try:
-            outcome = call.result()
-        finally:
-            queue.hold_seconds.observe(time.monotonic() - started_at)
-        return _hold_response(event.id, entry.id, key, outcome)
-
-    return PendingAnswer(call.future, answer)
-
-
-def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value | problems.Problem:
     try:
-        return read(*args, **kwargs)
-    except problems.Problem as problem:
-        return problem
+        outcome = await holds.submit(demand)
+    finally:
+        queue.hold_seconds.observe(time.monotonic() - started_at)
+    if isinstance(outcome, Refused):
+        if outcome.is_final:
+            _forget(event.id, entry.id, key)
+        raise outcome.problem
+    return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
 
 
 def _validate_request(
@@ -159,48 +120,6 @@ def _validate_request(
         raise body
     count_attempt(caller, body, partial(client_address.address_from_scope, request.scope))
     return caller, body, key
-
-
-async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> Reply:
-    """As `facade.hold_one`, for any caller."""
-    if caller.entry_id is not None and not caller.in_line:
-        # With an admission token, sold-out demand is refused before any query to PostgreSQL.
-        return await _hold_after_gate(
-            event, caller, body, key, await _async_gate.ask(gate.Question(event, caller.entry_id, body, key))
-        )
-    entry = await queue.claim_or_get_entry_async(event, caller)
-    if entry is not None and entry.is_ready:
-        await _async_gate.ask(gate.Question(event, entry.id, body, key))
-    return await _hold_for_entry(event, entry, body, key)
-
-
-async def _hold_after_gate(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, loaded: queue.LoadedEntry | None
-) -> Reply:
-    """Hold for a caller whose request the gate has let through."""
-    return await _hold_for_entry(event, await queue.claim_or_get_loaded(event, caller, loaded), body, key)
-
-
-async def _hold_for_entry(
-    event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str
-) -> Reply:
-    if entry is None:
-        raise queue.NotAdmitted
-    request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
-    started_at = time.monotonic()
-    try:
-        outcome = await holds.submit(request)
-    finally:
-        queue.hold_seconds.observe(time.monotonic() - started_at)
-    return _hold_response(event.id, entry.id, key, outcome)
-
-
-def _hold_response(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOutcome) -> Reply:
-    if isinstance(outcome, Refused):
-        if outcome.is_final:
-            _forget(event_id, entry_id, key)
-        raise outcome.problem
-    return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
 
 
 async_redis = AsyncRedis()
@@ -243,7 +162,7 @@ hold_limit = ConcurrencyLimit(
 )
 
 ROUTES = (
-    Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_from_cache),
-    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_with_callbacks, hold_limit),
+    Route("GET", "events/<slug>/sections", sections, "sections", "read"),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_limit),
     Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
 )

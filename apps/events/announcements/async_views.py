@@ -19,17 +19,7 @@ feeds: RefreshingCache[str, Feed] = RefreshingCache(
 
 async def announcements(request: Request, slug: str) -> Reply:
     """As `AnnouncementsView.get`."""
-    return _respond(request, await feeds.get(slug))
-
-
-def announcements_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
-    """`announcements` from the cached feed; None if it has to be read."""
-    found = feeds.peek(slug)
-    return None if found is None else _respond(request, found)
-
-
-def _respond(request: Request, found: Feed) -> Reply:
-    response = found.response_since(feed.parse_since(request.GET.get("since")))
+    response = (await feeds.get(slug)).response_since(feed.parse_since(request.GET.get("since")))
     headers = [(b"etag", response.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, response.etag):
@@ -37,4 +27,4 @@ def _respond(request: Request, found: Feed) -> Reply:
     return Reply(200, response.body, [JSON, *headers])
 
 
-ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read", announcements_sync),)
+ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read"),)

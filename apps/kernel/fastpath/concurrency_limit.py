@@ -56,7 +56,7 @@ class _EventQueue:
         """How many of those under way, at most, belong to earlier groups."""
         self.is_paused = False
         self.is_check_scheduled = False
-        self.waiting: deque[tuple[float, Callable[[problems.Problem | None], None]]] = deque()
+        self.waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
 
 
 class ConcurrencyLimit:
@@ -92,8 +92,9 @@ class ConcurrencyLimit:
         """Whether the event's requests are limited. Events that clients make up are not counted."""
         return event in self._queues or self._knows(event)
 
-    def try_acquire(self, event: str) -> bool:
-        """Take a slot if one is free. If so, `leave` must follow."""
+    async def acquire(self, event: str) -> None:
+        """Take a slot, waiting for it if necessary. `leave` must follow. Raises problems.Busy if too many requests wait
+        or this one has waited too long."""
         queue = self._queues.get(event)
         if queue is None:
             queue = self._queues[event] = _EventQueue(slot_of(event))
@@ -101,45 +102,26 @@ class ConcurrencyLimit:
         self._activity.note(queue.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
-        if queue.waiting or queue.under_way >= self._current_limit(queue, now):
-            return False
-        if queue.under_way <= queue.left_over:
-            queue.begun = now
-        queue.under_way += 1
-        return True
-
-    def wait(self, event: str, go_on: Callable[[problems.Problem | None], None]) -> None:
-        """Queue a request after `try_acquire` has returned False. `go_on` is called with None at its turn, and `leave`
-        must follow, or with the problem by which it is refused. Raises problems.Busy if too many wait."""
-        queue = self._queues[event]
+        if not queue.waiting and queue.under_way < self._current_limit(queue, now):
+            self._take_slot(queue, now)
+            return
         if len(queue.waiting) >= self._waiting_max:
             raise problems.Busy
-        queue.waiting.append((queue.at, go_on))
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.waiting.append((now, turn))
         self._waiting.inc()
         self._schedule_check(queue)
-
-    async def acquire(self, event: str) -> None:
-        """Take a slot, waiting for it if necessary. `leave` must follow. Raises problems.Busy."""
-        if self.try_acquire(event):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def go_on(refusal: problems.Problem | None) -> None:
-            if turn.done():
-                if refusal is None:
-                    self.leave(event)  # It was canceled meanwhile.
-            elif refusal is None:
-                turn.set_result(None)
-            else:
-                turn.set_exception(refusal)
-
-        self.wait(event, go_on)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.leave(event)  # Its turn came in the step in which it was canceled.
             raise
+
+    def _take_slot(self, queue: _EventQueue, now: float) -> None:
+        if queue.under_way <= queue.left_over:
+            queue.begun = now
+        queue.under_way += 1
 
     def leave(self, event: str) -> None:
         """Release a slot. The next queued request takes it now or after the pause."""
@@ -179,9 +161,10 @@ class ConcurrencyLimit:
     def _refuse_late(self, queue: _EventQueue, now: float) -> None:
         """Refuse requests that have waited too long."""
         while queue.waiting and now - queue.waiting[0][0] > WAIT_SECONDS_MAX:
-            _, go_on = queue.waiting.popleft()
+            _, turn = queue.waiting.popleft()
             self._waiting.dec()
-            go_on(problems.Busy())
+            if not turn.done():
+                turn.set_exception(problems.Busy())
 
     def _end_pause(self, queue: _EventQueue) -> None:
         queue.is_paused = False
@@ -192,13 +175,11 @@ class ConcurrencyLimit:
         self._refuse_late(queue, now)
         most = self._current_limit(queue, now)
         while queue.waiting and queue.under_way < most:
-            _, go_on = queue.waiting.popleft()
+            _, turn = queue.waiting.popleft()
             self._waiting.dec()
-            if queue.under_way <= queue.left_over:
-                queue.begun = now
-            queue.under_way += 1
-            # In the loop's next step, so that a series of requests that end at once does not recurse.
-            asyncio.get_running_loop().call_soon(go_on, None)
+            if not turn.done():
+                self._take_slot(queue, now)
+                turn.set_result(None)
 
     def _current_limit(self, queue: _EventQueue, now: float) -> int:
         return self._beside_max if self._activity.is_any_other_active(queue.place, now) else self._alone_max

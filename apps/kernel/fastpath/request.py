@@ -73,7 +73,7 @@ class Headers:
 
 
 class Request:
-    __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope")
+    __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope", "whole_body")
 
     def __init__(self, scope: Scope, receive: Receive | None = None) -> None:
         self.scope = scope
@@ -83,7 +83,9 @@ class Request:
         self.id = ""
         """The request id in logs and in the response."""
         self.receive = receive
-        """The ASGI callable that receives the body; None if the whole body has been read."""
+        """The ASGI callable that receives the body, unless `whole_body` is set."""
+        self.whole_body: bytes | bytearray | None = None
+        """The body, if the server has received all of it."""
         self._bad_body: problems.Problem | None = None
         """What was wrong with the body when it was gathered."""
         self._cookies: Mapping[str, str] | None = None
@@ -148,6 +150,8 @@ class Request:
     async def gather(self) -> None:
         """Receive the whole body, for the handler or the site to read after this. An error in the body is raised by
         `json_object`. Raises ClientDisconnected."""
+        if self.whole_body is not None:
+            return
         assert self.receive is not None
         receive, received = self.receive, deque[Message]()
 
@@ -171,17 +175,7 @@ class Request:
         MalformedBody, WrongContentType, TooLarge, TimedOut, ClientDisconnected."""
         if self._bad_body is not None:
             raise self._bad_body
-        bytes_max = _body_bytes_max()
-        return self._object_in(await self._body(bytes_max))
-
-    def parse_json_object(self, body: bytes | bytearray) -> dict[str, Any]:
-        """As `json_object`, for a body that has been received whole."""
-        bytes_max = _body_bytes_max()
-        if self.headers.plain(b"content-length") != b"%d" % len(body):
-            self._check_declared(bytes_max)
-        return self._object_in(_check_size(bytes(body), bytes_max))
-
-    def _object_in(self, raw: bytes) -> dict[str, Any]:
+        raw = await self._body(_body_bytes_max())
         if not raw:
             return {}
         # In its usual spelling, or in any other.
@@ -193,8 +187,13 @@ class Request:
         return value
 
     async def _body(self, bytes_max: int) -> bytes:
-        if not self._check_declared(bytes_max):
+        body = self.whole_body
+        if body is not None and self.headers.plain(b"content-length") == b"%d" % len(body):
+            return _check_size(bytes(body), bytes_max)
+        if not self._has_body(bytes_max):
             return b""
+        if body is not None:
+            return _check_size(bytes(body), bytes_max)
         # Nearly always the whole body is here. Our own server closes the connection if it does not begin to arrive
         # (ticketing.server.http_protocol).
         message = await self._next()
@@ -213,8 +212,8 @@ class Request:
             raise problems.TimedOut from error
         return _check_size(b"".join(parts), bytes_max)
 
-    def _check_declared(self, bytes_max: int) -> bool:
-        """Whether there is a body. Raises TooLarge."""
+    def _has_body(self, bytes_max: int) -> bool:
+        """Whether the headers declare a body. Raises TooLarge."""
         declared = self.headers.plain(b"content-length")
         if declared is None:
             return self.headers.plain(b"transfer-encoding") is not None

@@ -199,21 +199,16 @@ class Batcher(Generic[Request, Outcome]):
         time; problems.DatabaseUnavailable if there is no database and nothing was changed; OutcomeUnknown if something
         may have been; or what `decide` raised for this request.
         """
-        call = self.put(request)
-        assert call.future is not None
+        future = asyncio.get_running_loop().create_future()
+        call = self._enqueue(Call(request, self._key(request), future=future))
         try:
-            await call.future
+            await future
         except asyncio.CancelledError:
             # Not in a finally: a coroutine that is garbage-collected with its loop would run it too, in whatever
             # thread collects, which may hold this very lock.
             self._drop(call)
             raise
         return call.result()
-
-    def put(self, request: Request) -> Call[Request, Outcome]:
-        """Submit without waiting, for callers that continue when the call's future is done, on the running loop:
-        `result()` then returns its outcome or raises. Raises problems.Busy at once as `submit` does."""
-        return self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
 
     def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
         """Submit from a thread and return the outcome, waiting at most `timeout_ms`. After that raises problems.Busy if

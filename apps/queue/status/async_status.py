@@ -107,14 +107,9 @@ async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryVi
 
 
 async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: LoadedEntry | None) -> EntryView | None:
-    """As `positions.claim_or_get_entry` of a caller whose entry has just been seen."""
+    """As `positions.claim_or_get_entry`, for a caller whose entry has just been read."""
     if seen is not None and seen.is_claimable and seen.entry.event_id == event.id:
         return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
-    return loaded_entry_view(event, seen)
-
-
-def loaded_entry_view(event: events.EventView, seen: LoadedEntry | None) -> EntryView | None:
-    """The entry that has just been seen, unless asking is coming; None: there is none in this event's line."""
     if seen is None or seen.entry.event_id != event.id:
         return None
     return view_of(seen.entry, event.slug, QueueEntry.Status.EXPIRED if seen.has_lapsed else None)

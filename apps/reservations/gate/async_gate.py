@@ -33,11 +33,8 @@ class AsyncGate:
         self._entry_loader: BatchLoader[gate.Question, Answer] = BatchLoader(_load_entries)
 
     async def ask(self, question: gate.Question) -> Answer:
-        """Return the entry as read now, None if there is none. Raises the gate's refusal, or problems.Busy."""
-        return await self.put(question)
-
-    def put(self, question: gate.Question) -> "asyncio.Future[Answer]":
-        """Return a future of the same. Raises problems.Busy if too many wait."""
+        """Return the entry as read now, None if there is none. Raises the gate's refusal, or problems.Busy if too many
+        wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Requests of a closed event loop can no longer be waiting.
@@ -50,7 +47,7 @@ class AsyncGate:
             # In the loop's next step, so that requests of this step are in the batch too.
             self._is_asking = True
             loop.call_soon(self._ask_next)
-        return future
+        return await future
 
     def _ask_next(self) -> None:
         while self._waiting:

@@ -101,29 +101,15 @@ async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
         loaded = await _seat_loader.ask((event.id, missing))
         _keep_seats(event.id, loaded)
         seats |= loaded
-    return _lookup(found, seats)
-
-
-def cached_lookup(event: events.EventView, payload: object) -> EventLookup | None:
-    """Return what `load_lookup` does if that needs no waiting, else None."""
-    found = seating.peek(event.id)
-    if found is None:
-        return None
-    guids = named_seats(event, payload)
-    seats = cached_seats(event.id, guids)
-    return None if len(seats) < len(guids) else _lookup(found, seats)
+    seat_ids = {guid: seat.seat_id for guid, seat in seats.items()}
+    return EventLookup(found.sections, found.categories, seat_ids, found.guarded)
 
 
 def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> None:
-    """Read the seats that these payloads name, so that `cached_lookup` has them. For threads."""
+    """Read the seats that these payloads name, so that `load_lookup` need not wait for them. For threads."""
     missing = []
     for event, payload in asked:
         unknown = tuple(guid for guid in named_seats(event, payload) if (event.id, guid) not in _seats)
         if unknown:
             missing.append((event.id, unknown))
     load_seats(missing)
-
-
-def _lookup(found: Seating, seats: dict[str, SeatPlace]) -> EventLookup:
-    seat_ids = {guid: seat.seat_id for guid, seat in seats.items()}
-    return EventLookup(found.sections, found.categories, seat_ids, found.guarded)

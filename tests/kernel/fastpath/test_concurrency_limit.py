@@ -11,9 +11,10 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from apps.kernel.fastpath import concurrency_limit as module
+from apps.kernel.fastpath import eager
 from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, ActiveEvents
 from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
-from apps.kernel.fastpath.dispatcher import Dispatcher, PendingAnswer, Route
+from apps.kernel.fastpath.dispatcher import Dispatcher, Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
@@ -65,37 +66,52 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def busy_event_beside_another() -> tuple[ConcurrencyLimit, list[int]]:
-    """Two requests of the event are running and five wait. Return the limit and the numbers of those that have
-    started."""
-    limit = make_limit(beside_max=2, waiting_max=9)
-    started: list[int] = []
-    assert limit.try_acquire("quiet")
-    assert [limit.try_acquire("hot") for _ in range(3)] == [True, True, False]
-    for number in range(5):
-        limit.wait("hot", lambda refusal, number=number: started.append(number))
-    return limit, started
+class Requests:
+    """Requests at one limit, by name."""
+
+    def __init__(self, **given: Any) -> None:
+        self.limit = make_limit(**given)
+        self.started: list[str] = []
+        self.refused: list[str] = []
+
+    def begin(self, event: str, name: str = "") -> bool:
+        """Begin a request. Return whether it does not have to wait."""
+        return not isinstance(eager.start(self._run(event, name)), asyncio.Task)
+
+    async def _run(self, event: str, name: str) -> None:
+        try:
+            await self.limit.acquire(event)
+        except problems.Busy:
+            self.refused.append(name)
+        else:
+            self.started.append(name)
+
+
+def busy_event_beside_another() -> Requests:
+    """Two requests of the event are running and five wait, named by their numbers."""
+    requests = Requests(beside_max=2, waiting_max=9)
+    assert requests.begin("quiet")
+    assert [requests.begin("hot") for _ in range(2)] == [True, True]
+    assert not any(requests.begin("hot", str(number)) for number in range(5))
+    requests.started.clear()
+    return requests
 
 
 async def test_requests_above_the_limit_start_in_order_as_others_leave() -> None:
-    limit = make_limit()
-    started: list[object] = []
-    assert [limit.try_acquire("a") for _ in range(3)] == [True, True, False]
-    limit.wait("a", lambda refusal: started.append((1, refusal)))
-    assert not limit.try_acquire("a")
-    limit.wait("a", lambda refusal: started.append((2, refusal)))
-    with pytest.raises(problems.Busy):
-        limit.wait("a", started.append)
-    limit.leave("a")
-    assert not limit.try_acquire("a"), "no request overtakes those that wait"
+    requests = Requests()
+    assert [requests.begin("a", name) for name in "12345"] == [True, True, False, False, True]
+    assert requests.refused == ["5"]
+    requests.limit.leave("a")
+    requests.begin("a", "6")
     await run_loop_once()
-    assert started == [(1, None)]
-    limit.leave("a")
-    limit.leave("a")
+    assert requests.started == ["1", "2", "3"], "no request overtakes those that wait"
+    for _ in range(2):
+        requests.limit.leave("a")
     await run_loop_once()
-    assert started == [(1, None), (2, None)]
-    limit.leave("a")
-    assert [limit.try_acquire("a") for _ in range(3)] == [True, True, False]
+    assert requests.started == ["1", "2", "3", "4", "6"]
+    for _ in range(2):
+        requests.limit.leave("a")
+    assert [requests.begin("a") for _ in range(3)] == [True, True, False]
 
 
 async def test_beside_another_event_fewer_run_until_that_event_has_been_quiet(
@@ -103,68 +119,69 @@ async def test_beside_another_event_fewer_run_until_that_event_has_been_quiet(
 ) -> None:
     now = 1_000.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    limit = make_limit()
-    assert limit.try_acquire("a")
-    assert limit.try_acquire("b")
-    assert not limit.try_acquire("a")
-    limit.leave("b")
-    assert not limit.try_acquire("a"), "b was active a moment ago"
+    requests = Requests()
+    assert requests.begin("a")
+    assert requests.begin("b")
+    assert not requests.begin("a", "first")
+    requests.limit.leave("b")
+    assert not requests.begin("a", "second"), "b was active a moment ago"
     now += 2 * ACTIVE_SECONDS
-    assert limit.try_acquire("a")
-    assert not limit.try_acquire("a")
+    requests.limit.leave("a")
+    await run_loop_once()
+    assert requests.started == ["", "", "first", "second"]
+    assert not requests.begin("a")
 
 
 async def test_beside_another_event_a_busy_event_runs_in_groups_with_a_pause_after_each(clocks: Clocks) -> None:
-    limit, started = busy_event_beside_another()
-    limit.leave("hot")
+    requests = busy_event_beside_another()
+    requests.limit.leave("hot")
     await clocks.run(0.05)
-    assert started == [], "the next group starts when all of this one have left"
-    limit.leave("hot")
+    assert requests.started == [], "the next group starts when all of this one have left"
+    requests.limit.leave("hot")
     await clocks.run(0.05 * module.PAUSE_FACTOR - 0.01)
-    assert started == []
-    assert not limit.try_acquire("hot")
+    assert requests.started == []
+    assert not requests.begin("hot", "5")
     await clocks.run(0.02)
-    assert started == [0, 1]
-    assert limit.try_acquire("quiet")
-    limit.leave("hot")
+    assert requests.started == ["0", "1"]
+    assert requests.begin("quiet", "quiet")
+    requests.limit.leave("hot")
     await clocks.run(0.2)
-    limit.leave("hot")
+    requests.limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert started == [0, 1, 2, 3], "no pause is longer"
-    # One is waiting: no busy event any more, so it starts at once.
-    limit.leave("hot")
-    await run_loop_once()
-    assert started == [0, 1, 2, 3, 4]
-    limit.leave("hot")
-    limit.leave("hot")
-    assert limit.try_acquire("hot")
+    assert requests.started == ["0", "1", "quiet", "2", "3"], "no pause is longer"
+    for _ in range(2):
+        requests.limit.leave("hot")
+    await clocks.run(module.PAUSE_SECONDS_MAX)
+    assert requests.started[-2:] == ["4", "5"]
+    # No request waits: no busy event any more, so the next one starts at once.
+    requests.limit.leave("hot")
+    assert requests.begin("hot")
 
 
 async def test_a_slow_request_keeps_only_its_own_slot(clocks: Clocks) -> None:
-    limit, started = busy_event_beside_another()
-    limit.leave("hot")
+    requests = busy_event_beside_another()
+    requests.limit.leave("hot")
     await clocks.run(module.CHECK_SECONDS)
-    assert started == [0], "the other request is slow"
-    limit.leave("hot")
+    assert requests.started == ["0"], "the other request is slow"
+    requests.limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert started == [0, 1]
-    limit.leave("hot")
-    limit.leave("hot")
+    assert requests.started == ["0", "1"]
+    for _ in range(2):
+        requests.limit.leave("hot")
     await clocks.run(module.PAUSE_SECONDS_MAX)
-    assert started == [0, 1, 2, 3]
+    assert requests.started == ["0", "1", "2", "3"]
 
 
 async def test_a_request_that_has_waited_too_long_is_refused_though_none_leaves(clocks: Clocks) -> None:
-    limit = make_limit(alone_max=1)
-    started: list[Any] = []
-    assert limit.try_acquire("a")
-    limit.wait("a", started.append)
+    requests = Requests(alone_max=1)
+    assert requests.begin("a", "1")
+    assert not requests.begin("a", "2")
     await clocks.run(module.WAIT_SECONDS_MAX)
-    assert started == []
+    assert requests.refused == []
     await clocks.run(2 * module.CHECK_SECONDS)
-    assert [type(what) for what in started] == [problems.Busy]
-    limit.leave("a")
-    assert limit.try_acquire("a")
+    assert (requests.started, requests.refused) == (["1"], ["2"])
+    requests.limit.leave("a")
+    assert requests.begin("a")
 
 
 async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_starts(
@@ -172,21 +189,19 @@ async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the
 ) -> None:
     now = 1_000.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    limit = make_limit(alone_max=1)
-    started: list[Any] = []
-    assert limit.try_acquire("a")
-    limit.wait("a", started.append)
+    requests = Requests(alone_max=1)
+    assert requests.begin("a", "1")
+    assert not requests.begin("a", "2")
     now += module.WAIT_SECONDS_MAX + 1
-    assert not limit.try_acquire("a")
-    limit.wait("a", started.append)
-    limit.leave("a")
+    assert not requests.begin("a", "3")
+    requests.limit.leave("a")
     await run_loop_once()
-    assert [type(what) for what in started] == [problems.Busy, type(None)]
+    assert (requests.started, requests.refused) == (["1", "3"], ["2"])
 
 
 async def test_a_canceled_request_takes_no_slot() -> None:
     limit = make_limit(alone_max=1)
-    assert limit.try_acquire("a")
+    await limit.acquire("a")
     canceled, stays = asyncio.create_task(limit.acquire("a")), asyncio.create_task(limit.acquire("a"))
     await run_loop_once()
     canceled.cancel()
@@ -198,7 +213,7 @@ async def test_a_canceled_request_takes_no_slot() -> None:
     late = asyncio.create_task(limit.acquire("a"))
     await run_loop_once()
     limit.leave("a")
-    asyncio.get_running_loop().call_soon(late.cancel)  # In the same step in which its turn came.
+    late.cancel()  # In the same step in which its turn came.
     await asyncio.wait([late])
     assert late.cancelled()
     await asyncio.wait_for(limit.acquire("a"), 20)
@@ -222,21 +237,27 @@ class Application:
     def __init__(self, limit: ConcurrencyLimit) -> None:
         self.pending: list[asyncio.Future[None]] = []
         self._dispatcher = Dispatcher(
-            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._respond_sync, limit)], echo
+            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", limit)], echo
         )
         self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._dispatcher(scope, receive, send)
 
-    def _respond_sync(self, request: Request, slug: str, body: bytes | bytearray) -> PendingAnswer:
-        if body == b"{}":
+    async def _handle(self, request: Request, slug: str) -> Reply:
+        body = await request.json_object()
+        if not body:
             raise problems.NotOwner
         self.pending.append(asyncio.get_running_loop().create_future())
-        return PendingAnswer(self.pending[-1], lambda result: private_reply({"by": slug}))
+        await self.pending[-1]
+        return private_reply({"by": slug})
 
-    async def _handle(self, request: Request, slug: str) -> Reply:
-        return private_reply({"handled": await request.json_object()})
+    async def resolve_last(self, count: int) -> None:
+        """Wait for `count` requests to have been handled in all, and let the last one be answered."""
+        async with asyncio.timeout(20):
+            while len(self.pending) < count:
+                await run_loop_once()
+        self.pending[-1].set_result(None)
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -262,12 +283,7 @@ async def test_requests_of_a_busy_event_wait_and_those_of_another_event_do_not()
     connections[2][0].connection_lost(None)
     application.pending[0].set_result(None)
     application.pending[1].set_result(None)
-    async with asyncio.timeout(20):
-        while len(application.pending) < 4:
-            await run_loop_once()
-    # A disconnected client was skipped.
-    assert len(application.pending) == 4
-    application.pending[3].set_result(None)
+    await application.resolve_last(4)  # The disconnected client's request was not handled.
     for number in (0, 1, 3):
         assert await connections[number][1].answers(1) == [(200, {"by": "hot"})]
 
@@ -283,7 +299,8 @@ async def test_an_incomplete_request_keeps_no_slot() -> None:
     application.pending[0].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]
     slow.data_received(thing("hot")[-1:])
-    assert await slow_line.answers(1) == [(200, {"handled": {"a": 1}})]
+    await application.resolve_last(2)
+    assert await slow_line.answers(1) == [(200, {"by": "hot"})]
 
 
 async def test_a_client_that_does_not_read_keeps_no_slot() -> None:
@@ -291,15 +308,16 @@ async def test_a_client_that_does_not_read_keeps_no_slot() -> None:
     paused, paused_line = connection(application)
     paused.pause_writing()
     paused.data_received(thing("hot"))
+    await application.resolve_last(1)
     for _ in range(5):
         await run_loop_once()
     assert paused_line.written == b""
     protocol, line = connection(application)
     protocol.data_received(thing("hot"))
-    application.pending[0].set_result(None)
+    await application.resolve_last(2)
     assert await line.answers(1) == [(200, {"by": "hot"})]
     paused.resume_writing()
-    assert await paused_line.answers(1) == [(200, {"handled": {"a": 1}})]
+    assert await paused_line.answers(1) == [(200, {"by": "hot"})]
 
 
 async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
@@ -316,7 +334,7 @@ async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
 
     limit = make_limit(alone_max=1)
     protocol, line = connection(
-        Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, limit)], site)
+        Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", limit)], site)
     )
     for _ in range(2):
         raw = thing("hot")
@@ -324,29 +342,28 @@ async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
             protocol.data_received(piece)
             await run_loop_once()
         assert await line.answers(1) == [(200, {"a": 1})]
-        assert limit.try_acquire("hot")
+        await asyncio.wait_for(limit.acquire("hot"), 20)
         limit.leave("hot")
 
 
 async def test_every_outcome_releases_the_slot() -> None:
     application = Application(make_limit(alone_max=1))
     protocol, line = connection(application)
-    for _ in range(2):
-        protocol.data_received(thing("hot", b"{}"))  # Refused synchronously.
+    for number in range(2):
+        protocol.data_received(thing("hot", b"{}"))  # Refused without waiting.
         assert (await line.answers(1))[0][0] == 403
         protocol.data_received(thing("hot")[:-1])
-        protocol.data_received(thing("hot")[-1:])  # By the handler, since it arrived in two parts.
-        assert await line.answers(1) == [(200, {"handled": {"a": 1}})]
+        protocol.data_received(thing("hot")[-1:])
+        await application.resolve_last(2 * number + 1)
+        assert await line.answers(1) == [(200, {"by": "hot"})]
         protocol.data_received(thing("hot"))
         application.pending[-1].set_exception(problems.NotOwner())
         assert (await line.answers(1))[0][0] == 403
-    disconnected, _ = connection(application)
-    disconnected.data_received(thing("hot"))
-    disconnected.connection_lost(None)
+    gone, _ = connection(application)
+    gone.data_received(thing("hot"))
+    gone.connection_lost(None)
     protocol.data_received(thing("hot"))
     assert line.written == b""
     application.pending[-1].set_result(None)
-    await run_loop_once()
-    await run_loop_once()
-    application.pending[-1].set_result(None)
+    await application.resolve_last(6)
     assert await line.answers(1) == [(200, {"by": "hot"})]

@@ -1,12 +1,12 @@
 """Requests that are answered in the step in which they arrived, and those that need a task."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from apps.kernel.fastpath.dispatcher import Dispatcher, PendingAnswer, Route
+from apps.kernel.fastpath.dispatcher import Dispatcher, Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
@@ -17,65 +17,51 @@ THING = "/api/events/concert/thing"
 
 
 class Application:
-    """A dispatcher with one route, whose synchronous handler the test gives, and a site behind it."""
+    """A dispatcher with one route, whose handler the test gives, and a site behind it."""
 
-    def __init__(self, respond_sync: Callable[[Request, str, bytearray], Any]) -> None:
-        self.calls = 0
-        """Calls of the asynchronous handler."""
-        self._dispatcher = Dispatcher([Route(method, "events/<slug>/thing", self._handle, "thing", "read", respond_sync)
-                           for method in ("GET", "POST")], self._site)  # fmt: skip
+    def __init__(self, handler: Callable[[Request, str], Awaitable[Reply]]) -> None:
+        routes = [Route(method, "events/<slug>/thing", handler, "thing", "read") for method in ("GET", "POST")]
+        self._dispatcher = Dispatcher(routes, self._site)
         self.respond_sync = self._dispatcher.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._dispatcher(scope, receive, send)
 
-    async def _handle(self, request: Request, slug: str) -> Reply:
-        self.calls += 1
-        body = await request.json_object() if request.method == "POST" else {}
-        return private_reply({"by": "handler", **body})
-
     async def _site(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"{}"})
+        message = await receive() if scope["method"] == "POST" else {"body": b"{}"}
+        body = message["body"]
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
 
 
-async def test_a_synchronous_answer_creates_no_task() -> None:
-    application = Application(
-        lambda request, slug, body: private_reply({"by": "sync", "of": slug, "body": body.decode()})
-    )
-    protocol, line = connection(application)
+async def handle(request: Request, slug: str) -> Reply:
+    return private_reply({"of": slug, **(await request.json_object())})
+
+
+async def test_a_handler_that_does_not_wait_needs_no_task() -> None:
+    protocol, line = connection(Application(handle))
     protocol.data_received(request("POST", THING, b'{"a":1}'))
     assert not protocol.tasks
-    assert await line.answers(1) == [(200, {"by": "sync", "of": "concert", "body": '{"a":1}'})]
-    assert application.calls == 0
+    assert line.written.endswith(b'{"of":"concert","a":1}')
 
 
-async def test_without_a_synchronous_answer_the_handler_gets_the_whole_request() -> None:
-    application = Application(lambda request, slug, body: None)
-    protocol, line = connection(application)
+async def test_a_request_that_arrives_in_two_parts_has_a_task() -> None:
+    protocol, line = connection(Application(handle))
     whole = request("POST", THING, b'{"a":1}')
-    protocol.data_received(whole)
-    assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
-    # Nor is a request that arrives in two parts answered synchronously.
-    application = Application(lambda request, slug, body: pytest.fail("only half of the request is here"))
-    protocol, line = connection(application)
     protocol.data_received(whole[:-3])
+    assert len(protocol.tasks) == 1
     protocol.data_received(whole[-3:])
-    assert await line.answers(1) == [(200, {"by": "handler", "a": 1})]
+    assert await line.answers(1) == [(200, {"of": "concert", "a": 1})]
 
 
 async def test_responses_keep_the_order_of_their_requests() -> None:
     """The first request waits for a future. Those pipelined behind it could be answered at once, but wait for it."""
     pending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def respond_sync(request: Request, slug: str, body: bytearray) -> Any:
-        return (
-            PendingAnswer(pending, lambda result: private_reply({"result": result}))
-            if request.method == "POST"
-            else private_reply({})
-        )
+    async def wait_for_post(request: Request, slug: str) -> Reply:
+        return private_reply({"result": await pending} if request.method == "POST" else {})
 
-    protocol, line = connection(Application(respond_sync))
+    protocol, line = connection(Application(wait_for_post))
     protocol.data_received(request("POST", THING, b"{}") + request("GET", THING) * 3)
     assert line.written == b""
     pending.set_result("at last")
@@ -84,64 +70,59 @@ async def test_responses_keep_the_order_of_their_requests() -> None:
     assert await line.answers(1) == [(200, {})]
 
 
-async def test_a_pending_answer_may_become_a_refusal_a_fault_or_a_continuation() -> None:
-    loop = asyncio.get_running_loop()
-
-    async def rest() -> Reply:
-        return private_reply({"by": "rest"}, 201)
-
-    cases: list[tuple[Exception | str, Callable[[Any], Any]]] = [
-        (problems.NotOwner(), lambda answer: pytest.fail("it is a refusal")),
-        (KeyError("broken"), lambda answer: pytest.fail("it is a fault")),
-        ("good", lambda answer: 1 / 0),
-        ("good", lambda answer: rest),
-    ]
-    found = []
-    for what, then in cases:
-        pending: asyncio.Future[Any] = loop.create_future()
-        protocol, line = connection(Application(lambda request, slug, body: PendingAnswer(pending, then)))  # noqa: B023 - called at once
-        protocol.data_received(request("GET", THING))
-        pending.set_exception(what) if isinstance(what, Exception) else pending.set_result(what)
-        found += await line.answers(1)
-    assert [(status, document.get("type", document.get("by"))) for status, document in found] == [
-        (403, "not-owner"), (500, "fault"), (500, "fault"), (201, "rest"),
-    ]  # fmt: skip
-
-
-async def test_a_synchronous_refusal_is_the_response_and_a_forwarded_request_reaches_the_site() -> None:
-    def refuse(error: Exception) -> Any:
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("error", "status"), [(problems.NotOwner(), 403), (KeyError("broken"), 500)])
+async def test_an_error_becomes_the_response_before_and_after_a_wait(
+    error: Exception, status: int, waits: bool
+) -> None:
+    async def fail(request: Request, slug: str) -> Reply:
+        if waits:
+            await run_loop_once()
         raise error
 
-    for error, status in ((problems.NotOwner(), 403), (ZeroDivisionError(), 500)):
-        protocol, line = connection(Application(lambda request, slug, body: refuse(error)))  # noqa: B023 - called at once
-        protocol.data_received(request("GET", THING))
-        assert [found for found, _ in await line.answers(1)] == [status]
-
-    class Forwarding(Application):
-        async def _handle(self, request: Request, slug: str) -> Reply:
-            raise ForwardToSite
-
-    for application in (Forwarding(lambda request, slug, body: refuse(ForwardToSite())), Forwarding(lambda *_: None)):
-        protocol, line = connection(application)
-        protocol.data_received(request("GET", THING) + request("GET", "/elsewhere"))
-        assert [found for found, _ in await line.answers(2)] == [404, 404]
+    protocol, line = connection(Application(fail))
+    protocol.data_received(request("GET", THING))
+    assert bool(line.written) is not waits
+    assert [found for found, _ in await line.answers(1)] == [status]
 
 
-async def test_a_disconnected_client_gets_no_bytes_and_a_client_that_does_not_read_gets_a_task() -> None:
-    pending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    protocol, line = connection(
-        Application(lambda request, slug, body: PendingAnswer(pending, lambda result: private_reply({})))
-    )
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_forwarded_request_reaches_the_site_with_its_body_before_and_after_a_wait(waits: bool) -> None:
+    calls = []
+
+    async def forward(request: Request, slug: str) -> Reply:
+        calls.append(slug)
+        if waits:
+            await run_loop_once()
+        raise ForwardToSite
+
+    protocol, line = connection(Application(forward))
+    protocol.data_received(request("POST", THING, b'{"a":1}'))
+    assert await line.answers(1) == [(404, {"a": 1})]
+    protocol.data_received(request("GET", THING) + request("GET", "/elsewhere"))
+    assert await line.answers(2) == [(404, {})] * 2
+    assert len(calls) == 2, "no handler is called twice"
+
+
+async def test_a_disconnected_client_gets_no_bytes() -> None:
+    pending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    async def wait(request: Request, slug: str) -> Reply:
+        return private_reply(await pending)
+
+    protocol, line = connection(Application(wait))
     protocol.data_received(request("GET", THING))
     protocol.connection_lost(None)
-    pending.set_result("too late")
-    await run_loop_once()
-    await run_loop_once()
+    pending.set_result({})
+    for _ in range(3):
+        await run_loop_once()
     assert line.written == b""
 
-    protocol, line = connection(Application(lambda request, slug, body: pytest.fail("the client does not read")))
+
+async def test_a_client_that_does_not_read_gets_a_task() -> None:
+    protocol, line = connection(Application(handle))
     protocol.pause_writing()
     protocol.data_received(request("GET", THING))
     assert len(protocol.tasks) == 1
     protocol.resume_writing()
-    assert await line.answers(1) == [(200, {"by": "handler"})]
+    assert await line.answers(1) == [(200, {"of": "concert"})]
