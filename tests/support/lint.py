@@ -24,10 +24,10 @@ CHECKS: list[tuple[str, list[str], dict[str, str]]] = [
     ("ruff check", [PYTHON, "-m", "ruff", "check", "--quiet", "."], {}),
     ("ruff format", [PYTHON, "-m", "ruff", "format", "--quiet", "--check", "--diff", "."], {}),
     ("mypy", [PYTHON, "-m", "mypy"], {}),
-    ("import arrows", [PYTHON, str(PROGRAMS / "lint-imports"), "--no-cache"], {}),
+    ("imports", [PYTHON, str(PROGRAMS / "lint-imports"), "--no-cache"], {}),
     ("migrations", [*MANAGE, "makemigrations", "--check", "--dry-run"], {}),
     ("deployment", [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"], LIKE_PRODUCTION),
-    ("tidy", [*PYTEST, "tests/architecture/test_tidy.py"], {}),
+    ("tidy", [*PYTEST, "tests/architecture/test_tidy.py", "tests/architecture/test_wording.py"], {}),
     ("documents", [*PYTEST, "tests/architecture/test_docs.py"], {}),
 ]
 
