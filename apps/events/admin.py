@@ -63,7 +63,7 @@ class VenueAdmin(admin.ModelAdmin):
 
 
 class SeatingPlanForm(forms.ModelForm):
-    """A plan is uploaded as a file; validation errors name the place in that file."""
+    """Uploads a plan as a file; an error names where in the file it is."""
 
     name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
     file = forms.FileField(help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible.")
@@ -118,14 +118,10 @@ class SeatingPlanAdmin(admin.ModelAdmin):
 class DraftOnlyMixin:
     """Part of an event that may be edited until the event is published."""
 
-    def has_add_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
-        return obj is None or obj.status == Event.Status.DRAFT
-
     def has_change_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
         return obj is None or obj.status == Event.Status.DRAFT
 
-    def has_delete_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
-        return obj is None or obj.status == Event.Status.DRAFT
+    has_add_permission = has_delete_permission = has_change_permission
 
 
 class OnSaleInline(DraftOnlyMixin, admin.StackedInline):
@@ -244,22 +240,22 @@ class EventAdmin(admin.ModelAdmin):
 
     @admin.display(description="page")
     def page(self, obj: Event) -> SafeString | str:
-        if obj.pk is None or obj.status == Event.Status.DRAFT:
+        if obj.status == Event.Status.DRAFT:
             return "after publication"
         return format_html('<a href="{0}">{0}</a>', reverse("events:event", args=[obj.slug]))
 
     @admin.display(description="announcements")
     def announcements(self, obj: Event) -> SafeString | str:
-        if obj.pk is None or obj.status == Event.Status.DRAFT:
+        if obj.status == Event.Status.DRAFT:
             return "after publication"
         url = reverse("admin:events_announcements", args=[obj.pk])
         return format_html('<a href="{}">Post, correct and retract announcements</a>', url)
 
     @admin.display(description="prices and stock")
     def stock(self, obj: Event) -> SafeString | str:
-        if obj.pk is None or obj.status == Event.Status.DRAFT:
+        if obj.status == Event.Status.DRAFT:
             return "after publication; until then below"
-        # The page belongs to an app above: it is linked by its URL name only.
+        # The page belongs to an app above, so only its URL name is used here.
         url = reverse("admin:reservations_stock", args=[obj.pk])
         return format_html(
             '<a href="{}">Change prices, block seats, resize general admission, require access codes</a>', url
@@ -267,7 +263,7 @@ class EventAdmin(admin.ModelAdmin):
 
     @admin.display(description="cancellation")
     def cancellation(self, obj: Event) -> SafeString | str:
-        if obj.pk is None or obj.status == Event.Status.DRAFT:
+        if obj.status == Event.Status.DRAFT:
             return "after publication"
         if obj.status == Event.Status.CANCELED:
             url = reverse("admin:orders_eventcancellation_change", args=[obj.pk])

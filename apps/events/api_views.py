@@ -34,13 +34,13 @@ def _card_document(card: selectors.EventCard) -> dict[str, Any]:
     }
 
 
-class _Public(APIView):
+class PublicView(APIView):
     # The endpoints are public: an Authorization header, valid or not, is ignored.
     authentication_classes = ()
     permission_classes = ()
 
 
-class EventList(_Public):
+class EventList(PublicView):
     @extend_schema(
         operation_id="list_events",
         auth=[],
@@ -53,7 +53,7 @@ class EventList(_Public):
         return _respond(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
 
 
-class EventDetail(_Public):
+class EventDetail(PublicView):
     @extend_schema(operation_id="get_event", auth=[], summary="One event", responses=EventDetailSerializer)
     def get(self, request: Request, event: str) -> Response:
         try:

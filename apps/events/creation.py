@@ -110,9 +110,9 @@ class Created:
 def create_event(spec: EventSpec) -> Created:
     """Create the event as described and publish it, unless it is to stay a draft.
 
-    An identical description changes nothing, except that a draft is published once the description no longer asks for a
-    draft. Raises EventDiffers if the event exists with other values, EventRefused or PlanError for an invalid
-    description; nothing is written then.
+    An identical description changes nothing, except that it publishes a draft unless it asks for a draft. Raises
+    EventDiffers if the event exists with other values, EventRefused or PlanError for an invalid description; nothing is
+    written then.
     """
     _check_texts(spec)
     _check_numbers(spec)
@@ -161,6 +161,10 @@ def resolve_venue_time(moment: datetime, timezone: str) -> datetime:
         return first.astimezone(UTC)
     except OverflowError as error:
         raise EventRefused(f"{moment.isoformat()} is out of range") from error
+
+
+def _resolve_if_given(moment: datetime | None, timezone: str) -> datetime | None:
+    return None if moment is None else resolve_venue_time(moment, timezone)
 
 
 @cache
@@ -315,8 +319,8 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     venue = _venue(spec)
     now = clock.now()
     starts_at = resolve_venue_time(spec.starts_at, venue.timezone)
-    opens_at = resolve_venue_time(spec.opens_at, venue.timezone) if spec.opens_at is not None else now
-    closes_at = resolve_venue_time(spec.closes_at, venue.timezone) if spec.closes_at is not None else None
+    opens_at = _resolve_if_given(spec.opens_at, venue.timezone) or now
+    closes_at = _resolve_if_given(spec.closes_at, venue.timezone)
     if starts_at <= now:
         raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
     if starts_at >= _LATEST:
@@ -325,7 +329,7 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         raise EventRefused("the on-sale would open after the event starts")
     if closes_at is not None and closes_at <= opens_at:
         raise EventRefused("the on-sale would end before it opens")
-    lobby_opens_at = _lobby_opens_at(spec, venue.timezone)
+    lobby_opens_at = _resolve_if_given(spec.room.lobby_opens_at, venue.timezone) if spec.room is not None else None
     if lobby_opens_at is not None:
         if opens_at <= now:
             raise EventRefused("a lobby needs an on-sale that opens later")
@@ -360,12 +364,6 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     )
     _write_offer(event, spec, plan)
     return event
-
-
-def _lobby_opens_at(spec: EventSpec, timezone: str) -> datetime | None:
-    if spec.room is None or spec.room.lobby_opens_at is None:
-        return None
-    return resolve_venue_time(spec.room.lobby_opens_at, timezone)
 
 
 def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
@@ -408,13 +406,14 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
 def _differences(event: Event, spec: EventSpec) -> list[str]:
     """Return one phrase for each value in which the description differs from the stored event."""
     venue = event.venue
-    stored, given = _stored_values(event), _given_values(spec, venue.timezone)
+    digest = None if spec.plan is None else hashlib.sha256(spec.plan).hexdigest()
+    stored, given = _stored_values(event), _values(spec, venue.timezone, digest)
     if event.status == Event.Status.DRAFT:
         # The sections of a plan do not exist before publication, so they cannot have the setting yet.
         existing = set(Section.objects.filter(event=event).values_list("slug", flat=True))
         given["needs-access"] = _join_slugs(existing.intersection(spec.needs_access))
     if given["on-sale"] == "now":
-        # "now" meant the moment of creation: any past opening matches it.
+        # "now" was the moment of creation, so any past opening matches.
         opens_at = event.on_sale.opens_at
         given["on-sale"] = stored["on-sale"] if opens_at <= clock.now() else "now"
     labels = [*given, *(what for what in stored if what not in given)]
@@ -436,46 +435,38 @@ def _join_slugs(slugs: Iterable[str]) -> str:
     return ", ".join(sorted(slugs)) or "none"
 
 
-def _format_moment(moment: datetime | None) -> str:
-    return "none" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _format_moment(moment: datetime | None, timezone: str) -> str:
+    resolved = _resolve_if_given(moment, timezone)
+    return "none" if resolved is None else resolved.isoformat().replace("+00:00", "Z")
 
 
-def _describe_room(room: WaitingRoomSettings | None, lobby_opens_at: datetime | None) -> str:
-    if room is None:
-        return "off"
-    lobby = "" if lobby_opens_at is None else f",lobby={_format_moment(lobby_opens_at)}"
-    return f"rate={room.rate_per_second},active={room.active_max}{lobby}"
-
-
-def _price_policy_values(policy: PricePolicy) -> dict[str, str]:
+def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str, str]:
+    """Return the values of the description as texts, by the names that an error shows."""
+    room, policy = "off", spec.price_policy
+    if spec.room is not None:
+        lobby = _format_moment(spec.room.lobby_opens_at, timezone)
+        room = f"rate={spec.room.rate_per_second},active={spec.room.active_max}"
+        room += "" if lobby == "none" else f",lobby={lobby}"
     return {
+        "name": f"“{spec.name}”",
+        "description": f"“{spec.description}”",
+        "venue": f"“{spec.venue}”",
+        "starts": _format_moment(spec.starts_at, timezone),
+        "currency": spec.currency,
+        "plan": "none" if plan_digest is None else f"{plan_digest[:12]}…",
+        "on-sale": "now" if spec.opens_at is None else _format_moment(spec.opens_at, timezone),
+        "on-sale-ends": _format_moment(spec.closes_at, timezone),
+        "hold-minutes": str(spec.hold_minutes),
+        "seats-per-reservation": str(spec.seats_per_reservation_max),
+        "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
+        "waiting-room": room,
+        "needs-access": _join_slugs(set(spec.needs_access)),
         "ticket-fee": str(policy.ticket_fee_minor),
         "ticket-fee-rate": str(policy.ticket_fee_rate),
         "order-fee": str(policy.order_fee_minor),
         "fees-on-free-tickets": "no" if policy.waives_fees_when_free else "yes",
         "tax-rate": str(policy.tax_rate),
         "tax": "included" if policy.tax_included else "added",
-    }
-
-
-def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
-    plan = "none" if spec.plan is None else f"{hashlib.sha256(spec.plan).hexdigest()[:12]}…"
-    closes_at = None if spec.closes_at is None else resolve_venue_time(spec.closes_at, timezone)
-    return {
-        "name": f"“{spec.name}”",
-        "description": f"“{spec.description}”",
-        "venue": f"“{spec.venue}”",
-        "starts": _format_moment(resolve_venue_time(spec.starts_at, timezone)),
-        "currency": spec.currency,
-        "plan": plan,
-        "on-sale": "now" if spec.opens_at is None else _format_moment(resolve_venue_time(spec.opens_at, timezone)),
-        "on-sale-ends": _format_moment(closes_at),
-        "hold-minutes": str(spec.hold_minutes),
-        "seats-per-reservation": str(spec.seats_per_reservation_max),
-        "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
-        "waiting-room": _describe_room(spec.room, _lobby_opens_at(spec, timezone)),
-        "needs-access": _join_slugs(set(spec.needs_access)),
-        **_price_policy_values(spec.price_policy),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
         **{f"tax of “{name}”": str(rate) for name, rate in spec.tax_rates.items()},
         **{
@@ -487,37 +478,34 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
 
 def _stored_values(event: Event) -> dict[str, str]:
     on_sale = event.on_sale
-    general = list(Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category"))
-    area_categories = {section.category_id for section in general}
+    general = Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category")
+    areas = [(section, section.category) for section in general if section.category is not None]
+    area_categories = {category.pk for _, category in areas}
     categories = list(Category.objects.filter(event=event))
-    prices = [category for category in categories if category.pk not in area_categories]
-    return {
-        "name": f"“{event.name}”",
-        "description": f"“{event.description}”",
-        "venue": f"“{event.venue.name}”",
-        "starts": _format_moment(event.starts_at),
-        "currency": event.currency,
-        "plan": "none" if event.plan is None else f"{event.plan.digest[:12]}…",
-        "on-sale": _format_moment(on_sale.opens_at),
-        "on-sale-ends": _format_moment(on_sale.closes_at),
-        "hold-minutes": str(on_sale.hold_minutes),
-        "seats-per-reservation": str(on_sale.seats_per_reservation_max),
-        "per-buyer": "none" if on_sale.per_buyer_max is None else str(on_sale.per_buyer_max),
-        "waiting-room": _describe_room(
-            None
-            if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
-            else WaitingRoomSettings(on_sale.room_rate_per_second, on_sale.room_active_max),
-            on_sale.room_lobby_opens_at,
+    rate, active_max = on_sale.room_rate_per_second, on_sale.room_active_max
+    stored = EventSpec(
+        slug=event.slug,
+        name=event.name,
+        venue=event.venue.name,
+        starts_at=event.starts_at,
+        currency=event.currency,
+        prices={one.key: one.price_minor for one in categories if one.pk not in area_categories},
+        general_admission=tuple(
+            GeneralAdmission(section.name, section.capacity, category.price_minor) for section, category in areas
         ),
-        "needs-access": _join_slugs(
+        opens_at=on_sale.opens_at,
+        closes_at=on_sale.closes_at,
+        hold_minutes=on_sale.hold_minutes,
+        seats_per_reservation_max=on_sale.seats_per_reservation_max,
+        per_buyer_max=on_sale.per_buyer_max,
+        room=None
+        if rate is None or active_max is None
+        else WaitingRoomSettings(rate, active_max, on_sale.room_lobby_opens_at),
+        price_policy=on_sale.price_policy,
+        tax_rates={one.key: one.tax_rate for one in categories if one.tax_rate is not None},
+        needs_access=tuple(
             Section.objects.filter(event=event, needs_access_since__isnull=False).values_list("slug", flat=True)
         ),
-        **_price_policy_values(on_sale.price_policy),
-        **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
-        **{f"tax of “{one.key}”": str(one.tax_rate) for one in categories if one.tax_rate is not None},
-        **{
-            f"general admission “{section.name}”": f"{section.capacity} at {section.category.price_minor}"
-            for section in general
-            if section.category is not None
-        },
-    }
+        description=event.description,
+    )
+    return _values(stored, event.venue.timezone, None if event.plan is None else event.plan.digest)

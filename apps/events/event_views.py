@@ -62,7 +62,7 @@ class WaitingRoomSettings:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of the on-sale."""
+    """The rules of the on-sale. All fields but `room` are in the column order of `event_views.sql`."""
 
     opens_at: datetime
     closes_at: datetime | None
@@ -71,10 +71,10 @@ class Policy:
     grace_seconds: int
     seats_per_reservation_max: int
     per_buyer_max: int | None
-    room: WaitingRoomSettings | None = None
-    """None: no waiting room, all visitors may shop at once."""
     oversell: str = OnSale.Oversell.CANCEL_NEWEST
     """How an oversell is compensated: cancel_newest or house_seats."""
+    room: WaitingRoomSettings | None = None
+    """None: no waiting room, all visitors may shop at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,34 +169,15 @@ def policy_of(*columns: int) -> PricePolicy:
 def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
     with connection.cursor() as cursor:
         rows = _event_rows.rows(cursor, event_id=event_id, slugs=slugs)
-    return [_event_view(*row) for row in rows]
+    return [_event_view(row) for row in rows]
 
 
-def _event_view(
-    id_: int, slug: str, name: str, venue: str, city: str, timezone: str, starts_at: datetime, currency: str,
-    status: str, opens_at: datetime, closes_at: datetime | None, hold_minutes: int, payment_minutes: int,
-    grace_seconds: int, seats_per_reservation_max: int, per_buyer_max: int | None, oversell: str,
-    room_rate: int | None, room_active_max: int | None, lobby_opens_at: datetime | None, *price_policy: int,
-) -> EventView:  # fmt: skip
-    room = (
-        None
-        if room_rate is None or room_active_max is None
-        else WaitingRoomSettings(room_rate, room_active_max, lobby_opens_at)
-    )
-    policy = Policy(
-        opens_at=opens_at,
-        closes_at=closes_at,
-        hold_minutes=hold_minutes,
-        payment_minutes=payment_minutes,
-        grace_seconds=grace_seconds,
-        seats_per_reservation_max=seats_per_reservation_max,
-        per_buyer_max=per_buyer_max,
-        oversell=oversell,
-        room=room,
-    )
-    return EventView(
-        id_, slug, name, venue, city, timezone, starts_at, currency, status, policy, policy_of(*price_policy)
-    )
+def _event_view(row: tuple[Any, ...]) -> EventView:
+    """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
+    waiting room (null without one), and its price policy."""
+    room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
+    policy = Policy(*(*row[9:17], room))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:])))
 
 
 def get_event(slug: str) -> EventView:
@@ -346,8 +327,8 @@ def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
 
 
 def read_prices_call(event_ids: Iterable[int]) -> sql.Call:
-    """Return the statement that reads the current price in minor units of every category of these events, for a
-    transaction that sends it together with its locks and freezes the prices into what it writes."""
+    """Return the statement that reads the current price, in minor units, of every category of these events. A
+    transaction sends it together with its locks and stores the prices in the rows that it writes."""
     return _prices.call(event_ids=arrays.numbers(event_ids))
 
 
@@ -371,10 +352,8 @@ def section_seats(section_id: int, offset: int = 0, limit: int | None = None) ->
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:
-    """Return the ids of the event's seats in the order of its public plan (`plan.json`): seat i there has the i-th id.
-
-    Publication writes the seats in that order in one load, so ids rise in the order of the plan.
-    """
+    """Return the ids of the event's seats in the order of its public plan (`plan.json`), which is the order of ids:
+    publication writes the seats in one load."""
     return list(Seat.objects.filter(event_id=event_id).order_by("id").values_list("id", flat=True))
 
 

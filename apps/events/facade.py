@@ -6,18 +6,15 @@ from typing import Any
 from apps.events import changes, pricing
 from apps.events.announcements import feed, queries, service, template_context
 from apps.events.event_views import (
-    CategoryView,
     EventNotFound,
     EventView,
     Policy,
-    PriceView,
     SeatView,
     SectionView,
     WaitingRoomSettings,
     get_cached_event,
     get_event,
     get_event_by_id,
-    get_events,
     list_categories,
     list_categories_of,
     list_events,
@@ -25,7 +22,6 @@ from apps.events.event_views import (
     list_sections_of,
     peek_event,
     plan_version,
-    policy_of,
     read_cached_event,
     read_prices_call,
     seat_guids,
@@ -49,27 +45,23 @@ from apps.events.registries import (
     availability,
     on_publish,
     provide_availability,
-    publish_listeners,
 )
 
 __all__ = [
     "ANNOUNCEMENT_FRAME",
     "CAPACITY_MAX",
-    "PRICE_MINOR_MAX",
     "Announcement",
     "AnnouncementFeed",
     "Availability",
     "Bill",
     "BillItem",
     "BillLine",
-    "CategoryView",
     "CurrentAnnouncements",
     "EventNotFound",
     "EventView",
     "Policy",
     "PriceChange",
     "PricePolicy",
-    "PriceView",
     "SeatView",
     "SectionSlugs",
     "SectionView",
@@ -86,7 +78,6 @@ __all__ = [
     "get_cached_event",
     "get_event",
     "get_event_by_id",
-    "get_events",
     "list_categories",
     "list_categories_of",
     "list_events",
@@ -99,9 +90,7 @@ __all__ = [
     "peek_event",
     "percent",
     "plan_version",
-    "policy_of",
     "provide_availability",
-    "publish_listeners",
     "read_cached_event",
     "read_prices_call",
     "reprice_category",
@@ -132,8 +121,7 @@ allocate_amount = pricing.allocate_amount
 
 
 def describe_bill() -> Any:
-    """Return the serializer that describes a bill in the OpenAPI document. Imported late: the fast path needs no
-    DRF."""
+    """Return the serializer that describes a bill in the OpenAPI document; imported late: the fast path has no DRF."""
     from apps.events.serializers import BillSerializer
 
     return BillSerializer()
@@ -141,7 +129,6 @@ def describe_bill() -> Any:
 
 # Changes to a published event; each joins the caller's transaction. See apps/events/changes.py.
 CAPACITY_MAX = changes.CAPACITY_MAX
-PRICE_MINOR_MAX = changes.PRICE_MINOR_MAX
 PriceChange = changes.PriceChange
 add_category = changes.add_category
 category_id = changes.category_id
@@ -157,8 +144,6 @@ Announcement = queries.Announcement
 AnnouncementFeed = feed.Feed
 CurrentAnnouncements = queries.CurrentAnnouncements
 ANNOUNCEMENT_FRAME = service.FRAME
-
-
 announcements_of = feed.feed_of_event
 
 

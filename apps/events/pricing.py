@@ -6,6 +6,7 @@ others, in any order; a total is the sum of the amounts shown beside each ticket
 was paid for it. Only an amount that concerns a whole order has to be split: `allocate_amount` does so to the last unit.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -120,10 +121,6 @@ class BillLine:
     is_canceled: bool = False
     """Canceled after the sale."""
 
-    @property
-    def net_minor(self) -> int:
-        return self.total_minor - self.tax_minor
-
     def contract(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -137,20 +134,6 @@ class BillLine:
             "total_minor": self.total_minor,
             "canceled": self.is_canceled,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class TaxPart:
-    """The tax of one rate within a bill."""
-
-    rate: int
-    included: bool
-    net_minor: int
-    tax_minor: int
-
-    @property
-    def percent(self) -> str:
-        return percent(self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,32 +171,27 @@ class Bill:
         return sum(line.total_minor for line in self.lines)
 
     @property
-    def taxes(self) -> list[TaxPart]:
-        """One part for each rate, highest first; untaxed lines have none."""
-        rates = sorted({(line.tax_rate, line.tax_included) for line in self.lines if line.tax_rate}, reverse=True)
-        return [
-            TaxPart(
-                rate,
-                included,
-                sum(line.net_minor for line in self.lines if _is_of(line, rate, included)),
-                sum(line.tax_minor for line in self.lines if _is_of(line, rate, included)),
-            )
-            for rate, included in rates
-        ]
+    def taxes(self) -> list[tuple[int, bool, int]]:
+        """Each rate above 0, whether prices include it, and the tax in minor units; the highest rate first."""
+        sums: Counter[tuple[int, bool]] = Counter()
+        for line in self.lines:
+            if line.tax_rate:
+                sums[line.tax_rate, line.tax_included] += line.tax_minor
+        return sorted(((*rate, tax_minor) for rate, tax_minor in sums.items()), reverse=True)
 
     @property
     def parts(self) -> list[tuple[str, int]]:
         """The parts of the total as labels and minor units; empty if the total is the prices alone."""
         if not (self.discount_minor or self.fees_minor or self.tax_added_minor):
             return []
-        added = [(f"Tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if not tax.included]
+        added = [(f"Tax, {percent(rate)}", minor) for rate, is_included, minor in self.taxes if not is_included]
         rows = [("Tickets", self.places_minor), ("Discount", -self.discount_minor), ("Fees", self.fees_minor), *added]
         return [(label, minor) for label, minor in rows if minor]
 
     @property
     def taxes_within(self) -> list[tuple[str, int]]:
         """Included taxes as labels and minor units."""
-        return [(f"Includes tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if tax.included]
+        return [(f"Includes tax, {percent(rate)}", minor) for rate, is_included, minor in self.taxes if is_included]
 
     def contract(self) -> dict[str, Any]:
         """The bill as the public API shows it."""
@@ -226,10 +204,6 @@ class Bill:
             "tax_added_minor": self.tax_added_minor,
             "total_minor": self.total_minor,
         }
-
-
-def _is_of(line: BillLine, rate: int, included: bool) -> bool:
-    return (line.tax_rate, line.tax_included) == (rate, included)
 
 
 class DiscountCode(Protocol):

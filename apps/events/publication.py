@@ -1,5 +1,5 @@
-"""Publication: a draft becomes sections and seats in one bulk load, and the apps above create their inventory, all in
-one transaction."""
+"""Publication: one transaction creates the draft's sections and seats in one bulk load, and the apps above add their
+inventory."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -24,11 +24,8 @@ class EventRefused(ValueError):
 
 
 def publish_event(event_id: int) -> bool:
-    """Publish the event with its sections and seats, and run every publish listener; return whether this call did it.
-
-    Publishing again changes nothing. Raises EventRefused if the draft cannot be sold as it is, EventNotFound if there
-    is no such event.
-    """
+    """Publish the event with its sections and seats, and run every publish listener; return whether this call published
+    it. Publishing again changes nothing. Raises EventRefused if the draft cannot be sold as it is; EventNotFound."""
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         event = lock_event(event_id)
         done = publish_locked(event)
@@ -91,7 +88,7 @@ def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) 
         return
     unpriced = [name for name in used_categories(plan) if name not in categories]
     if unpriced:
-        raise EventRefused(f"no price for {_quote_names(unpriced)}")
+        raise EventRefused(f"no price for {', '.join(f'“{name}”' for name in unpriced)}")
     taken = {section.slug for section in general}
     clash = next((section.slug for section in plan.sections if section.slug in taken), None)
     if clash is not None:
@@ -102,10 +99,6 @@ def used_categories(plan: Plan) -> list[str]:
     """Return the names of the categories that have seats, in the plan's order."""
     found = {seat.category for section in plan.sections for seat in section.seats}
     return [category.name for index, category in enumerate(plan.categories) if index in found]
-
-
-def _quote_names(names: list[str]) -> str:
-    return ", ".join(f"“{name}”" for name in names)
 
 
 def _write_seats(event: Event, plan: Plan, categories: Mapping[str, Category]) -> None:

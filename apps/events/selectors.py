@@ -82,7 +82,7 @@ class EventPage:
 
 
 class _Row(NamedTuple):
-    """The columns from which a card is built."""
+    """The columns from which a card is built: up to `lobby_opens_at` the card's own, with `status` for its state."""
 
     slug: str
     name: str
@@ -173,17 +173,9 @@ def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None)
     available = None if available_by_section is None else sum(available_by_section.values())
     state = event_views.selling_state(row.status, row.starts_at, row.opens_at, row.closes_at, now)
     return EventCard(
-        slug=row.slug,
-        name=row.name,
-        description=row.description,
-        venue_name=row.venue_name,
-        city=row.city,
-        timezone=row.timezone,
-        starts_at=row.starts_at,
-        state="sold_out" if state == "on_sale" and available == 0 else state,
-        opens_at=row.opens_at,
-        closes_at=row.closes_at,
-        lobby_opens_at=row.lobby_opens_at,
+        *row[:7],
+        "sold_out" if state == "on_sale" and available == 0 else state,
+        *row[8:11],
         has_open_lobby=state == "upcoming" and row.lobby_opens_at is not None and row.lobby_opens_at <= now,
         currency=row.currency,
         from_price_minor=min(
@@ -317,19 +309,17 @@ def _outline(
     return [[_round_coordinate(x), _round_coordinate(y)] for x, y in line]
 
 
+_SIZES: dict[str, tuple[str, ...]] = {
+    "rectangle": ("width", "height"), "circle": ("radius",), "ellipse": ("rx", "ry"), "polygon": (), "text": (),
+}  # fmt: skip
+
+
 def _area(area: Area) -> dict[str, Any]:
-    sizes = {
-        "rectangle": {"width": area.width, "height": area.height},
-        "circle": {"radius": area.radius},
-        "ellipse": {"rx": area.rx, "ry": area.ry},
-        "polygon": {},
-        "text": {},
-    }[area.shape]
     drawn: dict[str, Any] = {
         "shape": area.shape,
         "x": _round_coordinate(area.x),
         "y": _round_coordinate(area.y),
-        **{name: _round_coordinate(value) for name, value in sizes.items()},
+        **{name: _round_coordinate(getattr(area, name)) for name in _SIZES[area.shape]},
         "rotation": _round_coordinate(area.rotation),
         "color": area.color,
         "border_color": area.border_color,

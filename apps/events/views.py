@@ -29,7 +29,7 @@ def _card_context(card: selectors.EventCard) -> dict[str, Any]:
 def catalogue(request: HttpRequest) -> HttpResponseBase:
     search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
     cards = selectors.list_catalogue(search)
-    # The page shows counts, or is a search result, which no purge can address: cache it briefly.
+    # Cached briefly if it shows counts, or is a search result, which no purge can address.
     is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Rendered without the request, so that all visitors get the same bytes.
@@ -99,10 +99,7 @@ def poster(request: HttpRequest, slug: str) -> HttpResponse:
         drawing, name = selectors.get_poster(slug)
     except event_views.EventNotFound as error:
         raise Http404 from error
-    return _poster_response(request, drawing or artwork.plain_poster(slug, name))
-
-
-def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:
+    drawing = drawing or artwork.plain_poster(slug, name)
     response = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
         lambda _: HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
     )(request)

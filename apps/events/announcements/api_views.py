@@ -5,23 +5,17 @@ from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_cache_control
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from apps.events import event_views
 from apps.events.announcements import archive, feed
 from apps.events.announcements.serializers import AnnouncementHistorySerializer, AnnouncementsSerializer
+from apps.events.api_views import PublicView
 from apps.kernel.http.openapi import NOT_MODIFIED, whole_number
 
 _NUMBER = whole_number(0, feed.NUMBER_MAX)
 
 
-class _Public(APIView):
-    # The endpoints are public: an Authorization header, valid or not, is ignored.
-    authentication_classes = ()
-    permission_classes = ()
-
-
-class AnnouncementsView(_Public):
+class AnnouncementsView(PublicView):
     @extend_schema(
         operation_id="list_announcements",
         tags=["announcements"],
@@ -38,7 +32,7 @@ class AnnouncementsView(_Public):
         return get_conditional_response(request._request, etag=encoded.etag, response=response) or response
 
 
-class AnnouncementHistoryView(_Public):
+class AnnouncementHistoryView(PublicView):
     @extend_schema(
         operation_id="list_announcement_history",
         tags=["announcements"],

@@ -1,7 +1,7 @@
 """The archive of announcements: one compressed row per event and day, with all versions and their authors.
 
-An announcement is archived whole, once none of its versions is younger than the limit, so that a day is archived once
-and never changed again. The same transaction deletes the rows; the database allows their deletion for nothing else.
+A day is archived once all versions of its announcements are older than KEPT_DAYS, so that an archive never changes.
+The same transaction deletes the rows; the database permits no other deletion of them.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
 KEPT_DAYS = 30
-"""Since the event began, and since the last version of the announcement."""
+"""Counted from the start of the event and from the last version of the announcement, whichever is later."""
 INTERVAL_SECONDS = 600.0
 DAYS_MAX = 50
 PAGE_SIZE = 50

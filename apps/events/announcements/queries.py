@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from django.db import connection
@@ -29,7 +28,7 @@ class Announcement(msgspec.Struct, frozen=True):
     """None if it was retracted."""
     posted_at: str
     changed_at: str | None
-    """When it was corrected or retracted; None if it is as it was first posted."""
+    """When it was last corrected or retracted; None if it never was."""
 
     @classmethod
     def of(cls, announcement: int, number: int, text: str, posted_at: datetime, at: datetime) -> "Announcement":
@@ -50,26 +49,20 @@ class Announcement(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAnnouncements:
-    """The feed of one event: the newest announcements in their last versions, and the last retractions."""
+    """The feed of one event: the newest announcements and the newest retractions, each in its last version."""
 
     latest: int
     """The number of the last version."""
     announcements: tuple[Announcement, ...]
     """Newest version first, retracted announcements included."""
     has_older: bool
-    """Whether there are more current announcements than these."""
+    """Whether the event has more current announcements than these."""
 
     @property
     def shown(self) -> list[Announcement]:
         """The announcements that are not retracted, newest first."""
-        return sorted((one for one in self.announcements if one.is_current), key=_by_id, reverse=True)
-
-
-def _by_id(announcement: Announcement) -> int:
-    return announcement.announcement_id
-
-
-EMPTY = CurrentAnnouncements(0, (), has_older=False)
+        current = [one for one in self.announcements if one.is_current]
+        return sorted(current, key=lambda one: one.announcement_id, reverse=True)
 
 
 def lock_feed(event_id: int) -> int:
@@ -119,24 +112,3 @@ def changed_since(known: Mapping[int, int]) -> dict[int, CurrentAnnouncements]:
     """Return the feeds of those events whose last version is not the known one."""
     latest = latest_of(known)
     return get_current_by_event([event_id for event_id, number in latest.items() if number != known[event_id]])
-
-
-def as_json(current: CurrentAnnouncements) -> bytes:
-    fields: dict[str, Any] = {
-        "latest": current.latest,
-        "has_older": current.has_older,
-        "announcements": current.announcements,
-    }
-    return msgspec.json.encode(fields)
-
-
-class _Stored(msgspec.Struct):
-    latest: int
-    has_older: bool
-    announcements: tuple[Announcement, ...]
-
-
-def from_json(text: bytes) -> CurrentAnnouncements:
-    """Parse the output of `as_json`. Raises msgspec.MsgspecError."""
-    stored = msgspec.json.decode(text, type=_Stored)
-    return CurrentAnnouncements(stored.latest, stored.announcements, stored.has_older)

@@ -1,7 +1,7 @@
 """The feed of each event in Redis, kept until an hour after the event has begun.
 
-A post writes it after the commit; a reader that finds none fills it in. Neither replaces a newer feed by an older one.
-`refresh` repairs what was lost every few seconds: a process may end between its commit and the write to Redis, and
+A post writes it after the commit; a reader that finds none stores it. Neither replaces a newer feed by an older one.
+Every few seconds `refresh` repairs outdated feeds: a process may end between its commit and its write to Redis, and
 Redis may restart empty or from an old save.
 """
 
@@ -33,9 +33,9 @@ def read(event_id: int) -> CurrentAnnouncements | None:
     if text is None:
         return None
     try:
-        return queries.from_json(text if isinstance(text, bytes) else text.encode())
+        return msgspec.json.decode(text, type=CurrentAnnouncements)
     except msgspec.MsgspecError:
-        return None  # Written by another version of this program, for example: it is replaced.
+        return None  # Written by another version of this program, for example. The caller replaces it.
 
 
 def store(event_id: int, current: CurrentAnnouncements, starts_at: datetime) -> None:
@@ -46,7 +46,7 @@ def store(event_id: int, current: CurrentAnnouncements, starts_at: datetime) -> 
 
 
 def _write(client: Redis, event_id: int, current: CurrentAnnouncements, until: datetime) -> None:
-    arguments = (current.latest, queries.as_json(current), int(until.timestamp() * 1_000))
+    arguments = (current.latest, msgspec.json.encode(current), int(until.timestamp() * 1_000))
     _keep.run(client, [key_of(event_id)], arguments)
 
 
@@ -70,8 +70,8 @@ def _refresh(client: Redis, starts: Mapping[int, datetime]) -> int:
         for event_id in ids:
             pipe.hget(key_of(event_id), "latest")
         copies = {event_id: int(copy or 0) for event_id, copy in zip(ids, pipe.execute(), strict=True)}
-    # Read after the copies: a copy with a higher number is one that PostgreSQL has lost (a restored backup), and not a
-    # commit between the two reads.
+    # Read after the copies, so that a copy with a higher number means that PostgreSQL has lost that version (a restored
+    # backup), not that a version was committed between the two reads.
     latest = queries.latest_of(ids)
     ahead = [event_id for event_id in ids if copies[event_id] > latest.get(event_id, 0)]
     if ahead:

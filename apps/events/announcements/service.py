@@ -63,8 +63,8 @@ def post(event_id: int, text: str, *, author: str, key: str = "") -> PostResult:
 def correct(
     event_id: int, announcement_id: int, text: str, *, author: str, key: str = "", version: int = 0
 ) -> PostResult:
-    """Publish a corrected text. With `version`, the one that the author has seen, refuse if another correction came
-    between. An unchanged text publishes nothing. Raises AnnouncementRefused."""
+    """Publish a corrected text. `version` is the one that the author has seen: a newer one refuses the correction. An
+    unchanged text publishes nothing. Raises AnnouncementRefused."""
     return _post_version(event_id, announcement_id, plain_text(text), author, key, version)
 
 
@@ -107,13 +107,8 @@ def _require_public(event_id: int) -> datetime:
     return starts_at
 
 
-def _last_version(event_id: int, announcement: int) -> AnnouncementVersion | None:
-    rows = AnnouncementVersion.objects.filter(event_id=event_id, announcement=announcement)
-    return rows.order_by("-number").first()
-
-
 def _find_duplicate(event_id: int, announcement: int | None, text: str, key: str) -> PostResult | None:
-    """Return the version that this form has posted. Under the lock, the second of two clicks finds the first's."""
+    """Return the version that this form has already posted: under the lock, a double click finds the first one's."""
     sent = AnnouncementVersion.objects.filter(event_id=event_id, key=key).first()
     if sent is None:
         return None
@@ -128,7 +123,8 @@ def _find_unchanged(event_id: int, announcement: int | None, text: str, seen: in
     changed."""
     if announcement is None:
         return None
-    last = _last_version(event_id, announcement)
+    versions = AnnouncementVersion.objects.filter(event_id=event_id, announcement=announcement)
+    last = versions.order_by("-number").first()
     if last is None:
         raise AnnouncementRefused(f"there is no announcement {announcement} to change")
     if last.text == text:
@@ -141,7 +137,7 @@ def _find_unchanged(event_id: int, announcement: int | None, text: str, seen: in
 
 
 def _check_rate_limit(author: str, now: datetime) -> None:
-    # Exact within one event, whose lock we hold. An author who posts at several events at once may exceed it.
+    # Exact for one event, whose lock we hold. An author who posts at several events at once may exceed the limit.
     recent = AnnouncementVersion.objects.filter(who=author, at__gt=now - timedelta(minutes=1)).exclude(text="")
     if recent.count() >= PER_MINUTE_MAX:
         raise AnnouncementRefused(f"an author posts at most {PER_MINUTE_MAX} times a minute; wait a moment")
@@ -167,8 +163,8 @@ def _to_announcement(row: AnnouncementVersion) -> Announcement:
 
 
 def _publish(event_id: int, announcement: Announcement, starts_at: datetime) -> None:
-    """Publish to Redis and listeners, as far as Redis is available. The version is committed already: what is lost here
-    is repaired by `redis_cache.refresh`, and by each process with listeners, which reads PostgreSQL now and then."""
+    """Publish the committed version to Redis and listeners if Redis is available. `redis_cache.refresh` repairs a lost
+    write; each process with listeners also reads PostgreSQL now and then."""
     try:
         redis_cache.store(event_id, queries.get_current(event_id), starts_at)
     except DatabaseError as error:

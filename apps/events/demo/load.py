@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from zoneinfo import ZoneInfo
 
 from apps.events.creation import EventDiffers, EventSpec, GeneralAdmission, Outcome, create_event
@@ -29,20 +28,16 @@ class LoadedEvent:
 def load_demo() -> list[LoadedEvent]:
     """Create and publish the demo events that are missing and return all three."""
     now = clock.now()
-    demo: tuple[tuple[str, Callable[[datetime], EventSpec]], ...] = (
-        (ORCHARD, _orchard),
-        (AFTERGLOW, _afterglow),
-        (SOLSTICE, _solstice),
-    )
-    return [_load(slug, partial(describe, now)) for slug, describe in demo]
+    demo = ((ORCHARD, _orchard), (AFTERGLOW, _afterglow), (SOLSTICE, _solstice))
+    return [_load(slug, describe, now) for slug, describe in demo]
 
 
-def _load(slug: str, describe: Callable[[], EventSpec]) -> LoadedEvent:
+def _load(slug: str, describe: Callable[[datetime], EventSpec], now: datetime) -> LoadedEvent:
     known = Event.objects.filter(slug=slug).values_list("name", "starts_at").first()
     if known is not None:
         name, starts_at = known
-        return LoadedEvent(slug, name, is_new=False, has_started=starts_at <= clock.now())
-    spec = describe()
+        return LoadedEvent(slug, name, is_new=False, has_started=starts_at <= now)
+    spec = describe(now)
     try:
         created = create_event(spec)
     except EventDiffers:

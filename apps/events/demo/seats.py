@@ -36,36 +36,26 @@ def zone(name: str, rows: Sequence[Json], areas: Sequence[Json] = ()) -> Json:
 
 
 def text_area(text: str, x: float, y: float, size: float, color: str = "#8a8f9c") -> Json:
-    label = {"position": position(0, 0), "text": text, "size": size, "color": color}
-    return {"shape": "text", "position": position(x, y), "rotation": 0, "text": label}
+    written = label(text, 0, 0, size, color)
+    return {"shape": "text", "position": position(x, y), "rotation": 0, "text": written}
 
 
 def rectangle(
     x: float, y: float, width: float, height: float, color: str, border: str, label: Json | None = None
 ) -> Json:
-    shape = {
-        "shape": "rectangle",
-        "position": position(x, y),
-        "rectangle": {"width": round(width, 1), "height": round(height, 1)},
-        "rotation": 0,
-        "color": color,
-        "border_color": border,
-    }
-    return shape if label is None else {**shape, "text": label}
+    return _shape("rectangle", x, y, {"width": round(width, 1), "height": round(height, 1)}, color, border, label)
 
 
-def polygon(points: Sequence[tuple[float, float]], color: str, border: str, label: Json | None = None) -> Json:
-    """The label's position is relative to the first point."""
-    (x, y), *_ = points
-    shape = {
-        "shape": "polygon",
-        "position": position(x, y),
-        "polygon": {"points": [position(px - x, py - y) for px, py in points]},
-        "rotation": 0,
-        "color": color,
-        "border_color": border,
-    }
-    return shape if label is None else {**shape, "text": label}
+def polygon(points: Sequence[tuple[float, float]], color: str, border: str, label: Json) -> Json:
+    """Return the polygon; its label's position is relative to the first point."""
+    x, y = points[0]
+    outline = {"points": [position(px - x, py - y) for px, py in points]}
+    return _shape("polygon", x, y, outline, color, border, label)
+
+
+def _shape(kind: str, x: float, y: float, outline: Json, color: str, border: str, label: Json | None) -> Json:
+    shape = {"shape": kind, "position": position(x, y), kind: outline, "rotation": 0}
+    return {**shape, "color": color, "border_color": border, **({} if label is None else {"text": label})}
 
 
 def label(text: str, x: float, y: float, size: float, color: str) -> Json:

@@ -133,8 +133,8 @@ def _gaps(seats: Sequence[RawSeat]) -> list[float]:
 
 
 def _typical_gap(gaps: Sequence[float]) -> float:
-    """Return the lower quartile of the gaps above 0. The median would not do: a row of pairs has as many aisles as gaps
-    between neighbors."""
+    """Return the lower quartile of the gaps above 0, not the median: a row of pairs has as many aisles as gaps between
+    neighbors."""
     real = sorted(gap for gap in gaps if gap > 0)
     return real[(len(real) - 1) // 4] if real else 0.0
 

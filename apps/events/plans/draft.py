@@ -7,7 +7,7 @@ from django.utils.text import slugify
 
 from apps.events.plans.arrangement import Point, RawRow, Stage, arrange_section, seating_axis
 from apps.events.plans.geometry import area_outline
-from apps.events.plans.plan import Area, AreaText, Plan, PlanCategory, PlanSection
+from apps.events.plans.plan import Area, Plan, PlanCategory, PlanSection
 
 SLUG_CHARACTERS_MAX = 80
 # Words in the texts of a plan's areas that mark the stage or field.
@@ -127,6 +127,6 @@ def _stage(areas: Sequence[Area]) -> Stage | None:
 
 def _move_area(area: Area, dx: float, dy: float) -> Area:
     text = area.text
-    moved_text = None if text is None else AreaText(text.x + dx, text.y + dy, text.text, text.color, text.size)
+    moved_text = None if text is None else replace(text, x=text.x + dx, y=text.y + dy)
     points = tuple((x + dx, y + dy) for x, y in area.points)
     return replace(area, x=area.x + dx, y=area.y + dy, points=points, text=moved_text)

@@ -135,7 +135,7 @@ def printable(text: str) -> str:
 
 
 def spot(x: float, y: float) -> tuple[float, float]:
-    """Return the coordinates by which two seats are found to stand on one spot; sums differ in their last digits."""
+    """Return the coordinates rounded, so that two seats on one spot are equal although their sums differ slightly."""
     return round(x, 3), round(y, 3)
 
 

@@ -1,5 +1,5 @@
-"""The pretix seating-plan JSON format. Unknown keys are ignored, so that an editor's extensions do not stop an
-import."""
+"""The pretix seating-plan JSON format. Unknown keys are ignored, so plans with an editor's extensions can be
+imported."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from apps.events.plans.plan import (
     spot,
 )
 
-# The format does not mark these seats, so plans name them in the category; a seat may also carry the key itself.
+# The format does not mark these seats, so plans name them in the category; a seat may also have such a key.
 _COMPANION = re.compile(r"companion|carer|attendant|begleit|accompagn", re.IGNORECASE)
 _ACCESSIBLE = re.compile(r"wheelchair|accessib|rollstuhl|barrierefrei|\bpmr\b", re.IGNORECASE)
 _SHAPES = ("rectangle", "circle", "ellipse", "polygon", "text")
@@ -112,16 +112,11 @@ class _Category(msgspec.Struct):
     color: str | None = None
 
 
-class _Size(msgspec.Struct):
-    width: float
-    height: float
-
-
 class _File(msgspec.Struct):
     name: str
     categories: list[_Category]
     zones: list[_Zone]
-    size: _Size | None = None
+    size: _Rectangle | None = None
 
 
 _decoder = msgspec.json.Decoder(_File)
@@ -142,8 +137,8 @@ def read_json(data: bytes, limits: Limits) -> Draft:
     Raises PlanError with the place: a path such as `zones[2].rows[0].seats[14].category`, or a line and column if the
     text is not valid JSON.
     """
-    # Counting braces takes milliseconds; millions of tiny objects would take hundreds of megabytes before the limits
-    # below apply.
+    # Counting braces takes milliseconds. Decoding millions of tiny objects would take hundreds of megabytes before the
+    # limits below apply.
     if data.count(b"{") > limits.objects_max:
         raise PlanError("", f"more than {limits.objects_max:,} objects in the file")
     file = _decode(data)
@@ -211,14 +206,6 @@ class _RepeatedKey(Exception):
     """An object of the file has this key twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """One JSON object: its members, and the first key that it has twice."""
-
-    members: list[tuple[str, Any]]
-    repeated: str | None
-
-
 def _refuse_repeated_keys(data: bytes) -> None:
     """Raise PlanError where an object has one key twice: readers disagree about which value counts."""
 
@@ -227,11 +214,12 @@ def _refuse_repeated_keys(data: bytes) -> None:
             raise _RepeatedKey
 
     try:
-        # Returning None for every object keeps the memory of a large file small; the path is found only on a refusal.
-        # Numbers stay text: only keys matter here, and an ignored one may be too long for an integer.
+        # The hook returns None for every object, so that a large file needs little memory; the path is found only on a
+        # refusal. Numbers stay text: only keys matter here, and an ignored number may be too long for an integer.
         json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
     except _RepeatedKey:
-        whole = json.loads(data.decode(), object_pairs_hook=_object, parse_int=str)
+        # An object is a tuple of its members: no other JSON value becomes a tuple.
+        whole = json.loads(data.decode(), object_pairs_hook=tuple, parse_int=str)
         place, key = next(_repeated_keys(whole, ""))
         raise PlanError(place or "top of the file", f"the key “{printable(key)}” is given twice") from None
     except RecursionError as error:
@@ -240,24 +228,18 @@ def _refuse_repeated_keys(data: bytes) -> None:
         raise PlanError("", f"not valid JSON in UTF-8: {error}") from error
 
 
-def _object(members: list[tuple[str, Any]]) -> _Object:
-    seen: set[str] = set()
-    for key, _ in members:
-        if key in seen:
-            return _Object(members, key)
-        seen.add(key)
-    return _Object(members, None)
-
-
 def _repeated_keys(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield the path of each object that has a key twice, and that key."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _repeated_keys(item, f"{path}[{index}]")
-    elif isinstance(value, _Object):
-        if value.repeated is not None:
-            yield path, value.repeated
-        for key, member in value.members:
+    elif isinstance(value, tuple):
+        seen: set[str] = set()
+        for key, _ in value:
+            if key in seen:
+                yield path, key
+            seen.add(key)
+        for key, member in value:
             name = printable(key)
             yield from _repeated_keys(member, f"{path}.{name}" if path else name)
 

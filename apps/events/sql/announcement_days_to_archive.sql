@@ -1,4 +1,5 @@
--- Days of past events whose announcements have had no new version for as long, oldest first.
+-- Event days whose announcements can be archived, oldest first: the event has begun, and the last version of each was
+-- written, before %(before)s.
 SELECT version.event_id, (version.posted_at AT TIME ZONE 'UTC')::date AS day
 FROM events_announcementversion AS version
 JOIN events_event AS event ON event.id = version.event_id
