@@ -40,10 +40,7 @@ class ProofView(APIView):
                 description="The `next` of the previous page. Without both parameters: the document.",
             ),
         ],
-        responses={
-            200: serializers.PROOF_OR_PAGE,
-            304: NOT_MODIFIED,
-        },
+        responses={200: serializers.PROOF_OR_PAGE, 304: NOT_MODIFIED},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = events.get_event(event)
@@ -59,9 +56,7 @@ class ReceiptView(APIView):
         operation_id="queue_receipt",
         tags=["queue"],
         summary="Get a signed receipt of your queue entry",
-        responses={
-            200: serializers.Receipt,
-        },
+        responses={200: serializers.Receipt},
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)

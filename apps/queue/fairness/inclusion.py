@@ -1,7 +1,6 @@
 """Comparison of a receipt with the published data. Pure, like verification.py; depends only on `cryptography`, for the
 signature."""
 
-import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,10 +9,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from apps.queue import proofs
-from apps.queue.fairness.verification import Mismatch, Verified, WatchedLeaf
+from apps.queue.fairness.json_fields import Mismatch, MismatchFound, read_hex, read_integer, read_object
+from apps.queue.fairness.verification import Verified, WatchedLeaf
 
 STAGES = ("lobby", "drawn", "first come")
-_HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
 def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
@@ -22,10 +21,12 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
     if not isinstance(receipt, Mapping):
         return Mismatch("the receipt is not an object")
     signed = {name: value for name, value in receipt.items() if name != "signature"}
-    signature, public = _bytes(receipt.get("signature"), 64), _find_public_key(receipt.get("key_id"), keys)
+    public = _find_public_key(receipt.get("key_id"), keys)
     if public is None:
         return Mismatch(f"the receipt is signed with key {str(receipt.get('key_id'))[:40]!r}, which is not published")
-    if signature is None:
+    try:
+        signature = read_hex(receipt, "signature", (64,))
+    except MismatchFound:
         return Mismatch("the receipt has no signature")
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, proofs.canonical(signed))
@@ -37,30 +38,23 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
 
 
 def _watched_leaf_of(receipt: Mapping[str, Any]) -> WatchedLeaf | Mismatch:
-    as_of = receipt.get("as_of")
-    leaf, nonce = _bytes(receipt.get("leaf"), 32), _bytes(receipt.get("nonce"))
-    chain = _bytes(as_of.get("chain_head")) if isinstance(as_of, Mapping) else None
-    next_number = as_of.get("next_number") if isinstance(as_of, Mapping) else None
-    number = receipt.get("number")
     try:
-        entry = uuid.UUID(str(receipt.get("entry")))
-    except ValueError:
-        entry = None
-    is_whole = (
-        None not in (leaf, nonce, chain, entry)
-        and _is_number(next_number)
-        and (number is None or _is_number(number))
-        and receipt.get("stage") in STAGES
-    )
-    if not is_whole:
+        as_of = read_object(receipt.get("as_of"), "as_of")
+        entry, nonce = uuid.UUID(str(receipt.get("entry"))), read_hex(receipt, "nonce")
+        watched = WatchedLeaf(
+            leaf=read_hex(receipt, "leaf", (32,)),
+            next_number=read_integer(as_of, "next_number", least=1),
+            chain_head=read_hex(as_of, "chain_head"),
+        )
+        if receipt.get("number") is not None:
+            read_integer(receipt, "number", least=1)
+    except (MismatchFound, ValueError):
         return Mismatch("the receipt is signed, but incomplete")
-    assert leaf is not None
-    assert nonce is not None
-    assert chain is not None
-    assert entry is not None
-    if proofs.leaf(entry, nonce) != leaf:
+    if receipt.get("stage") not in STAGES:
+        return Mismatch("the receipt is signed, but incomplete")
+    if proofs.leaf(entry, nonce) != watched.leaf:
         return Mismatch("the receipt's leaf is not that of its entry and nonce")
-    return WatchedLeaf(leaf=leaf, next_number=int(next_number), chain_head=chain)  # type: ignore[arg-type]
+    return watched
 
 
 def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: Verified) -> Mismatch | None:
@@ -85,17 +79,10 @@ def _find_public_key(key_id: Any, keys: Any) -> bytes | None:
     known = keys if isinstance(keys, Iterable) and not isinstance(keys, (str, Mapping)) else ()
     for key in known:
         if isinstance(key, Mapping) and key.get("key_id") == key_id and isinstance(key_id, str):
-            public = _bytes(key.get("public"), 32)
+            try:
+                public = read_hex(key, "public", (32,))
+            except MismatchFound:
+                return None
             # The id must be derived from the key, or it could be reused for another key.
-            return public if public is not None and proofs.sha256(public).hex()[:16] == key_id else None
+            return public if proofs.sha256(public).hex()[:16] == key_id else None
     return None
-
-
-def _bytes(value: Any, length: int | None = None) -> bytes | None:
-    if not isinstance(value, str) or not _HEX.fullmatch(value) or (length is not None and len(value) != 2 * length):
-        return None
-    return bytes.fromhex(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -30,7 +30,6 @@ LIST_PAGE = 2_000
 AFTER_MAX = 10**15
 PARTS = ("places", "entrants", "marked", "admissions", "acts")
 
-
 _PACKAGE = "apps.queue"
 _header = sql.load(_PACKAGE, "proof_header")
 _leaves = sql.load(_PACKAGE, "proof_leaves")
@@ -40,6 +39,12 @@ _admissions = sql.load(_PACKAGE, "proof_admissions")
 _acts = sql.load(_PACKAGE, "proof_acts")
 _latest_acts = sql.load(_PACKAGE, "proof_latest_acts")
 
+# The published fields of `Header`.
+_ROOM_FIELDS = ("state", "next_number", "chain_head", "lobby_count", "head", "admissions_count", "acts_count")
+_DRAW_FIELDS = (
+    "statement", "commitment", "committed_at", "reveal_by", "frozen_at", "entrants_count", "digest", "digest_at",
+    "secret", "beacon_value", "revealed_at", "seed", "is_operator_proof", "drawn_at", "numbered_at",
+)  # fmt: skip
 # The detail of a VIP link may name a person.
 _DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
 
@@ -74,6 +79,10 @@ class Header:
     is_operator_proof: bool | None
     drawn_at: datetime | None
     numbered_at: datetime | None
+
+    @property
+    def entrants_count(self) -> int | None:
+        return None if self.frozen_at is None else self.lobby_count
 
     @property
     def first_number(self) -> int:
@@ -121,37 +130,18 @@ def summary(event: events.EventView, header: Header) -> dict[str, Any]:
         "format": FORMAT,
         "event": event.slug,
         "generated_at": clock.iso(header.at),
-        "room": {
-            "state": header.state,
-            "next_number": header.next_number,
-            "chain_head": header.chain_head.hex(),
-            "lobby_count": header.lobby_count,
-            "head": header.head,
-            "admissions_count": header.admissions_count,
-            "acts_count": header.acts_count,
-        },
-        "draw": None if header.statement is None else _draw(header),
+        "room": {name: _public_value(getattr(header, name)) for name in _ROOM_FIELDS},
+        "draw": None
+        if header.statement is None
+        else {name: _public_value(getattr(header, name)) for name in _DRAW_FIELDS},
     }
 
 
-def _draw(header: Header) -> dict[str, Any]:
-    return {
-        "statement": header.statement,
-        "commitment": _hex(header.commitment),
-        "committed_at": _iso(header.committed_at),
-        "reveal_by": _iso(header.reveal_by),
-        "frozen_at": _iso(header.frozen_at),
-        "entrants_count": None if header.frozen_at is None else header.lobby_count,
-        "digest": _hex(header.digest),
-        "digest_at": _iso(header.digest_at),
-        "secret": _hex(header.secret),
-        "beacon_value": _hex(header.beacon_value),
-        "revealed_at": _iso(header.revealed_at),
-        "seed": _hex(header.seed),
-        "is_operator_proof": header.is_operator_proof,
-        "drawn_at": _iso(header.drawn_at),
-        "numbered_at": _iso(header.numbered_at),
-    }
+def _public_value(value: Any) -> Any:
+    """Return the value as published: bytes in hex, a time in ISO 8601, others as they are."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return clock.iso(value) if isinstance(value, datetime) else value
 
 
 def page(event: events.EventView, part: str, after: int) -> Page:
@@ -240,14 +230,6 @@ def first_marked(event_id: int, most: int) -> list[int]:
     """Return the lowest numbers that were admitted ahead of their turn."""
     with connection.cursor() as cursor:
         return [number for number, _ in _marked.rows(cursor, event_id=event_id, after=0, most=most)]
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else value.hex()
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else clock.iso(moment)
 
 
 def merge_pages(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:

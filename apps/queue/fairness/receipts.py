@@ -67,7 +67,7 @@ def issue(event: events.EventView, entry: QueueEntry) -> dict[str, Any]:
     ReceiptKey.objects.get_or_create(
         key_id=signer.key_id, defaults={"public": signer.public, "first_used_at": clock.now()}
     )
-    # The entry was read before: numbers are assigned under the room's row lock, so this later read covers it.
+    # Read after the entry: numbers are assigned under the room's row lock, so `next_number` is above the entry's.
     room = WaitingRoom.objects.get(event_id=event.id)
     draw = Draw.objects.filter(event_id=event.id).first()
     number = entry.number if entry.number is not None else _drawn_number(entry, draw)

@@ -101,7 +101,7 @@ PROOF_OR_PAGE = PolymorphicProxySerializer(
     serializers=[Proof, ProofLeavesPage, ProofListPage],
     resource_type_field_name=None,
 )
-"""The whole without `part` and `after`; with either, one page of one part, whose fields are flat."""
+"""Without `part` and `after` the whole document; with either, one page of one part, with flat fields."""
 
 
 class ReceiptAsOf(serializers.Serializer):

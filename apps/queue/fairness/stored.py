@@ -4,7 +4,7 @@ numbers that they drew, and that no unmarked entry was admitted ahead of the hea
 from django.db import connection
 
 from apps.kernel.db import sql
-from apps.queue.fairness.verification import Mismatch
+from apps.queue.fairness.json_fields import Mismatch
 
 _stored = sql.load("apps.queue", "proof_stored")
 _misplaced = sql.load("apps.queue", "audit_numbers")

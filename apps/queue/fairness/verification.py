@@ -1,11 +1,10 @@
 """The verifier: recomputes every position of a queue from published data alone.
 
 Pure: JSON in, the first mismatch or the verified facts out. It uses no Django, database or clock, so anyone can copy
-this module with apps/queue/proofs.py and run it. The format: docs/fairness.md.
+this module with json_fields.py and apps/queue/proofs.py and run it. The format: docs/fairness.md.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,28 +12,29 @@ from itertools import islice, pairwise
 from typing import Any
 
 from apps.queue import proofs
+from apps.queue.fairness.json_fields import (
+    Document,
+    Mismatch,
+    MismatchFound,
+    read_hex,
+    read_integer,
+    read_leaf,
+    read_list,
+    read_moment,
+    read_object,
+    read_optional_moment,
+    read_text,
+    shorten,
+)
 
 FORMAT = 1
-NUMBER_MAX = 10**15
 MARKS = ("vip", "operator")
 REASONS = ("tick", "empty line", "operator", "marked")
 PROGRESS_EVERY = 10_000
 
-Document = Mapping[str, Any]
 Fetch = Callable[[str, int], Document]
 """Fetches a further page: part ("places", "entrants", …) and the `next` of the previous page."""
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The first contradiction, with its queue number if it has one."""
-
-    what: str
-    number: int | None = None
-
-    def __str__(self) -> str:
-        return self.what if self.number is None else f"number {self.number}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,6 @@ class Verified:
     watched_is_entrant: bool = False
 
 
-class _MismatchFound(Exception):
-    def __init__(self, what: str, number: int | None = None) -> None:
-        super().__init__(what)
-        self.mismatch = Mismatch(what, number)
-
-
 def verify(
     document: Any,
     fetch: Fetch,
@@ -92,7 +86,7 @@ def verify(
     """
     try:
         return _Verification(document, fetch, progress, watch, earlier, whole).run()
-    except _MismatchFound as differs:
+    except MismatchFound as differs:
         return differs.mismatch
 
 
@@ -111,20 +105,20 @@ class _Verification:
     is_operator_proof: bool | None = None
 
     def run(self) -> Verified:
-        document = _mapping(self.document, "the document")
+        document = read_object(self.document, "the document")
         if document.get("format") != FORMAT:
-            raise _MismatchFound(f"the format is {document.get('format')!r}, but only {FORMAT} is supported")
-        self.event = _text(document, "event")
-        self.generated_at = _moment(document, "generated_at")
-        self.room = _mapping(document.get("room"), "room")
-        self.next_number = _integer(self.room, "next_number", least=1)
-        self.lobby_count = _integer(self.room, "lobby_count")
-        self.head = _integer(self.room, "head")
-        self.chain_head = _hex(self.room, "chain_head", (0, 32))
+            raise MismatchFound(f"the format is {document.get('format')!r}, but only {FORMAT} is supported")
+        self.event = read_text(document, "event")
+        self.generated_at = read_moment(document, "generated_at")
+        self.room = read_object(document.get("room"), "room")
+        self.next_number = read_integer(self.room, "next_number", least=1)
+        self.lobby_count = read_integer(self.room, "lobby_count")
+        self.head = read_integer(self.room, "head")
+        self.chain_head = read_hex(self.room, "chain_head", (0, 32))
         if self.lobby_count >= self.next_number:
-            raise _MismatchFound(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
+            raise MismatchFound(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
         if self.head >= self.next_number:
-            raise _MismatchFound(f"the head is {self.head}, but the next number is {self.next_number}")
+            raise MismatchFound(f"the head is {self.head}, but the next number is {self.next_number}")
         if self.whole:
             self._check_whole()
         self._read_earlier()
@@ -158,14 +152,14 @@ class _Verification:
         for part in ("places", "entrants", "marked", "admissions", "acts"):
             if part == "entrants" and self.document.get(part) is None:
                 continue
-            page = _mapping(self.document.get(part), part)
+            page = read_object(self.document.get(part), part)
             if "next" not in page:
-                raise _MismatchFound(f"{part}.next is missing: a whole document has it, and it is null")
+                raise MismatchFound(f"{part}.next is missing: a whole document has it, and it is null")
             if page["next"] is not None:
-                raise _MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
+                raise MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
         page = self.document["places"]
-        if _integer(page, "from") + len(_sequence(page, "leaves")) > self.next_number:
-            raise _MismatchFound("a leaf is published after the last number of the document", self.next_number)
+        if read_integer(page, "from") + len(read_list(page, "leaves")) > self.next_number:
+            raise MismatchFound("a leaf is published after the last number of the document", self.next_number)
 
     # --- the draw ------------------------------------------------------------------------------------------------
     def _check_draw(self, given: Any) -> str:
@@ -173,53 +167,53 @@ class _Verification:
         they exist."""
         if given is None:
             if self.lobby_count:
-                raise _MismatchFound(f"a lobby of {self.lobby_count} without a draw")
+                raise MismatchFound(f"a lobby of {self.lobby_count} without a draw")
             return "none"
-        self.draw = draw = _mapping(given, "draw")
-        statement_text = _text(draw, "statement")
-        self.commitment = _hex(draw, "commitment", (32,))
+        self.draw = draw = read_object(given, "draw")
+        statement_text = read_text(draw, "statement")
+        self.commitment = read_hex(draw, "commitment", (32,))
         if proofs.sha256(statement_text.encode()) != self.commitment:
-            raise _MismatchFound("the commitment is not the SHA-256 of the statement")
+            raise MismatchFound("the commitment is not the SHA-256 of the statement")
         statement = _parse_statement(statement_text)
         if statement.get("event") != self.event:
-            raise _MismatchFound(f"the statement is of event {statement.get('event')!r}")
-        if _moment(statement, "reveal_by") != _moment(draw, "reveal_by"):
-            raise _MismatchFound(
+            raise MismatchFound(f"the statement is of event {statement.get('event')!r}")
+        if read_moment(statement, "reveal_by") != read_moment(draw, "reveal_by"):
+            raise MismatchFound(
                 f"the secret was to be revealed by {statement['reveal_by']}, now by {draw['reveal_by']}"
             )
-        frozen_at = _moment_or_none(draw, "frozen_at")
+        frozen_at = read_optional_moment(draw, "frozen_at")
         if frozen_at is None:
             if draw.get("digest") is not None or draw.get("secret") is not None:
-                raise _MismatchFound("a digest or secret is published before the lobby has closed")
+                raise MismatchFound("a digest or secret is published before the lobby has closed")
             return "open"
-        entrants = _integer(draw, "entrants_count")
+        entrants = read_integer(draw, "entrants_count")
         if entrants != self.lobby_count:
-            raise _MismatchFound(f"{entrants} entrants in the draw, {self.lobby_count} in the room")
+            raise MismatchFound(f"{entrants} entrants in the draw, {self.lobby_count} in the room")
         if draw.get("digest") is None:
             return "closed"
-        self.digest = _hex(draw, "digest", (32,))
+        self.digest = read_hex(draw, "digest", (32,))
         self._check_order_of_times(draw)
-        drawn_at = _moment_or_none(draw, "drawn_at")
+        drawn_at = read_optional_moment(draw, "drawn_at")
         if drawn_at is None:
             self._check_entrants()
         if draw.get("secret") is None:
             if drawn_at is not None:
-                raise _MismatchFound("numbers were drawn, but the secret is not revealed")
+                raise MismatchFound("numbers were drawn, but the secret is not revealed")
             return "counted"
         self._check_seed(draw, statement)
         return "revealed" if drawn_at is None else "drawn"
 
     def _check_order_of_times(self, draw: Document) -> None:
         names = ("committed_at", "frozen_at", "digest_at", "revealed_at", "drawn_at", "numbered_at")
-        known = [(name, moment) for name in names if (moment := _moment_or_none(draw, name)) is not None]
+        known = [(name, moment) for name in names if (moment := read_optional_moment(draw, name)) is not None]
         for (before, one), (after, other) in pairwise(known):
             if one > other:
-                raise _MismatchFound(f"{after} is before {before}")
+                raise MismatchFound(f"{after} is before {before}")
 
     def _check_entrants(self) -> None:
         leaves: list[bytes] = []
         for item in self._items("entrants", self.lobby_count):
-            leaves.append(_leaf(item, "an entrant"))
+            leaves.append(read_leaf(item, "an entrant"))
             self._report_progress(len(leaves), self.lobby_count)
         self._check_digest(leaves, "published entrants")
 
@@ -227,10 +221,10 @@ class _Verification:
         leaves = sorted(leaves)
         for one, other in pairwise(leaves):
             if one == other:
-                raise _MismatchFound(f"entrant {one.hex()} is listed twice among the {which}")
+                raise MismatchFound(f"entrant {one.hex()} is listed twice among the {which}")
         found = proofs.digest_of(leaves)
         if found != self.digest:
-            raise _MismatchFound(
+            raise MismatchFound(
                 f"the digest over the {len(leaves)} {which} is {found.hex()}, published is {self.digest.hex()}: "
                 "an entrant was changed, added or removed afterwards"
             )
@@ -238,38 +232,38 @@ class _Verification:
             self.watched_is_entrant = self.watch.leaf in set(leaves)
 
     def _check_seed(self, draw: Document, statement: Document) -> None:
-        secret = _hex(draw, "secret", (32,))
+        secret = read_hex(draw, "secret", (32,))
         if proofs.sha256(secret).hex() != statement.get("secret_sha256"):
-            raise _MismatchFound("the revealed secret is not the one that was committed to")
+            raise MismatchFound("the revealed secret is not the one that was committed to")
         beacon = statement.get("beacon")
         promised = isinstance(beacon, Mapping) and beacon.get("source") not in (None, "", "none")
-        value = b"" if draw.get("beacon_value") in (None, "") else _hex(draw, "beacon_value")
+        value = b"" if draw.get("beacon_value") in (None, "") else read_hex(draw, "beacon_value")
         claimed = draw.get("is_operator_proof")
         if claimed is not bool(value):
-            raise _MismatchFound(
+            raise MismatchFound(
                 "the draw claims an outside beacon, but no value of it is published"
                 if claimed
                 else "a beacon value was mixed in, but the draw does not say so"
             )
         if value and not promised:
-            raise _MismatchFound("a beacon value was mixed in without a commitment to a beacon")
+            raise MismatchFound("a beacon value was mixed in without a commitment to a beacon")
         if promised and not value:
-            revealed_at, reveal_by = _moment(draw, "revealed_at"), _moment(draw, "reveal_by")
+            revealed_at, reveal_by = read_moment(draw, "revealed_at"), read_moment(draw, "reveal_by")
             if revealed_at < reveal_by:
-                raise _MismatchFound("the secret was revealed without the promised beacon before its deadline")
+                raise MismatchFound("the secret was revealed without the promised beacon before its deadline")
             self.notes.append(
                 f"the promised beacon {_describe_beacon(beacon)} did not come in time: the stated fallback applied"
             )
         if value and isinstance(beacon, Mapping) and beacon.get("at") is not None:
-            at, digest_at = _moment(beacon, "at"), _moment(draw, "digest_at")
+            at, digest_at = read_moment(beacon, "at"), read_moment(draw, "digest_at")
             if at <= digest_at:
-                raise _MismatchFound(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
+                raise MismatchFound(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
         if value:
             self.notes.append(f"compare the beacon value {value.hex()} with {_describe_beacon(beacon)}")
-        self.seed = _hex(draw, "seed", (32,))
+        self.seed = read_hex(draw, "seed", (32,))
         found = proofs.seed_of(secret, self.digest, value)
         if found != self.seed:
-            raise _MismatchFound(f"the seed is {found.hex()}, published is {self.seed.hex()}")
+            raise MismatchFound(f"the seed is {found.hex()}, published is {self.seed.hex()}")
         self.is_operator_proof = bool(value)
 
     def _check_drawn_numbers(self, numbered: Iterator[tuple[int, bytes]]) -> int:
@@ -288,7 +282,7 @@ class _Verification:
         if not in_order:
             drawn = sorted(leaves, key=lambda leaf: (proofs.draw_key(self.seed, leaf), leaf))
             number = next(index for index, leaf in enumerate(leaves) if leaf != drawn[index]) + 1
-            raise _MismatchFound(
+            raise MismatchFound(
                 f"the seed draws leaf {drawn[number - 1].hex()}, published is {leaves[number - 1].hex()}", number
             )
         return len(leaves)
@@ -302,14 +296,14 @@ class _Verification:
         seen: set[bytes] = set()
         for number, leaf in leaves:
             if leaf in seen:
-                raise _MismatchFound(f"leaf {leaf.hex()} has a lower number already", number)
+                raise MismatchFound(f"leaf {leaf.hex()} has a lower number already", number)
             seen.add(leaf)
             chain = proofs.link(chain or proofs.genesis(self.event), number, leaf)
             self._check_watched_chain(number + 1, chain)
             self._check_earlier_chain(number + 1, chain)
         if chain != self.chain_head:
             where = f"the chain over numbers {first} to {last}" if last >= first else "a chain without any number"
-            raise _MismatchFound(
+            raise MismatchFound(
                 f"{where} ends in {chain.hex() or 'nothing'}, published is {self.chain_head.hex() or 'nothing'}: "
                 "one of these numbers or the chain head was changed"
             )
@@ -318,16 +312,16 @@ class _Verification:
         """Yield the leaves of these numbers in one pass over the pages. Raises if one is missing."""
         if first > last:
             return
-        page = _mapping(self.document.get("places"), "places")
+        page = read_object(self.document.get("places"), "places")
         number = first
         while True:
-            if _integer(page, "from") != number:
-                raise _MismatchFound(f"its page begins with number {page['from']}", number)
-            leaves = _sequence(page, "leaves")
+            if read_integer(page, "from") != number:
+                raise MismatchFound(f"its page begins with number {page['from']}", number)
+            leaves = read_list(page, "leaves")
             for given in leaves:
                 if given is None:
-                    raise _MismatchFound("there is no entry", number)
-                leaf = _leaf(given, "the leaf", number)
+                    raise MismatchFound("there is no entry", number)
+                leaf = read_leaf(given, "the leaf", number)
                 self._check_leaf(number, leaf)
                 self._report_progress(number, last)
                 yield number, leaf
@@ -335,7 +329,7 @@ class _Verification:
                     return
                 number += 1
             if not leaves or page.get("next") is None:
-                raise _MismatchFound("no leaf is published", number)
+                raise MismatchFound("no leaf is published", number)
             page = self._page("places", number - 1)
 
     def _check_leaf(self, number: int, leaf: bytes) -> None:
@@ -343,7 +337,7 @@ class _Verification:
             self.watched_number = number
         known = self.earlier_leaves.get(number)
         if known is not None and known != leaf:
-            raise _MismatchFound(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
+            raise MismatchFound(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
 
     # --- the earlier copy ----------------------------------------------------------------------------------------
     def _read_earlier(self) -> None:
@@ -352,35 +346,35 @@ class _Verification:
         self.earlier_lists: dict[str, list[Document]] = {"marked": [], "admissions": [], "acts": []}
         if self.earlier is None:
             return
-        earlier = _mapping(self.earlier, "the earlier copy")
+        earlier = read_object(self.earlier, "the earlier copy")
         if earlier.get("event") != self.event:
-            raise _MismatchFound(f"the earlier copy is of event {earlier.get('event')!r}")
-        room = _mapping(earlier.get("room"), "the earlier copy's room")
-        next_number = _integer(room, "next_number", least=1)
+            raise MismatchFound(f"the earlier copy is of event {earlier.get('event')!r}")
+        room = read_object(earlier.get("room"), "the earlier copy's room")
+        next_number = read_integer(room, "next_number", least=1)
         if next_number > self.next_number:
-            raise _MismatchFound(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
-        self.earlier_chain = (next_number, _hex(room, "chain_head", (0, 32)))
-        page = _mapping(earlier.get("places"), "`places` of the earlier copy")
-        for number, given in enumerate(_sequence(page, "leaves"), _integer(page, "from")):
+            raise MismatchFound(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
+        self.earlier_chain = (next_number, read_hex(room, "chain_head", (0, 32)))
+        page = read_object(earlier.get("places"), "`places` of the earlier copy")
+        for number, given in enumerate(read_list(page, "leaves"), read_integer(page, "from")):
             if given is not None:
-                self.earlier_leaves[number] = _leaf(given, "the earlier copy's leaf", number)
+                self.earlier_leaves[number] = read_leaf(given, "the earlier copy's leaf", number)
         for part, known in self.earlier_lists.items():
-            page = _mapping(earlier.get(part), f"the earlier copy's {part}")
-            known.extend(_mapping(item, f"the earlier copy's {part}") for item in _sequence(page, "items"))
+            page = read_object(earlier.get(part), f"the earlier copy's {part}")
+            known.extend(read_object(item, f"the earlier copy's {part}") for item in read_list(page, "items"))
             if part != "marked":
                 # The copy may contain items, or some of them, from after its own time.
-                del known[_integer(room, f"{part}_count") :]
-                if _integer(self.room, f"{part}_count") < len(known):
-                    raise _MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
+                del known[read_integer(room, f"{part}_count") :]
+                if read_integer(self.room, f"{part}_count") < len(known):
+                    raise MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
         was, now = earlier.get("draw"), self.document.get("draw")
         if isinstance(was, Mapping):
             for name in ("statement", "commitment", "digest", "secret", "beacon_value", "seed"):
                 if was.get(name) is not None and (not isinstance(now, Mapping) or now.get(name) != was[name]):
-                    raise _MismatchFound(f"the draw's {name} is not what it was in the earlier copy")
+                    raise MismatchFound(f"the draw's {name} is not what it was in the earlier copy")
 
     def _check_earlier_chain(self, next_number: int, chain: bytes) -> None:
         if self.earlier_chain is not None and self.earlier_chain[0] == next_number and chain != self.earlier_chain[1]:
-            raise _MismatchFound(
+            raise MismatchFound(
                 f"the chain is {chain.hex()}, in the earlier copy it was {self.earlier_chain[1].hex()}", next_number - 1
             )
 
@@ -389,7 +383,7 @@ class _Verification:
         watch = self.watch
         if watch is None or watch.next_number != next_number or watch.chain_head == chain:
             return
-        raise _MismatchFound(
+        raise MismatchFound(
             f"the chain before it is {chain.hex() or 'empty'}, on the receipt it was "
             f"{watch.chain_head.hex() or 'empty'}: a lower number was changed since",
             next_number,
@@ -400,91 +394,91 @@ class _Verification:
         if watch is None:
             return
         if watch.next_number > self.next_number:
-            raise _MismatchFound(
+            raise MismatchFound(
                 f"the receipt states {watch.next_number - 1} assigned numbers, published are {self.next_number - 1}"
             )
         if watch.next_number <= self.lobby_count and watch.chain_head:
-            raise _MismatchFound(f"the receipt states a chain, but only the lobby's {self.lobby_count} are published")
+            raise MismatchFound(f"the receipt states a chain, but only the lobby's {self.lobby_count} are published")
 
     # --- marks, admissions, acts ---------------------------------------------------------------------------------
     def _check_marked(self) -> list[int]:
         numbers: list[int] = []
         for item in self._items("marked", None):
-            number = _integer(item, "number", least=1)
+            number = read_integer(item, "number", least=1)
             if numbers and number <= numbers[-1]:
-                raise _MismatchFound("the marked numbers are not in order", number)
+                raise MismatchFound("the marked numbers are not in order", number)
             if item.get("by") not in MARKS:
-                raise _MismatchFound(f"marked by {item.get('by')!r}, an unknown authority", number)
+                raise MismatchFound(f"marked by {item.get('by')!r}, an unknown authority", number)
             numbers.append(number)
         standing = set(numbers)
         for item in self.earlier_lists["marked"]:
-            if _integer(item, "number", least=1) not in standing:
-                raise _MismatchFound("it was marked in the earlier copy", item["number"])
+            if read_integer(item, "number", least=1) not in standing:
+                raise MismatchFound("it was marked in the earlier copy", item["number"])
         # Entries marked after the time of the document may have later numbers.
         return [number for number in numbers if number < self.next_number]
 
     def _check_admissions(self) -> int:
-        count = _integer(self.room, "admissions_count")
+        count = read_integer(self.room, "admissions_count")
         before: datetime | None = None
         for index, item in enumerate(self._items("admissions", count)):
             self._check_earlier_item("admissions", index, item)
-            first, last = _integer(item, "from", least=1), _integer(item, "to", least=1)
-            admitted = _integer(item, "count", least=1)
+            first, last = read_integer(item, "from", least=1), read_integer(item, "to", least=1)
+            admitted = read_integer(item, "count", least=1)
             if item.get("reason") not in REASONS:
-                raise _MismatchFound(f"admitted for the unknown reason {item.get('reason')!r}", first)
+                raise MismatchFound(f"admitted for the unknown reason {item.get('reason')!r}", first)
             if not (first <= last < self.next_number and admitted <= last - first + 1):
-                raise _MismatchFound(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
+                raise MismatchFound(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
             if item["reason"] != "marked" and last > self.head:
-                raise _MismatchFound(f"admitted in turn, but the head is at {self.head}", last)
-            at = _moment(item, "at")
+                raise MismatchFound(f"admitted in turn, but the head is at {self.head}", last)
+            at = read_moment(item, "at")
             if before is not None and at < before:
-                raise _MismatchFound("the admission is dated before the previous one", first)
+                raise MismatchFound("the admission is dated before the previous one", first)
             before = at
         return count
 
     def _check_acts(self) -> int:
-        count = _integer(self.room, "acts_count")
+        count = read_integer(self.room, "acts_count")
         for index, item in enumerate(self._items("acts", count)):
             self._check_earlier_item("acts", index, item)
-            _moment(item, "at")
+            read_moment(item, "at")
             if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
-                raise _MismatchFound(f"an act is invalid: {_brief(item)}")
+                raise MismatchFound(f"an act is invalid: {shorten(item)}")
         return count
 
     def _check_earlier_item(self, part: str, index: int, item: Document) -> None:
         known = self.earlier_lists[part]
         if index < len(known) and dict(known[index]) != dict(item):
-            raise _MismatchFound(
-                f"{part}, number {index + 1}: {_brief(item)}, in the earlier copy {_brief(known[index])}"
+            raise MismatchFound(
+                f"{part}, number {index + 1}: {shorten(item)}, in the earlier copy {shorten(known[index])}"
             )
 
     # --- pages ---------------------------------------------------------------------------------------------------
     def _items(self, part: str, count: int | None) -> Iterator[Any]:
         """Yield `count` items of a part over all its pages; all of them without `count`."""
-        page, given = _mapping(self.document.get(part), part), 0
+        page, given = read_object(self.document.get(part), part), 0
         while True:
-            for item in _sequence(page, "items"):
+            for item in read_list(page, "items"):
                 if given == count:
                     if part == "entrants":
-                        raise _MismatchFound(f"more than {count} entrants are published")
+                        raise MismatchFound(f"more than {count} entrants are published")
                     return
                 given += 1
-                yield _mapping(item, part) if part != "entrants" else item
+                yield read_object(item, part) if part != "entrants" else item
             after = page.get("next")
             if after is None:
                 break
             if not isinstance(after, int) or isinstance(after, bool):
-                raise _MismatchFound(f"{part}: the next page is {after!r}")
+                raise MismatchFound(f"{part}: the next page is {after!r}")
             page = self._page(part, after)
             if isinstance(page.get("next"), int) and page["next"] <= after:
-                raise _MismatchFound(f"{part}: the pages go in circles")
+                raise MismatchFound(f"{part}: the pages go in circles")
         if count is not None and given < count:
-            raise _MismatchFound(f"{given} {part} of {count} are published")
+            raise MismatchFound(f"{given} {part} of {count} are published")
 
     def _page(self, part: str, after: int) -> Document:
-        page = _mapping(self.fetch(part, after), f"a page of {part}")
+        page = read_object(self.fetch(part, after), f"a page of {part}")
         if page.get("event") != self.event:
-            raise _MismatchFound(f"a page of {part} is of event {page.get('event')!r}")
+            raise MismatchFound(f"a page of {part} is of event {page.get('event')!r}")
         return page
 
     def _report_progress(self, done: int, total: int) -> None:
@@ -492,79 +486,14 @@ class _Verification:
             self.progress(done, total)
 
 
-# --- parsing untrusted data ------------------------------------------------------------------------------------------
-def _mapping(value: Any, what: str) -> Document:
-    if not isinstance(value, Mapping):
-        raise _MismatchFound(f"{what} is missing or not an object")
-    return value
-
-
-def _sequence(holder: Document, name: str) -> list[Any]:
-    value = holder.get(name)
-    if not isinstance(value, list):
-        raise _MismatchFound(f"{name} is missing or not a list")
-    return value
-
-
-def _text(holder: Document, name: str) -> str:
-    value = holder.get(name)
-    if not isinstance(value, str):
-        raise _MismatchFound(f"{name} is missing or not a text")
-    return value
-
-
-def _integer(holder: Document, name: str, *, least: int = 0) -> int:
-    value = holder.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a whole number from {least}")
-    return value
-
-
-_HEX = re.compile(r"(?:[0-9a-f]{2})*")
-
-
-def _brief(item: Document) -> str:
-    return str(dict(item))[:200]
-
-
-def _hex(holder: Document, name: str, lengths: tuple[int, ...] = ()) -> bytes:
-    value = holder.get(name)
-    if not isinstance(value, str) or not _HEX.fullmatch(value) or (lengths and len(value) // 2 not in lengths):
-        raise _MismatchFound(
-            f"{name} is {str(value)[:80]!r}, not {' or '.join(map(str, lengths)) or 'any'} bytes in hex"
-        )
-    return bytes.fromhex(value)
-
-
-def _leaf(value: Any, what: str, number: int | None = None) -> bytes:
-    if not isinstance(value, str) or len(value) != 64 or not _HEX.fullmatch(value):
-        raise _MismatchFound(f"{what} is {str(value)[:80]!r}, not 32 bytes in hex", number)
-    return bytes.fromhex(value)
-
-
-def _moment(holder: Document, name: str) -> datetime:
-    value = holder.get(name)
-    try:
-        moment = datetime.fromisoformat(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a time") from None
-    if moment.tzinfo is None:
-        raise _MismatchFound(f"{name} is {value!r}, without a time zone")
-    return moment
-
-
-def _moment_or_none(holder: Document, name: str) -> datetime | None:
-    return None if holder.get(name) is None else _moment(holder, name)
-
-
 def _parse_statement(text: str) -> Document:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise _MismatchFound("the statement is not JSON") from None
-    statement = _mapping(value, "the statement")
+        raise MismatchFound("the statement is not JSON") from None
+    statement = read_object(value, "the statement")
     if proofs.canonical(statement) != text.encode():
-        raise _MismatchFound("the statement is not in canonical form")
+        raise MismatchFound("the statement is not in canonical form")
     return statement
 
 

@@ -64,14 +64,11 @@ def _steps(header: published.Header) -> list[dict[str, Any]]:
     """Return the steps of the draw in order, with the time of each completed one."""
     if header.statement is None:
         return []
-    return [
-        {
-            "name": "Committed",
-            "at": header.committed_at,
-            "means": "The rule and the fingerprint of a secret are fixed.",
-        },
-        {"name": "Lobby closed", "at": header.frozen_at, "means": "No one can enter the draw after this."},
-        {"name": "Entrants fixed", "at": header.digest_at, "means": "One fingerprint of all entrants is published."},
-        {"name": "Revealed", "at": header.revealed_at, "means": "The secret and the seed are published."},
-        {"name": "Drawn", "at": header.drawn_at, "means": "The seed determines the number of everyone in the lobby."},
-    ]
+    steps = (
+        ("Committed", header.committed_at, "The rule and the fingerprint of a secret are fixed."),
+        ("Lobby closed", header.frozen_at, "No one can enter the draw after this."),
+        ("Entrants fixed", header.digest_at, "One fingerprint of all entrants is published."),
+        ("Revealed", header.revealed_at, "The secret and the seed are published."),
+        ("Drawn", header.drawn_at, "The seed determines the number of everyone in the lobby."),
+    )
+    return [{"name": name, "at": at, "means": means} for name, at, means in steps]

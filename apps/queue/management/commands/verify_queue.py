@@ -14,16 +14,14 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.queue.fairness import inclusion, published, stored, verification
+from apps.queue.fairness.json_fields import Mismatch
 
 TIMEOUT_SECONDS = 60
 ATTEMPTS = 3
 PAGE_MAX_BYTES = 16 * 1024 * 1024
 PROGRESS_FROM = 50_000
 
-_HELP = {
-    "event": "The event's slug.",
-    "--url": "Fetch the data from this site over HTTP, for example https://tickets.example.",
-    "--file": "Verify a saved document, without network or database.",
+_FILES = {
     "--save": "Save all verified data in this file, for --file and --earlier.",
     "--earlier": "A document saved before, which must be a beginning of this one. Reports the first changed number.",
     "--receipt": "A visitor's receipt. Checks its signature, its number, and the chain that it states.",
@@ -38,12 +36,14 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("event", help=_HELP["event"])
+        parser.add_argument("event", help="The event's slug.")
         source = parser.add_mutually_exclusive_group()
-        source.add_argument("--url", metavar="BASE", help=_HELP["--url"])
-        source.add_argument("--file", type=Path, help=_HELP["--file"])
-        for name in ("--save", "--earlier", "--receipt"):
-            parser.add_argument(name, type=Path, metavar="FILE", help=_HELP[name])
+        source.add_argument(
+            "--url", metavar="BASE", help="Fetch the data from this site, as in https://tickets.example."
+        )
+        source.add_argument("--file", type=Path, help="Verify a saved document, without network or database.")
+        for name, words in _FILES.items():
+            parser.add_argument(name, type=Path, metavar="FILE", help=words)
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
@@ -218,7 +218,7 @@ def _read_all_entrants(source: _LocalSource | _HttpSource | _FileSource, documen
 
 
 def _require_match(outcome: Any) -> Any:
-    if isinstance(outcome, verification.Mismatch):
+    if isinstance(outcome, Mismatch):
         raise CommandError(str(outcome))
     return outcome
 
