@@ -1,6 +1,6 @@
 """The admin of waiting rooms, their recorded operations, and queue entries."""
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from django import forms
 from django.contrib import admin, messages
@@ -17,6 +17,19 @@ from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations, rate_control
 from apps.queue.room.summary import summary_of
+
+
+def _by(request):
+    return {"who": request.user.get_username(), "why": request.POST.get("why", "")}
+
+
+@contextmanager
+def _warn_if_refused(request, name):
+    """Report a refusal as a warning, so that the other selected rows are still changed."""
+    try:
+        yield
+    except ActRefused as refused:
+        messages.warning(request, f"{name}: {refused}.")
 
 
 class RoomActForm(ReasonForm):
@@ -105,7 +118,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     def changeform_view(self, request, *args, **kwargs):
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except ActRefused as refused:  # The form was valid, but a concurrent change makes it invalid.
+        except ActRefused as refused:  # The form was valid until a concurrent change.
             messages.error(request, f"{str(refused).capitalize()}.")
             return redirect(request.path)
 
@@ -130,9 +143,8 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             question = self._ask_confirmation(request, WaitingRoom.objects.filter(pk=event_id), act)
             if question is not None:
                 return question
-        by = {"who": request.user.get_username(), "why": request.POST.get("why", "")[:200]}
         try:
-            message = self._perform_act(request, room, act, by)
+            message = self._perform_act(request, room, act, _by(request))
         except ActRefused as refused:
             messages.error(request, f"{str(refused).capitalize()}.")
         else:
@@ -175,11 +187,9 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     def _set_state(self, request, queryset, act):
         state = STATES[act]
         for room in queryset:
-            try:
-                operations.set_state(room.pk, state, who=request.user.get_username(), why=request.POST.get("why", ""))
+            with _warn_if_refused(request, room.event):
+                operations.set_state(room.pk, state, **_by(request))
                 messages.info(request, f"{room.event}: {state}.")
-            except ActRefused as refused:
-                messages.warning(request, f"{room.event}: {refused}.")
 
     @admin.action(description="Pause admission", permissions=["change"])
     def pause(self, request, queryset):
@@ -202,16 +212,9 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     @admin.action(description="Admit visitors now, within the caps", permissions=["change"])
     def admit_now(self, request, queryset):
         for room in queryset:
-            try:
-                count = operations.admit_now(
-                    room.pk,
-                    _parse_count(request.POST.get("count", "")),
-                    who=request.user.get_username(),
-                    why=request.POST.get("why", ""),
-                )
+            with _warn_if_refused(request, room.event):
+                count = operations.admit_now(room.pk, _parse_count(request.POST.get("count", "")), **_by(request))
                 messages.info(request, f"{room.event}: {count} admitted.")
-            except ActRefused as refused:
-                messages.warning(request, f"{room.event}: {refused}.")
 
 
 def _parse_count(text):
@@ -237,14 +240,10 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     @admin.action(description="Give these visitors priority over all others", permissions=["remove"])
     def let_through(self, request, queryset):
         for entry in queryset.select_related(None):
-            try:
-                is_admitted = operations.let_through(
-                    entry.pk, who=request.user.get_username(), why=request.POST.get("why", "")
-                )
+            with _warn_if_refused(request, f"Number {entry.number}"):
+                is_admitted = operations.let_through(entry.pk, **_by(request))
                 result = "admitted" if is_admitted else "has priority and is admitted when a slot is free"
                 messages.info(request, f"Number {entry.number}: {result}.")
-            except ActRefused as refused:
-                messages.warning(request, f"Number {entry.number}: {refused}.")
 
     def has_remove_permission(self, request):
         return request.user.has_perm("queue.change_queueentry")
@@ -253,10 +252,8 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     def remove(self, request, queryset):
         removed = 0
         for entry in queryset.select_related(None):
-            try:
-                removed += operations.remove(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
-            except ActRefused as refused:
-                messages.warning(request, f"Number {entry.number}: {refused}.")
+            with _warn_if_refused(request, f"Number {entry.number}"):
+                removed += operations.remove(entry.pk, **_by(request))
         messages.info(request, f"{format_count(removed, 'visitor')} removed from the queue.")
 
 
@@ -283,9 +280,8 @@ class RateChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="event", ordering="event")
     def event_name(self, change):
-        return str(
-            change.event
-        )  # A method, since Django never wraps a column of a relation, and long names hid the reason.
+        # A method, because Django never wraps a column of a relation, and long names hid the reason.
+        return str(change.event)
 
 
 class LinkForm(forms.ModelForm):
@@ -369,10 +365,6 @@ class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     def revoke(self, request, queryset):
         revoked = 0
         for link in queryset.select_related(None):
-            try:
-                revoked += vip_links.revoke_link(
-                    link.pk, who=request.user.get_username(), why=request.POST.get("why", "")
-                )
-            except ActRefused as refused:
-                messages.warning(request, f"{link}: {refused}.")
+            with _warn_if_refused(request, link):
+                revoked += vip_links.revoke_link(link.pk, **_by(request))
         messages.info(request, f"{format_count(revoked, 'link')} revoked.")

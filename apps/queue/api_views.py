@@ -23,7 +23,7 @@ class QueueView(APIView):
     @extend_schema(
         operation_id="join_queue",
         tags=["queue"],
-        summary="Join the line; joining again gives the same place",
+        summary="Join the queue; joining again returns the same entry",
         auth=OPTIONAL_CALLER,
         request=JoinBody,
         responses={201: JoinedPlace, 409: OpenApiResponse(description="`not-on-sale`, `room-drained`")},
@@ -43,10 +43,10 @@ class QueueView(APIView):
     @extend_schema(
         operation_id="leave_queue",
         tags=["queue"],
-        summary="Give up one's place",
+        summary="Leave the queue",
         responses={
             200: Place,
-            409: OpenApiResponse(description="`still-holding`: give back what you hold first, or pay for it"),
+            409: OpenApiResponse(description="`still-holding`: first pay for your reservation or release it"),
         },
     )
     def delete(self, request: Request, event: str) -> Response:
@@ -64,14 +64,12 @@ class QueueStatusView(APIView):
     @extend_schema(
         operation_id="queue_status",
         tags=["queue"],
-        summary="Where one stands",
-        responses={
-            200: JoinedPlace,
-        },
+        summary="Get your position in the queue",
+        responses={200: JoinedPlace},
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.read_cached_event(event)
-        # The place cookie is enough to show the wait. At its turn the browser is authenticated.
+        # While the visitor waits, the place cookie is enough. At its turn, the browser is authenticated.
         caller = caller_from_place_cookie(request, found.slug)
         place = None if caller is None else status.status_from_snapshot(found, caller)
         if caller is None or place is None:

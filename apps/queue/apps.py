@@ -15,5 +15,5 @@ class QueueConfig(AppConfig):
         events.on_publish(operations.create_room)
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)
-        maintenance.register("drain the rooms of what is over", 1, operations.drain_ended_rooms)
-        maintenance.register("forget old rate changes", 3_600, rate_control.delete_old_changes)
+        maintenance.register("drain rooms of ended events", 1, operations.drain_ended_rooms)
+        maintenance.register("delete old rate changes", 3_600, rate_control.delete_old_changes)

@@ -39,4 +39,4 @@ class LinkRefused(Exception):
 
 
 class StaleLeader(RuntimeError):
-    """A later leader has ticked this room, so the current process is no longer the leader."""
+    """A later leader has ticked this room, so this process is no longer the leader."""

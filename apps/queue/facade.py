@@ -32,7 +32,7 @@ from apps.queue.identity.caller import (
 from apps.queue.identity.guest_merge import merge_guest_entries
 from apps.queue.models import QueueEntry
 from apps.queue.room.health import hold_seconds, payment_faults
-from apps.queue.room.operations import report_supplies, report_supply, rooms_in_use
+from apps.queue.room.operations import report_supplies, rooms_in_use
 from apps.queue.status.async_status import (
     LoadedEntry,
     claim_or_get_loaded,
@@ -72,7 +72,6 @@ __all__ = [
     "owns",
     "payment_faults",
     "report_supplies",
-    "report_supply",
     "require_entry",
     "require_on_sale",
     "require_owner",

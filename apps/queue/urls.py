@@ -1,4 +1,4 @@
-"""Addresses of the queue app. The page patterns form the namespace `queue`."""
+"""URLs of the queue app. The page patterns form the namespace `queue`."""
 
 from django.urls import path
 

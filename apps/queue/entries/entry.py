@@ -3,7 +3,6 @@
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from apps.queue.models import QueueEntry
 from apps.queue.room.admission import BUSY_GRACE_SECONDS, RETURN_SECONDS
@@ -40,8 +39,7 @@ class EntryView:
 
 @dataclass(slots=True)
 class Entry:
-    """A locked row; fields in the column order of the join's statements. It shares the attributes of the model, so that
-    `apply_arrival`, `has_lapsed` and `view_of` accept either."""
+    """A locked row, with the model's attributes in the column order of the join's statements."""
 
     id: uuid.UUID
     event_id: int
@@ -57,20 +55,7 @@ class Entry:
     marked: str = ""
 
 
-class AnyEntry(Protocol):
-    """An Entry or a QueueEntry."""
-
-    id: uuid.UUID
-    event_id: int
-    number: int | None
-    account_id: int | None
-    visitor_id: str
-    status: str
-    claim_expires_at: datetime | None
-    admission_expires_at: datetime | None
-    busy_until: datetime | None
-    ended_at: datetime | None
-    marked: str
+AnyEntry = Entry | QueueEntry
 
 
 def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> EntryView:

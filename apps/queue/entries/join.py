@@ -303,7 +303,7 @@ class _JoinBatch:
     def _admit_new(self, cursor: sql.Cursor, room: Room) -> None:
         entries = self.new[room.event_id]
         present = [entry.id for entry in entries]
-        admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present).numbers
+        admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present)
         for entry in entries:
             if entry.id in admitted:
                 # The values that the statement wrote.

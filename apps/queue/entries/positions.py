@@ -35,7 +35,7 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
     if not caller.is_known:
         raise problems.TokenMissing
     with transactions.write():
-        entry = _find(event.id, caller, lock=True)
+        entry = find_entry(event.id, caller, lock=True)
         if entry is None:
             raise EntryNotFound
         if entry.status in QueueEntry.LIVE:
@@ -53,7 +53,7 @@ def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | N
 
     Polling counts as arrival: it claims the admission, or returns an entry that was away to the queue.
     """
-    entry = _find(event.id, caller)
+    entry = find_entry(event.id, caller)
     if entry is None:
         return None
     unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
@@ -77,13 +77,9 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
     return None if entry is None else view_of(entry, entry.event.slug)
 
 
-def find_entry(event_id: int, caller: Caller) -> QueueEntry | None:
-    """Return the caller's entry, or None. This does not count as arrival and changes nothing."""
-    return _find(event_id, caller)
-
-
-def _find(event_id: int, caller: Caller, lock: bool = False) -> QueueEntry | None:
-    """Return the token's entry; else the live entry of the account or browser; else its latest ended one."""
+def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEntry | None:
+    """Return the token's entry; else the live entry of the account or browser; else its latest ended one; None without
+    any. Does not count as arrival and changes nothing."""
     rows = QueueEntry.objects.filter(event_id=event_id)
     if lock:
         rows = rows.select_for_update(no_key=True)

@@ -31,7 +31,7 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
     caller = authenticate(request, event.slug)
     try:
         if request.method != "POST":
-            return _page(request, event, _state_of(event, token, vip_links.view_link(event, token, caller)))
+            return _page(request, event, _state_of(event, vip_links.view_link(event, token, caller)))
         if not caller.is_known:
             seen = vip_links.view_link(event, token, caller)
             if seen.state != "open":
@@ -51,7 +51,7 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
     return response
 
 
-def _state_of(event: events.EventView, token: str, link: vip_links.LinkView) -> str:
+def _state_of(event: events.EventView, link: vip_links.LinkView) -> str:
     """Return the state that the page shows: the link's own or, for an open link, that of the sale and the room, so that
     the page never offers a button that cannot work."""
     if link.is_used_by_caller:

@@ -6,9 +6,8 @@ lock.
 """
 
 import uuid
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -34,15 +33,9 @@ NOTE_CHARACTERS_MAX = 200
 State = Literal["open", "used", "revoked", "expired"]
 
 
-@dataclass(frozen=True, slots=True)
-class LinkView:
-    id: uuid.UUID
-    event_slug: str
-    note: str
-    expires_at: datetime
+class LinkView(NamedTuple):
     state: State
-    is_used_by_caller: bool = False
-    """The caller has redeemed it."""
+    is_used_by_caller: bool
 
 
 def state_of(link: VipLink, now: datetime) -> State:
@@ -105,14 +98,7 @@ def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
     """Return the link's state for the caller, without using it. Raises LinkRefused if the token is not a link of this
     event."""
     link = _find(event, token)
-    return LinkView(
-        id=link.pk,
-        event_slug=event.slug,
-        note=link.note,
-        expires_at=link.expires_at,
-        state=state_of(link, clock.now()),
-        is_used_by_caller=link.entry is not None and _is_owned_by(link.entry, caller),
-    )
+    return LinkView(state_of(link, clock.now()), link.entry is not None and _is_owned_by(link.entry, caller))
 
 
 def redeem_link(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:

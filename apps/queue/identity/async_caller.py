@@ -1,8 +1,8 @@
-"""Authenticates sessions and account tokens on the fast path: read from PostgreSQL in batches, for each request again,
-so that a closed account, a changed password and an ended session take effect at once.
+"""Authenticates sessions and account tokens on the fast path. Each request reads PostgreSQL, in batches, so that a
+closed account, a changed password and an ended session take effect at once.
 
-Only valid credentials are accepted here. All others (an ended or anonymous session, an expired token, a closed account)
-are forwarded: the site responds, and deletes the cookie.
+Only valid credentials are accepted here. A request with others (an ended or anonymous session, an expired token, a
+closed account) is forwarded to the site, which responds and deletes the cookie.
 """
 
 import re
@@ -35,8 +35,8 @@ _ID_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A request's credentials: a session key or an account token. `visitor_id` and `event_id`: of a browser whose guest
-    entry there would be merged into the account."""
+    """A request's session key or account token. `visitor_id` and `event_id` identify the guest entry that would be
+    merged into the account."""
 
     session_key: str = ""
     token: str = ""
@@ -48,7 +48,7 @@ class Credentials:
 class AuthenticatedAccount:
     account_id: int
     has_guest_entry: bool
-    """The browser has a guest entry in this event's queue that has to be merged first."""
+    """Whether the browser has a guest entry in this event's queue, which must be merged first."""
 
 
 async def authenticate(request: Request, event_slug: str | None = None) -> Caller:
@@ -71,37 +71,36 @@ async def authenticate_for_event(request: Request, event: events.EventView) -> C
 async def _authenticate_account(request: Request, event: events.EventView | None) -> tuple[Caller, bool]:
     token = account_token_of(request)
     if token is not None:
-        sign = Credentials(token=token)
+        credentials = Credentials(token=token)
     else:
         session_key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if not _SESSION_KEY.fullmatch(session_key):
             raise ForwardToSite
-        sign = Credentials(session_key, event_id=event.id if event else 0, visitor_id=visitor_id_of(request))
-    recognized = await _account_loader.ask(sign)
-    if recognized is None:
+        credentials = Credentials(session_key, event_id=event.id if event else 0, visitor_id=visitor_id_of(request))
+    account = await _account_loader.ask(credentials)
+    if account is None:
         raise ForwardToSite
-    return Caller(account_id=recognized.account_id, visitor_id=sign.visitor_id), recognized.has_guest_entry
+    return Caller(account_id=account.account_id, visitor_id=credentials.visitor_id), account.has_guest_entry
 
 
-def authenticate_accounts(signs: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
+def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
     """Return the account of each of these credentials, in order; None if the site has to decide. For threads."""
-    sessions = _load_sessions([sign.session_key for sign in signs if sign.session_key])
-    shown = [
-        (_id_of_token(sign.token), "") if sign.token else _parse_session(sessions.get(sign.session_key, {}))
-        for sign in signs
+    sessions = _load_sessions([one.session_key for one in batch if one.session_key])
+    claims = [
+        (_id_of_token(one.token), "") if one.token else _parse_session(sessions.get(one.session_key, {}))
+        for one in batch
     ]
-    accounts = _load_active_accounts({account_id for account_id, _ in shown if account_id is not None})
+    accounts = _load_active_accounts({account_id for account_id, _ in claims if account_id is not None})
     guest_entries = load_guest_entry_ids(
-        [(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id]
+        [(one.event_id, one.visitor_id) for one in batch if one.event_id and one.visitor_id]
     )
     found: list[AuthenticatedAccount | None] = []
-    for sign, (account_id, session_hash) in zip(signs, shown, strict=True):
+    for one, (account_id, session_hash) in zip(batch, claims, strict=True):
         account = None if account_id is None else accounts.get(account_id)
-        is_known = account is not None and (
-            bool(sign.token) or constant_time_compare(session_hash, account.get_session_auth_hash())
-        )
-        has_guest_entry = (sign.event_id, sign.visitor_id) in guest_entries
-        found.append(AuthenticatedAccount(account.pk, has_guest_entry) if account is not None and is_known else None)
+        if account is None or not (one.token or constant_time_compare(session_hash, account.get_session_auth_hash())):
+            found.append(None)
+        else:
+            found.append(AuthenticatedAccount(account.pk, (one.event_id, one.visitor_id) in guest_entries))
     return found
 
 
@@ -109,7 +108,7 @@ _account_loader: BatchLoader[Credentials, AuthenticatedAccount | None] = BatchLo
 
 
 def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
-    """Return the data of these sessions, except of ended ones."""
+    """Return the data of those of these sessions that have not ended."""
     if not keys:
         return {}
     store = SessionStore()
@@ -118,7 +117,7 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return the session's account and the digest of the password with which it began."""
+    """Return the session's account, and the digest of its password at the log-in."""
     session_hash = session.get(HASH_SESSION_KEY)
     if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
         return None, ""

@@ -1,7 +1,7 @@
 """Authentication: a request's caller is an account, a browser, or the queue entry that a token names.
 
-A waiting browser also has a place cookie, so that polling needs no look-up. That cookie only ever shows how long to
-wait: joining, claiming, leaving, holding and paying go by account or browser.
+A waiting browser also has a place cookie, so that its polls need no lookup. The cookie only serves to show the wait: to
+join, claim, leave, hold and pay, the account or browser is authenticated.
 """
 
 import hashlib
@@ -28,28 +28,28 @@ from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.kernel.tokens import jwt
 
 PLACE_COOKIE = "place"
-"""One name for all events: its path is the event's own, so a request carries one of them at most."""
+"""The same name for all events. Each event has its own cookie path, so a request has at most one."""
 VISITOR_COOKIE = "visitor"
 VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
-ADMISSION_TOKEN_HOURS = 24  # The admission itself is judged by the entry; the token speaks for its owner till later.
+ADMISSION_TOKEN_HOURS = 24  # Longer than an admission, whose deadline is the entry's: it still identifies the buyer.
 _VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 QUEUE_TOKEN_TYPES = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
 
 class Caller(NamedTuple):
-    """What a request proves about its sender. All empty: nothing."""
+    """The identity that a request proves. Without one, all fields are empty."""
 
     account_id: int | None = None
     visitor_id: str = ""
     entry_id: uuid.UUID | None = None
     event_slug: str = ""
-    """The event the token names; empty without one."""
+    """The token's event; empty without a token."""
     in_line: bool = False
-    """Named by a queue token or a place cookie, so that while it waits a poll needs no database."""
+    """Identified by a queue token or a place cookie: while the entry waits, its polls need no database."""
     number: int | None = None
-    """The number in the token or cookie; None in the lobby, and if not `in_line`."""
+    """The number in the token or cookie; None in the lobby, and unless `in_line`."""
 
     @property
     def is_known(self) -> bool:
@@ -61,7 +61,8 @@ def new_visitor_id() -> str:
 
 
 def check_visitor_id(value: object) -> str:
-    """Return an id that a client has sent. It is random and secret: it gives access to the entry. Raises Invalid."""
+    """Return the visitor id that a client sent. It must be random and secret: it gives access to the entry. Raises
+    Invalid."""
     if not isinstance(value, str) or not _VISITOR_ID.fullmatch(value):
         raise problems.Invalid({"visitor_id": "8 to 64 letters, digits, - or _"})
     return value
@@ -102,8 +103,8 @@ def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
 
 
 def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
-    """Return the caller if no look-up is needed: for a queue token, a guest's browser, an unknown caller. None for a
-    session or an account token. Raises as `authenticate` does."""
+    """Return the caller if that needs no lookup: for a queue token, a guest's browser, an unidentified caller. None for
+    a session or an account token. Raises the errors of `authenticate`."""
     header = request.headers.get("Authorization")
     if header is None:
         return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_id_of(request))
@@ -159,11 +160,9 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
 
 
 def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
-    """Return the entry that this browser's place cookie names in this event's queue, without a look-up. None without
-    one, or if another user uses the browser now.
-
-    Only to show how long to wait: arrivals, leaves and holds `authenticate` the request.
-    """
+    """Return the entry that this browser's place cookie names in this event's queue, without a lookup. None without a
+    cookie, or if another user uses the browser now. Use it only to show the wait: arrivals, leaves and holds
+    `authenticate` the request."""
     claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
     if claims is None:
         return None
@@ -177,8 +176,8 @@ def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | N
 def set_place_cookie(
     request: AnyRequest, response: AnyResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
 ) -> None:
-    """Set the place cookie if the client is a browser: it sent no token, and has our cookies or its request comes from
-    one of our own pages. A cookie that the browser already has is not sent again."""
+    """Set the place cookie if the client is a browser: it sent no token, and has our cookies or sent the request from
+    one of our pages. A cookie that the browser already has is not sent again."""
     if "Authorization" in request.headers or not _is_browser(request):
         return
     known = caller_from_place_cookie(request, event_slug)
@@ -207,8 +206,8 @@ def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: 
 
 
 def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """Set the visitor cookie with the id that the browser's script sent, if it has none yet: without the script it is
-    then the same visitor. Only for requests from our own pages: no other site may give a browser an identity."""
+    """Set the visitor cookie to the id that the page's script sent, unless the browser has one: without the script it
+    is then the same visitor. Ignores requests from other sites, which must not give a browser an identity."""
     if (
         same_origin.is_same_origin_request(request)
         and "Authorization" not in request.headers

@@ -1,4 +1,4 @@
-"""Gives a new browser its identity before it posts a form: by a redirect that repeats the form."""
+"""Gives a new browser its identity by a redirect that repeats the form."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -8,8 +8,8 @@ from apps.queue.identity.caller import new_visitor_id, set_visitor_cookie
 
 
 def repeat_with_cookie(request: HttpRequest, slug: str, form_url: str) -> HttpResponse:
-    """Redirects a browser without an identity to the same form, with a visitor cookie set; the browser posts it again.
-    A browser that comes back without the cookie gets a page that asks to allow cookies."""
+    """Set a visitor cookie and redirect the browser so that it posts the same form again. If it returns without the
+    cookie, show a page that asks to allow cookies."""
     if "again" in request.GET:
         context = {
             "title": "Cookies are blocked",

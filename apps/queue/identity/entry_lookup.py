@@ -21,7 +21,7 @@ class _Owner(NamedTuple):
 
 
 async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
-    """Return the live entry of the account, or of the browser if there is no account. None without one."""
+    """Return the id of the account's live entry, or of the browser's if there is no account; None without an entry."""
     if caller.account_id is None and not caller.visitor_id:
         return None
     return await _entry_id_loader.ask(
@@ -30,7 +30,7 @@ async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
 
 
 def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
-    """Return the live entry of each of these owners, in order. For threads."""
+    """Return the id of each owner's live entry, in order. For threads."""
     accounts = load_account_entry_ids(
         [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
     )

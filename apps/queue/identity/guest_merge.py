@@ -1,8 +1,8 @@
 """Merges a guest's queue entry into the account at log-in. If both have an entry, the better one stays.
 
 Runs under the room's lock, which every join takes first: meanwhile no join of this account or browser commits, and no
-tick admits one of the two entries between the choice and its commit. What a log-in could not merge (a join of the guest
-was under way, or the locks were taken) is merged when the account next joins, or polls at its turn.
+tick admits one of the two entries between the choice and its commit. If a log-in could not merge (the guest was just
+joining, or the locks were taken), the entries are merged when the account next joins, or polls at its turn.
 """
 
 import logging
@@ -46,8 +46,8 @@ def merge_guest_entries(visitor_id: str, account_id: int) -> int:
 
 
 def merge_guest_entry(event_id: int, caller: Caller) -> bool:
-    """Merge the guest entry of a signed-in caller's browser, if there still is one, before the caller joins or claims.
-    Returns whether something changed. Costs one indexed query if there is nothing to merge."""
+    """Merge the guest entry of a signed-in caller's browser, if there is one, before the caller joins or claims; return
+    whether something changed. Costs one indexed query if there is nothing to merge."""
     if caller.account_id is None or not caller.visitor_id:
         return False
     if not _guest_entries(caller.visitor_id).filter(event_id=event_id).exists():
@@ -60,9 +60,9 @@ def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
     changed: not while both hold a live reservation, nor while the two are being drawn.
 
     The lower number is better, except: an entry with a reservation comes before any other, then one that is shopping,
-    then one that is called, then one with priority. In an open lobby the account's own entry stays.
+    then one with an unclaimed admission, then one with priority. In an open lobby the account's own entry stays.
     """
-    goes: QueueEntry | None = None
+    left: QueueEntry | None = None
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         guest, own = _lock_both(event_id, visitor_id, account_id)
@@ -73,15 +73,15 @@ def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
             stays = _choose_entry(room, guest, own, now)
             if stays is None:
                 return False
-            goes = own if stays is guest else guest
-            goes.status, goes.ended_at = _Status.LEFT, now
-            goes.save(update_fields=["status", "ended_at"])
-        if goes is not guest:
-            # After the other has left: one live entry per account is a constraint.
+            left = own if stays is guest else guest
+            left.status, left.ended_at = _Status.LEFT, now
+            left.save(update_fields=["status", "ended_at"])
+        if left is not guest:
+            # Saved after the other entry has left: a constraint allows one live entry per account.
             guest.account_id, guest.visitor_id = account_id, ""
             guest.save(update_fields=["account", "visitor_id"])
-    if goes is not None:
-        exceptions.mark_exceptional(event_id, goes.number, goes.pk)
+    if left is not None:
+        exceptions.mark_exceptional(event_id, left.number, left.pk)
     return True
 
 
@@ -91,7 +91,7 @@ def _guest_entries(visitor_id: str) -> QuerySet[QueueEntry]:
 
 def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEntry | None, QueueEntry | None]:
     """Lock the live entries of the guest and of the account in id order, and return both."""
-    # The room's lock settles the owners and that each has one entry; their status is settled by the entries' own locks.
+    # Under the room's lock the owners are fixed and each has one entry; a status is fixed by the entry's own lock.
     found = [
         *_guest_entries(visitor_id).filter(event_id=event_id).values_list("pk", flat=True),
         *QueueEntry.objects.filter(event_id=event_id, account=account_id, status__in=QueueEntry.LIVE).values_list(
@@ -106,9 +106,9 @@ def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEn
 
 
 def _choose_entry(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime) -> QueueEntry | None:
-    """Return the entry that stays, None if that is not decided yet."""
+    """Return the entry that stays; None if it cannot be chosen yet."""
     if _is_busy(guest, now) and _is_busy(own, now):
-        return None  # Both are being paid for. Once one ends, one entry is left, or there is a choice again.
+        return None  # Both have reservations. Once one of these has ended, the entries can be compared again.
     guests, owns = _progress_rank(guest, now), _progress_rank(own, now)
     if guests != owns:
         return guest if guests < owns else own
@@ -122,12 +122,12 @@ def _choose_entry(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime)
 
 
 def _is_busy(entry: QueueEntry, now: datetime) -> bool:
-    """Whether it holds a live reservation, or did a moment ago."""
+    """Return whether it has a live reservation, or had one a moment ago."""
     return entry.busy_until is not None and entry.busy_until + timedelta(seconds=BUSY_GRACE_SECONDS) > now
 
 
 def _progress_rank(entry: QueueEntry, now: datetime) -> int:
-    """Return how far the entry has come: less is farther."""
+    """Return the entry's rank; lower is better."""
     if _is_busy(entry, now):
         return 0
     if entry.status == _Status.READY:

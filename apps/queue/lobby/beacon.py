@@ -56,7 +56,7 @@ def round_after(moment: datetime) -> Round | None:
 
 
 def check_source(source: str) -> None:
-    """Return if the address can be requested and published. Raises SourceRefused."""
+    """Raise SourceRefused unless the address can be requested and published."""
     try:
         parts = safe_http.check_url(source, safe_http.OPERATOR_URL)
     except safe_http.AddressRefused as error:

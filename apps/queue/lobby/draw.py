@@ -76,10 +76,9 @@ class DrawBroken(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingDraw:
-    """A draw in progress; fields in the order of `draws_under_way.sql`."""
+class _DrawState:
+    """A draw and the time of the read; fields in the order of `lock_draw.sql`."""
 
-    event_id: int
     statement: str
     secret: bytes
     reveal_by: datetime
@@ -89,25 +88,16 @@ class _PendingDraw:
     revealed_at: datetime | None
     seed: bytes | None
     drawn_at: datetime | None
-    lobby_count: int
-    numbered_through: int | None
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class _LockedDraw:
-    """A locked draw; fields in the order of `lock_draw.sql`."""
+class _PendingDraw(_DrawState):
+    """A draw in progress with its room; fields in the order of `draws_under_way.sql`."""
 
-    statement: str
-    secret: bytes
-    reveal_by: datetime
-    digest: bytes | None
-    digest_at: datetime | None
-    beacon_value: bytes | None
-    revealed_at: datetime | None
-    seed: bytes | None
-    drawn_at: datetime | None
-    now: datetime
+    event_id: int
+    lobby_count: int
+    numbered_through: int | None
 
 
 def named_round(statement: str) -> beacon.Round | None:
@@ -301,11 +291,11 @@ def _finish(session: Connection[Any], draw: _PendingDraw) -> bool:
     return True
 
 
-def _lock(cursor: sql.Cursor, event_id: int) -> _LockedDraw:
+def _lock(cursor: sql.Cursor, event_id: int) -> _DrawState:
     rows = _lock_draw.rows(cursor, event_id=event_id)
     if not rows:
         raise DrawBroken("the draw's row is missing")
-    return _LockedDraw(*rows[0])
+    return _DrawState(*rows[0])
 
 
 def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
@@ -313,7 +303,7 @@ def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "")
     with psycopg.connect(settings.DATABASE_DIRECT_URL, autocommit=True, connect_timeout=2) as session:
         with transactions.write_on(session) as cursor:
             rows = _lock_draw.rows(cursor, event_id=event_id)
-            draw = _LockedDraw(*rows[0]) if rows else None
+            draw = _DrawState(*rows[0]) if rows else None
         if draw is None:
             raise ActRefused("this event has no lobby")
         chosen = named_round(draw.statement)

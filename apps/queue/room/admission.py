@@ -8,7 +8,6 @@ import logging
 import math
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
@@ -49,16 +48,6 @@ _record_batch = sql.load(_PACKAGE, "record_batch")
 _rooms_to_tick = sql.load(_PACKAGE, "rooms_to_tick")
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The entries that a call admitted, with their numbers."""
-
-    numbers: dict[uuid.UUID, int]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
 def burst(rate_per_second: float) -> float:
     """Return the budget's maximum."""
     return max(1.0, rate_per_second * BURST_SECONDS)
@@ -77,7 +66,7 @@ def refill(room: Room, now: datetime) -> None:
         room.budget = min(most, room.budget + passed * room.rate)
         if now > room.ticked_at - timedelta(seconds=CLOCK_BACK_SECONDS):
             now = max(now, room.ticked_at)  # No time is counted twice.
-        # Otherwise count from the new time: until the old time came again, no visitor would be admitted.
+        # If the clock was set back, count from the new time: otherwise no visitor would be admitted until the old time.
     room.ticked_at = now
 
 
@@ -90,8 +79,9 @@ def admit_next(
     most: int | None = None,
     present: Collection[uuid.UUID] = (),
     only_marked: bool = False,
-) -> Admitted:
+) -> dict[uuid.UUID, int]:
     """Admit priority entries and then, unless `only_marked`, the lowest waiting numbers, as many as all caps allow.
+    Return the admitted entries with their numbers.
 
     The entries in `present` have arrived already and start shopping at once. Joins the transaction that has the room
     locked, and saves the room. Without `most` the rate's budget decides; with it (an operator's number) the budget may
@@ -102,8 +92,8 @@ def admit_next(
     A shopper with a hold does not count, since held tickets are not available; after releasing it or letting it expire
     the shopper counts again. A room that is off has no caps.
 
-    Priority entries count toward every cap, have their own batch record, and do not move the head: no other position
-    depends on them.
+    Priority entries count toward every cap, have their own batch record, and do not move the head, so that they change
+    no other position.
     """
     transactions.require_transaction(cursor)
     refill(room, now)
@@ -151,7 +141,7 @@ def admit_next(
                     epoch=room.epoch,
                 )
     save_room(cursor, room)
-    return Admitted(marked | in_turn)
+    return marked | in_turn
 
 
 def active_count(event_id: int) -> int:

@@ -77,29 +77,14 @@ def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
     return True
 
 
-def set_limits(
-    event_id: int,
-    *,
-    rate_per_second: int | None = None,
-    active_max: int | None = None,
-    claim_seconds: int | None = None,
-    admission_seconds: int | None = None,
-    who: str,
-    why: str = "",
-) -> bool:
-    """Set the room's rate, its cap of active shoppers, and the seconds to claim and to use an admission.
+def set_limits(event_id: int, *, who: str, why: str = "", **wanted: int) -> bool:
+    """Set those of the room's LIMITS that are named: its rate, its cap of active shoppers, and the seconds to claim and
+    to use an admission.
 
-    None leaves a limit unchanged. Returns False if nothing changed. Raises ActRefused, with nothing changed. A cap
-    below the present number of active shoppers ends no admission: no visitor is admitted until the number is below it.
-    New times apply to later admissions.
+    Returns False if nothing changed. Raises ActRefused, with nothing changed. A cap below the present number of active
+    shoppers ends no admission: no visitor is admitted until the number is below it. New times apply to later
+    admissions.
     """
-    given = {
-        "rate_per_second": rate_per_second,
-        "active_max": active_max,
-        "claim_seconds": claim_seconds,
-        "admission_seconds": admission_seconds,
-    }
-    wanted = {name: value for name, value in given.items() if value is not None}
     require_limits(wanted)
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
@@ -227,7 +212,7 @@ def mark_priority(
         present=[entry.pk] if present else [],
         only_marked=True,  # A counted entry may leave before it is admitted.
     )
-    return entry.pk in admitted.numbers
+    return entry.pk in admitted
 
 
 def describe_entry(entry: QueueEntry) -> str:
@@ -295,18 +280,13 @@ def was_removed(entry_id: uuid.UUID) -> bool:
     return RoomAct.objects.filter(event_id=entry.event_id, at=entry.ended_at, what=RoomAct.What.REMOVE).exists()
 
 
-def report_supply(event_id: int, *, available: int, held: int, read_at: datetime | None = None) -> None:
-    """Record the event's stock in its room; called by the app that owns the stock.
+def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetime | None = None) -> None:
+    """Record the stock of events in their rooms: (available, held) by event id. Called by the app that owns the stock.
 
     No visitor is admitted while nothing is available. Once nothing is held either, the room is drained for good, and
     waiting visitors see that. `read_at` is the database's time before the stock was read; None: now. A delayed report
     (its process hung) is ignored if a later one has been recorded.
     """
-    report_supplies({event_id: (available, held)}, read_at=read_at)
-
-
-def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetime | None = None) -> None:
-    """Record the stock of several events: (available, held) by event id, all read at `read_at`."""
     rooms = WaitingRoom.objects.filter(event_id__in=list(supplies)).order_by("event_id")
     for event_id, *known, state in rooms.values_list("event_id", "supply_available", "supply_held", "state"):
         available, held = supplies[event_id]

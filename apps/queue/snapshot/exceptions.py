@@ -1,9 +1,9 @@
-"""Exceptional entries: those above the head that are not simply waiting, because they left, were removed or merged, or
-are admitted ahead of their turn.
+"""Exceptional entries: those above the head that are not waiting, because they left, were removed or merged, or are
+admitted ahead of their turn.
 
 Any other number above the head is waiting, so its poll needs no query. Each process keeps the exceptions as one bit per
-number and reads new ones every second; those made in this process are added at once. An exception grants and refuses
-nothing: its polls read PostgreSQL. Until a process has caught up, all polls do.
+number and reads new ones every second; it adds its own at once. An exception neither grants nor refuses anything: its
+polls read PostgreSQL. Until a process has caught up, all its polls do.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 FEED_SECONDS = 1.0
 OVERLAP_SECONDS = 5.0
-"""An entry's end is dated under its lock and visible after the commit: each read goes back this far."""
+"""An entry's end is dated under its lock but visible only after the commit, so each read overlaps the last by this."""
 SLICE_MAX = 5_000
 """Ended entries read by one poll, so that no poll waits for a million of them."""
 EVENTS_MAX = 1_000

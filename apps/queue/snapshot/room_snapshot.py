@@ -189,7 +189,7 @@ def read_snapshots(event_ids: Iterable[int]) -> list[RoomSnapshot]:
 def _with_opening(snapshot: RoomSnapshot) -> RoomSnapshot:
     event = events.get_event_by_id(snapshot.event_id)
     if event.is_over(snapshot.at):
-        # The on-sale will never open, and the lobby's visitors see that. The room's row stays as committed to.
+        # The on-sale will never open, and the lobby's visitors are shown that. The room's row stays unchanged.
         return replace(snapshot, state=WaitingRoom.State.DRAINED)
     return replace(snapshot, opens_at=event.policy.opens_at)
 

@@ -1,5 +1,5 @@
--- The room, if more shoppers are active than its cap and one was admitted since: a lowered cap, or a room switched on,
--- is reached by admitting no visitor until the number is below it.
+-- The room, if more shoppers are active than its cap and one was admitted after the last change of its state or limits.
+-- (With a lowered cap, or in a room just switched on, more may be active: no visitor is admitted until fewer are.)
 SELECT active.count, room.active_max
 FROM queue_waitingroom AS room
 CROSS JOIN LATERAL (

@@ -1,6 +1,6 @@
 -- Draws that have begun and not ended, oldest first, each with its room and the time.
-SELECT draw.event_id, draw.statement, draw.secret, draw.reveal_by, draw.digest, draw.digest_at, draw.beacon_value,
-       draw.revealed_at, draw.seed, draw.drawn_at, room.lobby_count, room.numbered_through, clock_timestamp()
+SELECT draw.statement, draw.secret, draw.reveal_by, draw.digest, draw.digest_at, draw.beacon_value, draw.revealed_at,
+       draw.seed, draw.drawn_at, clock_timestamp(), draw.event_id, room.lobby_count, room.numbered_through
 FROM queue_draw AS draw
 JOIN queue_waitingroom AS room ON room.event_id = draw.event_id
 WHERE draw.frozen_at IS NOT NULL AND draw.numbered_at IS NULL

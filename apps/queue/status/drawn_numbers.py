@@ -1,7 +1,7 @@
 """Looks up the numbers that lobby entries have drawn.
 
-A whole lobby polls at once. The look-ups are read in batches, one statement for all that arrived while the last one
-ran, on a connection of their own, so that joins and pages do not queue behind them.
+A whole lobby polls at once. One statement reads all numbers that were requested while the last one ran, on a separate
+connection, so that joins and pages do not wait.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,6 @@ lookups: Batcher[UUID, int | None] = Batcher(
 
 
 def number_of(entry_id: UUID) -> int | None:
-    """Return the number that this entry drew. None: it was in no draw that is done. Raises problems.Busy and
+    """Return the number that this entry drew; None if no finished draw includes it. Raises problems.Busy and
     problems.DatabaseUnavailable."""
     return lookups.submit_sync(entry_id, TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""What a waiting visitor can expect: the position, an interval for the wait, and when to poll next."""
+"""A waiting visitor's position, an interval for the wait, and the time of the next poll."""
 
 import math
 import random
@@ -20,7 +20,7 @@ NEXT_POLL_MAX_MS = 300_000
 JITTER = 0.2
 """A poll comes up to this share early, so that visitors who joined together do not poll together."""
 RANGE_HIGH = 1.5
-"""Visitors keep their slots for as long as they like: the far end of the interval is this much later."""
+"""Upper end of the wait's interval, as a multiple of the likely wait: visitors may keep their slots longer."""
 LOBBY_POLLS_PER_SECOND = 2_000
 """A lobby polls for its drawn numbers no faster than this, as far as the claim time allows."""
 LOBBY_SPREAD_MIN_MS = 2_000
@@ -54,7 +54,7 @@ class WaitEstimate:
 
 
 def estimate(entry: EntryView) -> WaitEstimate:
-    """Return what the owner of this entry can expect now."""
+    """Return the current estimate for this entry."""
     if not entry.waits:
         return _estimate_not_waiting(entry)
     snapshot = room_snapshot.get_snapshot(entry.event_id, with_number=entry.number or 0)
@@ -62,7 +62,7 @@ def estimate(entry: EntryView) -> WaitEstimate:
     if number is None and snapshot.is_drawn:
         number = drawn_numbers.number_of(entry.id)  # Drawn, and not yet written to the entry.
     if entry.is_priority and number is not None:
-        number = min(number, snapshot.head)  # It has priority, also after a missed turn.
+        number = min(number, snapshot.head)  # Position 0, also after a missed turn.
     return estimate_for_number(snapshot, number)
 
 
@@ -71,7 +71,7 @@ def _estimate_not_waiting(entry: EntryView) -> WaitEstimate:
 
 
 def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstimate:
-    """Return what this waiting number can expect. None: an entry of the lobby, which has no number yet."""
+    """Return the estimate for this waiting number. None: an entry of the lobby, which has no number yet."""
     if number is None:
         return _estimate_in_lobby(snapshot)
     # A position never rises: the head never falls, and an entry that returns after a missed turn is next in line.
@@ -94,8 +94,8 @@ def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstim
 
 
 def expected_rate(snapshot: RoomSnapshot) -> float:
-    """Return the admissions per second to expect: as measured lately; else the rate with every slot taken, since
-    visitors wait and hardly any was admitted; but before the first admission the room has only just opened."""
+    """Return the admissions per second to expect: the measured rate; without one, the room's rate before its first
+    admission, when all slots are free, and `full_rate` after it."""
     measured = snapshot.measured_rate
     if measured is not None:
         return min(snapshot.rate, measured)
@@ -103,12 +103,12 @@ def expected_rate(snapshot: RoomSnapshot) -> float:
 
 
 def has_steady_rate(snapshot: RoomSnapshot) -> bool:
-    """Whether `expected_rate` holds from now on. Otherwise the free slots are filled first."""
+    """Return whether `expected_rate` applies from now on; otherwise the free slots are filled first."""
     return snapshot.head > 0 or snapshot.measured_rate is not None
 
 
 def seconds_until(snapshot: RoomSnapshot, ahead: int) -> float:
-    """Return how long it likely takes until this many more are admitted."""
+    """Return in how many seconds this many more entries are likely admitted."""
     if has_steady_rate(snapshot):
         return ahead / expected_rate(snapshot)
     free = min(ahead, snapshot.active_max)
@@ -135,8 +135,8 @@ def _estimate_in_lobby(snapshot: RoomSnapshot) -> WaitEstimate:
 
 
 def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
-    """Return when to poll next, in milliseconds: after half the least time that the ceiling rate needs, with jitter. If
-    the turn could come sooner, no later than half the claim time after it."""
+    """Return in how many milliseconds to poll next: after half the shortest wait, at the ceiling rate, with jitter. If
+    the turn could come sooner, the poll comes at most half the claim time after it."""
     soonest_ms = max(0.0, ahead - burst(rate_per_second)) / rate_per_second * 1_000
     wanted = min(NEXT_POLL_MAX_MS, max(soonest_ms / 2, min(NEXT_POLL_MIN_MS, claim_seconds * 500)))
     return int(wanted * (1 - JITTER * _random.random()))
@@ -145,7 +145,7 @@ def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
 def lobby_poll_ms(until_open_seconds: float, lobby_count: int, claim_seconds: int) -> int:
     """Return when a visitor in the lobby should poll next, in milliseconds: at the opening, at a random moment of a
     span that keeps the whole lobby to LOBBY_POLLS_PER_SECOND. The first number is admitted soon after, so the span is
-    at most half the claim time. Long before the opening now and then: there may be a message."""
+    at most half the claim time. Long before the opening it polls now and then, since there may be a message."""
     span_ms = min(claim_seconds * 500, max(LOBBY_SPREAD_MIN_MS, lobby_count * 1_000 / LOBBY_POLLS_PER_SECOND))
     until_open_ms = until_open_seconds * 1_000
     if until_open_ms > NEXT_POLL_MAX_MS:

@@ -1,11 +1,11 @@
 """A visitor's status: from the room snapshot and the token alone while the visitor waits, from the entry at its turn.
 
-A number above the head waits unless its entry is exceptional (`snapshot.exceptions`), so the answer is a subtraction:
-no query, however many others wait. For numbers up to the head, and for exceptional entries, the entry is read, and
-polling counts as arrival: it claims the admission. An entry of the lobby has no number; once the draw is done its
-number is looked up at the first poll.
+A number above the head waits unless its entry is exceptional (`snapshot.exceptions`), so its position is a subtraction,
+without a query, however many others wait. For numbers up to the head, and for exceptional entries, the entry is read,
+and polling counts as arrival: it claims the admission. An entry of the lobby has no number; its first poll after the
+draw looks it up.
 
-`decide_status` decides. The functions below fetch what it needs for threads; `async_status` does so on the event loop.
+`decide_status` decides. The functions below it read its inputs in threads; `async_status` reads them on the event loop.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class QueueStatus:
     entry: positions.EntryView | None = None
     """The entry as read from the database. None: it was not read, since the visitor waits."""
     drawn_number: int | None = None
-    """The number that a lobby entry has drawn: the caller is to get a token that carries it."""
+    """The number that a lobby entry has drawn: the caller gets a token with it."""
 
     @property
     def is_ready(self) -> bool:
@@ -39,14 +39,14 @@ class QueueStatus:
 
 
 def needs_drawn_number(snapshot: room_snapshot.RoomSnapshot, number: int | None) -> bool:
-    """Whether an entry whose token carries this number, or none, has drawn its number since in the lobby's draw."""
+    """Return whether an entry whose token has this number, or none, has drawn a number since the token was issued."""
     return number is None and snapshot.lobby_count > 0 and snapshot.is_drawn and snapshot.stage == ""
 
 
 def decide_status(
     snapshot: room_snapshot.RoomSnapshot, feed: exceptions.ExceptionFeed, caller: Caller, drawn_number: int | None
 ) -> QueueStatus | None:
-    """Return the status of a caller that certainly waits. None: the entry has to be read. `drawn_number`: where
+    """Return the status if the caller certainly waits; None if its entry must be read. `drawn_number`: if
     `needs_drawn_number`, the number that the entry drew, if any."""
     number = caller.number or drawn_number
     # Without a number, an entry waits until its lobby is drawn.
@@ -57,7 +57,7 @@ def decide_status(
 
 
 def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """Return the caller's status, None without an entry. Claims an admission, as `positions.claim_or_get_entry`."""
+    """Return the caller's status; None without an entry. Claims an admission, like `positions.claim_or_get_entry`."""
     status = status_from_snapshot(event, caller)
     if status is not None:
         return status
@@ -69,8 +69,8 @@ def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
 
 
 def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """Return the status of a caller that certainly waits, without reading the entry. None: the entry has to be read.
-    Claims nothing, so a place cookie is enough for it."""
+    """Return the status if the caller certainly waits, without reading its entry; None if the entry must be read.
+    Claims nothing, so that a place cookie is enough."""
     if not caller.in_line or caller.entry_id is None:
         return None
     try:
@@ -84,13 +84,13 @@ def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus
 
 
 def status_of_entry(event: events.EventView, entry: positions.EntryView) -> QueueStatus:
-    """Return the status of this entry's owner, which is asking now.
+    """Return the status of this entry for its owner's present request.
 
     The head may have reached the entry since it was read (a tick between a join and its response). Then it is admitted,
-    and this poll claims it: no waiting visitor reads that its turn has passed.
+    and this poll claims it, so that no waiting visitor is shown position 0.
     """
     status = QueueStatus(estimate(entry), entry)
-    # A priority entry is never behind anyone, whether it is admitted or not.
+    # A priority entry always has position 0, admitted or not.
     if entry.waits and status.estimate.ahead == 0 and not entry.is_priority:
         entry = positions.claim_or_get_entry(event, Caller(entry_id=entry.id)) or entry
         status = QueueStatus(estimate(entry), entry)

@@ -1,5 +1,5 @@
-"""Encodes the status of a waiting visitor: what all visitors share is encoded once for each snapshot, only the numbers
-for each poll. Equal to `status_answer` of `estimates.estimate_for_number`; tests compare the two."""
+"""Encodes the status of a waiting visitor: the parts that all visitors share once per snapshot, the numbers per poll.
+Equal to `status_answer` of `estimates.estimate_for_number`; tests compare the two."""
 
 import math
 
@@ -23,7 +23,7 @@ class StatusEncoder:
         self._snapshot = snapshot
         self._head = snapshot.head
         self._ceiling, self._claim_seconds = snapshot.rate_ceiling, snapshot.claim_seconds
-        # Without a steady rate the wait is computed in two parts; that ends with the first tick.
+        # Until the first tick there is no steady rate, and the wait is computed in two parts.
         self._rate = estimates.expected_rate(snapshot) if estimates.has_steady_rate(snapshot) else None
         status = msgspec.json.encode(known.status).decode()
         rest = {"tickets_left": known.tickets_left, "message": known.message, "rate_per_second": known.rate}

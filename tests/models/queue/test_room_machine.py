@@ -148,7 +148,7 @@ class Room(RuleBasedStateMachine):
     def stock(self, available: int, held: int) -> None:
         """Report what is free and what is held; with neither the room is drained."""
         if self.state() in ("open", "paused"):
-            facade.report_supply(self.event.id, available=available, held=held)
+            facade.report_supplies({self.event.id: (available, held)})
 
     @rule(active_max=st.integers(0, 4))
     def cap(self, active_max: int) -> None:

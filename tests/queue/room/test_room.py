@@ -387,18 +387,18 @@ def test_no_visitor_is_admitted_while_nothing_is_available_and_admission_resumes
     event: EventView,
 ) -> None:
     join_waiting_entries(event, 3)
-    facade.report_supply(event.id, available=0, held=2)
+    facade.report_supplies({event.id: (0, 2)})
     assert tick(event) == 0
     assert room().state == "open"
-    facade.report_supply(event.id, available=2, held=0)
+    facade.report_supplies({event.id: (2, 0)})
     assert tick(event) == 2
 
 
 def test_when_everything_is_sold_the_room_is_drained_and_reports_so(event: EventView) -> None:
     entries = join_waiting_entries(event, 4)
     tick(event)
-    facade.report_supply(event.id, available=0, held=0)
-    facade.report_supply(event.id, available=0, held=0)
+    facade.report_supplies({event.id: (0, 0)})
+    facade.report_supplies({event.id: (0, 0)})
     assert room().state == "drained"
     assert estimates.estimate(claim_or_get_entry(entries[3])).status == "drained"
     assert claim_or_get_entry(entries[0]).is_ready, "an admitted visitor stays admitted"
@@ -410,7 +410,7 @@ def test_when_everything_is_sold_the_room_is_drained_and_reports_so(event: Event
     act = RoomAct.objects.get()
     assert (act.who, act.detail) == ("system", "open → drained")
     # Tickets were returned: an operator opens the room again.
-    facade.report_supply(event.id, available=5, held=0)
+    facade.report_supplies({event.id: (5, 0)})
     operations.set_state(event.id, "open", who="staff")
     assert tick(event) == 0
     positions.leave(event, facade.Caller(entry_id=entries[0].id))

@@ -63,7 +63,7 @@ def test_a_visitor_with_a_hold_reserves_no_other_ticket(event: EventView) -> Non
 
 def test_the_last_ticket_is_offered_to_one_visitor_even_if_visitors_buy_more_than_one(event: EventView) -> None:
     entries = join_waiting_entries(event, 3)
-    facade.report_supply(event.id, available=1, held=3)
+    facade.report_supplies({event.id: (1, 3)})
     assert tick(event) == 1
     assert tick(event) == 0
     backdate_admissions(claim_or_get_entry(entries[0]))
@@ -101,7 +101,7 @@ def test_with_more_visitors_choosing_than_tickets_none_is_admitted_and_none_remo
     join_waiting_entries(event, 6)
     report(event)
     tick(event)
-    facade.report_supply(event.id, available=1, held=3)
+    facade.report_supplies({event.id: (1, 3)})
     assert tick(event) == 0
     assert statuses(event).count("ready") == 4
 
@@ -111,7 +111,7 @@ def test_a_sale_frees_no_ticket_for_the_next_visitor_and_the_end_of_its_shopping
     report(event)
     tick(event)
     complete_admission(claim_or_get_entry(entries[0]).id)
-    facade.report_supply(event.id, available=3, held=0)
+    facade.report_supplies({event.id: (3, 0)})
     assert tick(event) == 0, "three tickets, three visitors who are choosing"
 
 
@@ -121,12 +121,12 @@ def test_a_delayed_report_does_not_drain_a_room_with_a_newer_one(event: EventVie
     A: goes on: what it read is older
     """
     held_up = clock.now()
-    facade.report_supply(event.id, available=2, held=0, read_at=clock.now())
+    facade.report_supplies({event.id: (2, 0)}, read_at=clock.now())
     WaitingRoom.objects.update(state="open")
-    facade.report_supply(event.id, available=0, held=0, read_at=held_up)
+    facade.report_supplies({event.id: (0, 0)}, read_at=held_up)
     assert (WaitingRoom.objects.get().state, WaitingRoom.objects.get().supply_available) == ("open", 2)
     WaitingRoom.objects.update(supply_at=clock.now() + timedelta(hours=1))
-    facade.report_supply(event.id, available=1, held=0, read_at=clock.now())
+    facade.report_supplies({event.id: (1, 0)}, read_at=clock.now())
     assert WaitingRoom.objects.get().supply_available == 1, "a clock that was set back blocks no report"
 
 
