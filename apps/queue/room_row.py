@@ -58,16 +58,12 @@ class Room:
 _FIELDS = [field.name for field in fields(Room)]
 
 
-def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
-    """Lock the rooms of these events in id order until the caller's transaction ends, and return those that exist, by
-    event id. These are the first locks of the lock order. Joins the caller's transaction."""
-    transactions.require_transaction(cursor)
-    (done,) = sql.execute_batch(cursor, [lock_rooms_call(event_ids)])
-    return rooms_from_rows(done.rows)
-
-
 def lock_rooms_call(event_ids: Sequence[int]) -> sql.Call:
-    """Return the statement of `lock_rooms`, to be sent in a batch with others; `rooms_from_rows` parses its rows."""
+    """Return the statement that locks the rooms of these events in id order until the caller's transaction ends.
+
+    These are the first locks of the lock order. The statement is sent in a batch with others; `rooms_from_rows` parses
+    its rows.
+    """
     return _lock_rooms.call(event_ids=sorted(set(event_ids)))
 
 
@@ -78,11 +74,12 @@ def rooms_from_rows(rows: Iterable[tuple[Any, ...]]) -> dict[int, Room]:
 
 
 def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
-    """Lock and return one event's room. Raises WaitingRoom.DoesNotExist."""
-    room = lock_rooms(cursor, [event_id]).get(event_id)
-    if room is None:
+    """Lock one event's room until the caller's transaction ends, and return it. Raises WaitingRoom.DoesNotExist."""
+    transactions.require_transaction(cursor)
+    (done,) = sql.execute_batch(cursor, [lock_rooms_call([event_id])])
+    if not done.rows:
         raise WaitingRoom.DoesNotExist(f"event {event_id} has no room")
-    return room
+    return Room(*done.rows[0])
 
 
 def save_room(cursor: sql.Cursor, room: Room) -> None:

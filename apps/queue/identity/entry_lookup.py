@@ -31,35 +31,22 @@ async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
 
 def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
     """Return the id of each owner's live entry, in order. For threads."""
-    accounts = load_account_entry_ids(
-        [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
-    )
-    guests = load_guest_entry_ids([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
-    return [
-        guests.get((owner.event_id, owner.visitor_id))
-        if owner.account_id is None
-        else accounts.get((owner.event_id, owner.account_id))
-        for owner in owners
-    ]
+    found = load_guest_entry_ids([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
+    entry_ids = {_Owner(event_id, None, visitor_id): entry_id for (event_id, visitor_id), entry_id in found.items()}
+    accounts = [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
+    if accounts:
+        event_ids, account_ids = map(arrays.numbers, zip(*accounts, strict=True))
+        with connection.cursor() as cursor:
+            rows = _account_entries.rows(cursor, event_ids=event_ids, account_ids=account_ids)
+        entry_ids |= {_Owner(event_id, account_id, ""): entry_id for event_id, account_id, entry_id in rows}
+    return [entry_ids.get(owner) for owner in owners]
 
 
-def load_account_entry_ids(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
-    """Return live entries by event and account. For threads."""
-    if not asked:
+def load_guest_entry_ids(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
+    """Return the ids of live guest entries by event and visitor id. For threads."""
+    if not keys:
         return {}
-    event_ids, account_ids = zip(*asked, strict=True)
-    with connection.cursor() as cursor:
-        rows = _account_entries.rows(
-            cursor, event_ids=arrays.numbers(event_ids), account_ids=arrays.numbers(account_ids)
-        )
-    return {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
-
-
-def load_guest_entry_ids(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
-    """Return live guest entries by event and browser. For threads."""
-    if not asked:
-        return {}
-    event_ids, visitor_ids = zip(*asked, strict=True)
+    event_ids, visitor_ids = zip(*keys, strict=True)
     with connection.cursor() as cursor:
         rows = _guest_entries.rows(
             cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.texts(list(visitor_ids))

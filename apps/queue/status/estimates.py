@@ -56,7 +56,7 @@ class WaitEstimate:
 def estimate(entry: EntryView) -> WaitEstimate:
     """Return the current estimate for this entry."""
     if not entry.waits:
-        return _estimate_not_waiting(entry)
+        return WaitEstimate(entry.status, 0, 0, (0, 0), NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS)
     snapshot = room_snapshot.get_snapshot(entry.event_id, with_number=entry.number or 0)
     number = entry.number
     if number is None and snapshot.is_drawn:
@@ -64,10 +64,6 @@ def estimate(entry: EntryView) -> WaitEstimate:
     if entry.is_priority and number is not None:
         number = min(number, snapshot.head)  # Position 0, also after a missed turn.
     return estimate_for_number(snapshot, number)
-
-
-def _estimate_not_waiting(entry: EntryView) -> WaitEstimate:
-    return WaitEstimate(entry.status, 0, 0, (0, 0), NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS)
 
 
 def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstimate:
