@@ -47,10 +47,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
-        source = _source(slug, options["url"], options["file"])
-        document = source.first()
+        document, fetch, event_id = _open_source(slug, options["url"], options["file"])
         if not isinstance(document, dict) or document.get("event") != slug:
             raise CommandError(f"the data is not of event {slug!r}")
+        pages: dict[str, list[Any]] = {}
+
+        def fetch_and_keep(part: str, after: int) -> Any:
+            page = fetch(part, after)
+            pages.setdefault(part, []).append(page)
+            return page
+
         receipt, watch = None, None
         if options["receipt"] is not None:
             receipt = _read(options["receipt"])
@@ -58,7 +64,7 @@ class Command(BaseCommand):
         verified = _require_match(
             verification.verify(
                 document,
-                source.page,
+                fetch_and_keep,
                 progress=self._show_progress if options["verbosity"] else None,
                 watch=watch,
                 earlier=None if options["earlier"] is None else _read(options["earlier"]),
@@ -67,11 +73,12 @@ class Command(BaseCommand):
         )
         if receipt is not None and (differs := inclusion.compare(receipt, document, verified)) is not None:
             raise CommandError(str(differs))
-        if isinstance(source, _LocalSource) and (differs := stored.check(source.event.id)) is not None:
+        if event_id is not None and (differs := stored.check(event_id)) is not None:
             raise CommandError(str(differs))
         if options["save"] is not None:
-            _read_all_entrants(source, document)
-            whole = published.merge_pages(document, source.seen)
+            if "entrants" not in pages:
+                _fetch_all_entrants(fetch_and_keep, document)
+            whole = published.merge_pages(document, pages)
             options["save"].write_text(json.dumps(whole, separators=(",", ":")) + "\n", encoding="utf-8")
         for sentence in describe_result(verified, receipt):
             self.stdout.write(sentence)
@@ -129,90 +136,52 @@ def describe_result(verified: verification.Verified, receipt: Any = None) -> lis
     return sentences
 
 
-class _LocalSource:
-    """This site's published data, from the functions that serve it."""
-
-    def __init__(self, slug: str) -> None:
-        self.seen: dict[str, list[Any]] = {}
-        try:
-            self.event = events.get_event(slug)
-        except problems.Problem as problem:
-            raise CommandError(problem.detail) from problem
-
-    def first(self) -> Any:
-        try:
-            # As another program would parse the response.
-            return json.loads(json.dumps(published.document(self.event)))
-        except problems.Problem as problem:
-            raise CommandError(problem.detail) from problem
-
-    def page(self, part: str, after: int) -> Any:
-        body = published.page(self.event, part, after).body
-        self.seen.setdefault(part, []).append(body)
-        return body
-
-
-class _HttpSource:
-    """The published data of any site, over HTTP."""
-
-    def __init__(self, slug: str, base: str) -> None:
-        self.seen: dict[str, list[Any]] = {}
+def _open_source(slug: str, base: str | None, path: Path | None) -> tuple[Any, verification.Fetch, int | None]:
+    """Return the document, the function that fetches its further pages, and the event's id if it is of this site."""
+    if path is not None:
+        return _read(path), lambda *_: {}, None  # A whole document has no further pages.
+    if base is not None:
         if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
             raise CommandError(f"--url {base[:200]!r} is not an http or https URL")
-        self.address = f"{base.rstrip('/')}/api/events/{urllib.parse.quote(slug, safe='')}/queue/proof"
+        address = f"{base.rstrip('/')}/api/events/{urllib.parse.quote(slug, safe='')}/queue/proof"
 
-    def first(self) -> Any:
-        return self._get(self.address)
+        def fetch(part: str, after: int) -> Any:
+            return _get(f"{address}?{urllib.parse.urlencode({'part': part, 'after': after})}")
 
-    def page(self, part: str, after: int) -> Any:
-        body = self._get(f"{self.address}?{urllib.parse.urlencode({'part': part, 'after': after})}")
-        self.seen.setdefault(part, []).append(body)
-        return body
-
-    def _get(self, address: str) -> Any:
-        request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310
-        for attempt in range(ATTEMPTS):
-            try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-                    raw = response.read(PAGE_MAX_BYTES + 1)
-                break
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code < 500 or attempt + 1 == ATTEMPTS:
-                    raise CommandError(f"{address} returned status {error.code}") from error
-            except (OSError, ValueError) as error:
-                if attempt + 1 == ATTEMPTS:
-                    raise CommandError(f"{address} cannot be read: {error}") from error
-        if len(raw) > PAGE_MAX_BYTES:
-            raise CommandError(f"{address} returned more than {PAGE_MAX_BYTES:,} bytes")
-        return _parse(raw, address)
+        return _get(address), fetch, None
+    try:
+        event = events.get_event(slug)
+        document = published.document(event)
+    except problems.Problem as problem:
+        raise CommandError(problem.detail) from problem
+    # As another program would parse the response.
+    return json.loads(json.dumps(document)), lambda part, after: published.page(event, part, after).body, event.id
 
 
-class _FileSource:
-    """A whole document in a file."""
+def _get(address: str) -> Any:
+    request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310
+    for attempt in range(ATTEMPTS):
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+                raw = response.read(PAGE_MAX_BYTES + 1)
+            break
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code < 500 or attempt + 1 == ATTEMPTS:
+                raise CommandError(f"{address} returned status {error.code}") from error
+        except (OSError, ValueError) as error:
+            if attempt + 1 == ATTEMPTS:
+                raise CommandError(f"{address} cannot be read: {error}") from error
+    if len(raw) > PAGE_MAX_BYTES:
+        raise CommandError(f"{address} returned more than {PAGE_MAX_BYTES:,} bytes")
+    return _parse(raw, address)
 
-    def __init__(self, path: Path) -> None:
-        self.seen: dict[str, list[Any]] = {}
-        self.path = path
 
-    def first(self) -> Any:
-        return _read(self.path)
-
-    def page(self, part: str, after: int) -> Any:
-        raise AssertionError(f"a whole document has no further page of {part}")
-
-
-def _source(slug: str, base: str | None, path: Path | None) -> _LocalSource | _HttpSource | _FileSource:
-    if base is not None:
-        return _HttpSource(slug, base)
-    return _FileSource(path) if path is not None else _LocalSource(slug)
-
-
-def _read_all_entrants(source: _LocalSource | _HttpSource | _FileSource, document: Any) -> None:
+def _fetch_all_entrants(fetch: verification.Fetch, document: Any) -> None:
     """Fetch the entrants that the verification did not need: after the draw it reads them by their numbers."""
-    page = None if "entrants" in source.seen else document["entrants"]
+    page = document["entrants"]
     while page is not None and (after := page["next"]) is not None:
-        page = source.page("entrants", after)
+        page = fetch("entrants", after)
         if page["next"] is not None and page["next"] <= after:
             raise CommandError("entrants: the pages go in circles")
 
