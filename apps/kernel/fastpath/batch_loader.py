@@ -5,6 +5,7 @@ nothing, or whose effect may happen twice: if a batch fails, all its questions f
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -19,10 +20,11 @@ WAITING_MAX = 5_000
 
 
 class BatchLoader(Generic[Question, Answer]):
-    """Calls `act` with a list of questions, in a thread of the fast path. It returns one answer to each, in order: a
-    value, or an exception that is raised for the caller with that question."""
+    """Calls `act` with a list of questions: on the event loop if it is a coroutine function, else in a thread of the
+    fast path. It returns one answer to each, in order: a value, or an exception that is raised for the caller with that
+    question."""
 
-    def __init__(self, act: Callable[[list[Question]], Sequence[Any]]) -> None:
+    def __init__(self, act: Callable[[list[Question]], Any]) -> None:
         self._act = act
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
@@ -31,24 +33,19 @@ class BatchLoader(Generic[Question, Answer]):
 
     async def ask(self, question: Question) -> Answer:
         """Return the answer to the question. Raises problems.Busy if too many wait, and the errors of `act`."""
-        return await self.put(question)
-
-    def put(self, question: Question, future: "asyncio.Future[Answer] | None" = None) -> "asyncio.Future[Answer]":
-        """Submit the question and return the future of its answer, `future` if given. Raises problems.Busy if too many
-        wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Callers of a closed event loop can no longer be waiting.
             self._loop, self._waiting, self._busy = loop, [], False
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
-        if future is None:
-            future = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
         if not self._busy:
             self._busy = True
+            # In the loop's next step, so that questions of this step are in the batch too.
             self._task = asyncio.create_task(self._answer_all())
-        return future
+        return await future
 
     async def _answer_all(self) -> None:
         try:
@@ -63,9 +60,16 @@ class BatchLoader(Generic[Question, Answer]):
             # question submitted in between would find this loader busy and start no task.
             self._busy = False
 
+    async def _act_on(self, questions: list[Question]) -> Sequence[Any]:
+        is_async = inspect.iscoroutinefunction(self._act)
+        answers: Sequence[Any] = await (
+            self._act(questions) if is_async else thread_pool.run_in_thread(self._act, questions)
+        )
+        return answers
+
     async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
-            answers = await thread_pool.run_in_thread(self._act, [question for question, _ in group])
+            answers = await self._act_on([question for question, _ in group])
         except Exception as error:  # noqa: BLE001 - Every caller receives the error.
             for _, future in group:
                 if not future.done():

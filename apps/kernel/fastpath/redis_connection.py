@@ -9,8 +9,7 @@ which handles the failure. An outage found here starts the pause there, so it is
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any, cast
 
@@ -28,8 +27,8 @@ ROUND_TRIPS_MAX = 64
 """Batches under way at once. Further ones are sent in threads."""
 
 Command = Sequence[Any]
-OnReplies = Callable[[list[Any] | None], None]
-"""Called once, on the loop, with the reply to each command. None: there is no result, send them in a thread."""
+Replies = list[Any] | None
+"""The reply to each command. None: there is no result, send them in a thread."""
 
 
 class AsyncRedis:
@@ -43,14 +42,14 @@ class AsyncRedis:
         self._tried: asyncio.Future[None] | None = None
         self._not_before = 0.0
 
-    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> bool:
-        """Send the commands; `on_replies` will be called. Returns False if they cannot be sent: send them in a thread.
-        There may be a connection soon."""
+    async def execute(self, commands: Sequence[Command]) -> Replies:
+        """Send the commands in one batch and return the replies. Without a connection there is no result, but there
+        may be a connection soon."""
         connection = self._current_connection()
         if connection is None or redis.is_paused():
             self._connect()
-            return False
-        return connection.send(commands, on_replies)
+            return None
+        return await connection.execute(commands)
 
     async def wait_until_connected(self) -> bool:
         """Wait for an attempt to connect, and return whether there is a connection."""
@@ -94,10 +93,6 @@ class AsyncRedis:
             tried.set_result(None)
             if connection is not None:
                 await connection.over.wait()
-        except asyncio.CancelledError:
-            if connection is not None:
-                connection.forget()
-            raise
         except (OSError, TimeoutError):
             pass  # The same command in a thread reports it.
         except Exception:
@@ -128,10 +123,8 @@ async def _open_connection() -> "_Connection | None":
         _, connection = await loop.create_connection(
             lambda: _Connection(loop, seconds_max), options["host"], options["port"]
         )
-        greeted: asyncio.Future[list[Any] | None] = loop.create_future()
         try:
-            connection.send(greeting, partial(_settle, greeted))
-            replies = await greeted
+            replies = await connection.execute(greeting)
         except BaseException:
             connection.close()
             raise
@@ -139,11 +132,6 @@ async def _open_connection() -> "_Connection | None":
         connection.close()
         return None
     return connection
-
-
-def _settle(greeted: "asyncio.Future[list[Any] | None]", replies: list[Any] | None) -> None:
-    if not greeted.done():
-        greeted.set_result(replies)
 
 
 class _Connection(asyncio.Protocol):
@@ -154,20 +142,21 @@ class _Connection(asyncio.Protocol):
         self._seconds_max = seconds_max
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[float, int, OnReplies]] = deque()
-        """Of each batch: when it was sent, its number of commands, and its callback."""
+        self._waiting: deque[tuple[float, int, asyncio.Future[Replies]]] = deque()
+        """Of each batch: when it was sent, its number of commands, and the future of its replies."""
         self._replies: list[Any] = []
         self._clock: asyncio.TimerHandle | None = None
 
-    def send(self, commands: Sequence[Command], on_replies: OnReplies) -> bool:
+    async def execute(self, commands: Sequence[Command]) -> Replies:
         if self.is_over or self._transport is None or len(self._waiting) >= ROUND_TRIPS_MAX:
-            return False
+            return None
         packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])
-        self._waiting.append((monotonic(), len(commands), on_replies))
+        future: asyncio.Future[Replies] = self._loop.create_future()
+        self._waiting.append((monotonic(), len(commands), future))
         self._transport.write(packed)
         if self._clock is None:
             self._clock = self._loop.call_later(self._seconds_max, self._check_timeout)
-        return True
+        return await future
 
     def close(self) -> None:
         """End the connection. Batches under way have no result."""
@@ -180,13 +169,9 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, deque()
-        for _, _, on_replies in waiting:
-            on_replies(None)
-
-    def forget(self) -> None:
-        """End the connection of a loop that ends, without calling back."""
-        self._waiting.clear()
-        self.close()
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     # --- called by the transport ------------------------------------------------------------------------------------
 
@@ -200,11 +185,12 @@ class _Connection(asyncio.Protocol):
                 if not self._waiting:
                     raise hiredis.ProtocolError("Redis sent a reply without a command")
                 self._replies.append(reply)
-                _, count, on_replies = self._waiting[0]
+                _, count, future = self._waiting[0]
                 if len(self._replies) == count:
                     replies, self._replies = self._replies, []
                     self._waiting.popleft()
-                    on_replies(replies)
+                    if not future.done():
+                        future.set_result(replies)
         except hiredis.ProtocolError:
             self.close()
 

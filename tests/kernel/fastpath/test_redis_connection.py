@@ -15,14 +15,12 @@ SILENT = [("BLPOP", "a list that is never written", 0)]
 
 
 async def send(client: AsyncRedis, commands: list[Command]) -> list[Any] | None:
-    replies: asyncio.Future[list[Any] | None] = asyncio.get_running_loop().create_future()
-    assert client.send(commands, replies.set_result)
-    return await asyncio.wait_for(replies, SECONDS_MAX)
+    return await asyncio.wait_for(client.execute(commands), SECONDS_MAX)
 
 
 async def test_each_batch_gets_its_own_replies_and_errors() -> None:
     client = AsyncRedis()
-    assert not client.send([("PING",)], lambda _: None), "there is no connection yet"
+    assert await send(client, [("PING",)]) is None, "there is no connection yet"
     assert await client.wait_until_connected()
     batches = [send(client, [("ECHO", str(number)), ("ECHO", "ä" * 70_000)]) for number in range(5)]
     replies = await asyncio.gather(*batches)
@@ -38,10 +36,10 @@ async def test_batches_under_way_have_no_result_when_redis_dies(own_redis: OwnRe
     assert await client.wait_until_connected()
     batches = asyncio.gather(*(send(client, SILENT) for _ in range(ROUND_TRIPS_MAX)))
     await run_loop_once()
-    assert not client.send([("PING",)], lambda _: None), "the number of batches under way is limited"
+    assert await send(client, [("PING",)]) is None, "the number of batches under way is limited"
     own_redis.kill()
     assert await asyncio.wait_for(batches, SECONDS_MAX) == [None] * ROUND_TRIPS_MAX
-    assert not client.send([("PING",)], lambda _: None)
+    assert await send(client, [("PING",)]) is None
     own_redis.return_empty()
     client._not_before = 0.0  # The pause between attempts is over too.
     assert await client.wait_until_connected()
@@ -57,7 +55,7 @@ async def test_a_timeout_pauses_redis_for_the_whole_process(
     assert await client.wait_until_connected()
     assert await send(client, SILENT) is None
     assert redis.is_paused()
-    assert not client.send([("PING",)], lambda _: None)
+    assert await send(client, [("PING",)]) is None
     assert not await client.wait_until_connected()
 
 
@@ -68,7 +66,7 @@ async def test_other_kinds_of_connection_are_left_to_threads(own_redis: OwnRedis
     settings.CACHES = {"default": {**default, "LOCATION": address.format(host=host)}}
     client = AsyncRedis()
     assert not await client.wait_until_connected()
-    assert not client.send([("PING",)], lambda _: None)
+    assert await send(client, [("PING",)]) is None
 
 
 def test_a_connection_ends_with_its_loop_and_another_loop_has_its_own() -> None:
