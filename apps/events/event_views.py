@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.db import connection
 from django.db.models import Max, Q
 
@@ -186,6 +187,14 @@ def get_event(slug: str) -> EventView:
     if not found:
         raise EventNotFound(slug)
     return found[slug]
+
+
+def get_event_for_command(slug: str) -> EventView:
+    """Return the public event with this slug. Raises CommandError, for a management command."""
+    try:
+        return get_event(slug)
+    except EventNotFound as error:
+        raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from error
 
 
 def get_events(slugs: Iterable[str]) -> dict[str, EventView]:

@@ -56,4 +56,4 @@ def test_check_ins_are_undone_and_counted(order) -> None:
 
 
 def test_an_unknown_event_is_reported_in_one_line(db) -> None:
-    assert run("nowhere", "A").startswith("error: nowhere: no published event")
+    assert run("nowhere", "A").startswith("error: 'nowhere': there is no published event")

@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -30,10 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
         if slug:
-            try:
-                events.get_event(slug)
-            except events.EventNotFound as error:
-                raise CommandError(f"{slug[:80]}: no published event has this id") from error
+            events.get_event_for_command(slug)
         result = auditor.audit(slug) if slug else auditor.run_and_record()
         self.stdout.write(_json(result, slug) if options["json"] else _text(result))
         if not result.is_clean:

@@ -32,10 +32,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = event_views.get_event(options["event"])
-        except event_views.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event has this id") from error
+        event = event_views.get_event_for_command(options["event"])
         try:
             self.stdout.write(self._act(event, options))
         except service.AnnouncementRefused as refused:

@@ -31,10 +31,7 @@ class Command(BaseCommand):
         how.add_argument("--resume", action="store_true", help="continue a cancellation and retry its failed orders")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        event = events.get_event_for_command(options["event"])
         try:
             if options["resume"]:
                 event_cancellation.resume(event.id)

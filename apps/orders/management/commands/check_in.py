@@ -35,10 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--who", default="", metavar="NAME", help="recorded as the scanner; default: the OS user")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        event = events.get_event_for_command(options["event"])
         who = f"command:{options['who'] or get_os_username()}"[:120]
         codes: Iterable[str] = options["codes"]
         if not codes and not options["count"]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.cli import parse_bounded_integer, parse_limit
@@ -46,10 +46,7 @@ class Command(BaseCommand):
         add("--tickets", metavar="N", help="at most N tickets of an order, the most expensive first; default: all")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        event = events.get_event_for_command(options["event"])
         ids = {category.key: category.id for category in events.list_categories(event.id)}
         categories = generation.resolve_ids("--category", options["category"], ids)
         (kind,) = [kind for kind, (option, _, _) in _VALUES.items() if options[option] is not None]

@@ -25,10 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--why", default="", help="the reason, recorded with the value")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
+        event = events.get_event_for_command(options["event"])
         draw = Draw.objects.filter(pk=event.id).first()
         if draw is None:
             raise CommandError(f"{event.slug} has no lobby")

@@ -41,10 +41,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
+        event = events.get_event_for_command(options["event"])
         approved_by = " ".join(options["approved_by"].split())
         if len(approved_by) > NAME_MAX or not approved_by.isprintable():
             raise CommandError(f"--approved-by: a name of at most {NAME_MAX} printable characters")

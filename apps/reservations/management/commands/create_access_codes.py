@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.codes import generation
@@ -31,10 +31,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
+        event = events.get_event_for_command(options["event"])
         ids = {section.slug: section.id for section in events.list_sections(event.id)}
         opened = generation.resolve_ids("--section", options["section"], ids)
         made = generation.make_from_options(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)

@@ -33,10 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
-        try:
-            event = events.get_event(slug)
-        except events.EventNotFound:
-            raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from None
+        event = events.get_event_for_command(slug)
         now = clock.now()
         if event.is_over(now):
             raise CommandError(f"{slug} is over: sales have ended")

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.checks import reconciler
@@ -29,10 +29,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         part = None
         if options["event"] is not None:
-            try:
-                part = events.get_event(options["event"]).id
-            except events.EventNotFound as error:
-                raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
+            part = events.get_event_for_command(options["event"]).id
         result = reconciler.run_and_record(part, repair_by=f"operator:{get_os_username()}" if options["repair"] else "")
         found = result.difference_count or result.failure_count
         if options["json"]:

@@ -70,10 +70,7 @@ class Command(BaseCommand):
         move.add_argument("--to", required=True, metavar="CATEGORY")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            event = events.get_event(options["event"])
-        except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
+        event = events.get_event_for_command(options["event"])
         try:
             self.stdout.write(self._act(event, options))
         except problems.Invalid as problem:

@@ -48,10 +48,7 @@ class Command(BaseCommand):
 def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
     found = events.seats_across_events(guid)
     if slug:
-        try:
-            event = events.get_event(slug)
-        except events.EventNotFound as error:
-            raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from error
+        event = events.get_event_for_command(slug)
         if event.id not in found:
             raise CommandError(f"{slug}: no seat {guid[:120]!r}")
         return event, found[event.id]
