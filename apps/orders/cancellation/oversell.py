@@ -25,7 +25,7 @@ class OrderSales:
     def is_placed(self, reservation_id: UUID) -> bool:
         return Order.objects.filter(reservation_id=reservation_id).exists()
 
-    def give_back(self, order: Any, who: str, why: str) -> None:
+    def cancel_or_refund(self, order: Any, who: str) -> None:
         order_cancellation.cancel_or_refund(order, who)
 
     def reissue(self, order: Any, reservation_id: UUID) -> None:

@@ -39,8 +39,8 @@ class CompensationHooks(Protocol):
     def is_placed(self, reservation_id: UUID) -> bool:
         """Return whether it has an order. Called with the reservation locked, so that none can be added."""
 
-    def give_back(self, order: Any, who: str, why: str) -> None:
-        """Void the tickets and refund the payment of a reservation that is about to be canceled."""
+    def cancel_or_refund(self, order: Any, who: str) -> None:
+        """Cancel the unpaid order of a reservation that is about to be canceled, or void its tickets and refund it."""
 
     def reissue(self, order: Any, reservation_id: UUID) -> None:
         """Reissue the tickets of a reservation whose seats have changed, and notify its buyer."""
@@ -53,7 +53,7 @@ class _NoHooks:
     def is_placed(self, reservation_id: UUID) -> bool:
         return False
 
-    def give_back(self, order: Any, who: str, why: str) -> None: ...
+    def cancel_or_refund(self, order: Any, who: str) -> None: ...
 
     def reissue(self, order: Any, reservation_id: UUID) -> None: ...
 
@@ -123,7 +123,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     if not shared and not any(row.excess for row in rows):
         return False
     if order is not None:
-        _hooks[0].give_back(order, reason.who, reason.why)
+        _hooks[0].cancel_or_refund(order, reason.who)
     for seat_id, claimed in shared.items():
         _transfer_seat(cursor, seat_id, victim, claimed[0].reservation, reason)
     for row in rows:
