@@ -1,7 +1,7 @@
 """Invoices and credit notes: write the documents that an order's balance requires.
 
-The outbox triggers it after an order's confirmation and after each refund. It may run any number of times, in any
-order: it writes the missing documents and none twice. Thus no confirmation waits for the counter's hot row.
+An outbox message triggers it after an order's confirmation and after each refund, so that no confirmation waits for the
+counter's hot row. It may run any number of times, in any order: it writes the missing documents and none twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,7 +139,7 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
     goodwill = events.allocate_amount(max(goodwill_minor, 0), list(owed.values()))
     parts = {}
     for (rate, (left_minor, _)), less_minor in zip(left.items(), goodwill, strict=True):
-        # By rounding, an earlier note may have credited one unit more at a rate than is to be credited by now.
+        # Because of rounding, earlier notes may have credited one unit more at a rate than is due by now.
         parts[rate] = min(max(left_minor - owed[rate] + less_minor, 0), left_minor)
     over_minor = sum(parts.values()) - back_minor
     for rate in sorted(parts, key=lambda rate: -parts[rate]):
@@ -152,8 +152,8 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
 def _balancing_rows(
     rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int
 ) -> list[_Row]:
-    """Return the rows that bring these rows of one rate to this amount. Neither the tax nor the net of all notes
-    together exceeds the invoice's; the last note leaves nothing of either."""
+    """Return the rows to add to these rows of one rate, so that their sum is this amount. Neither the tax nor the net
+    of all notes together exceeds the invoice's; the last note leaves nothing of either."""
     more = []
     rest_minor = back_minor - sum(row.total_minor for row in rows)
     if rest_minor:
