@@ -1,4 +1,4 @@
-"""Live pages: what one buyer does appears in another buyer's window without a reload."""
+"""Live pages: one buyer's changes appear in another buyer's window without a reload."""
 
 import re
 import uuid
@@ -239,7 +239,7 @@ def test_a_visitor_admitted_ahead_of_turn_is_notified_before_the_next_poll(
     page.wait_for_url(re.compile("/choose"))
 
 
-def test_without_a_stream_the_page_polls_and_says_so(full_site: str, browser_page: OpenPage) -> None:
+def test_without_a_stream_the_page_polls_and_reports_it(full_site: str, browser_page: OpenPage) -> None:
     event = an_event()
     page = browser_page(*PHONE)
 

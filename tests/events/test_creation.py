@@ -1,4 +1,4 @@
-"""Creation and publication of events: all or nothing, and once, whatever is repeated or concurrent."""
+"""Creation and publication of events: all or nothing, and once, also if repeated or concurrent."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

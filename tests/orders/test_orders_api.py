@@ -32,18 +32,18 @@ def api() -> Api:
 def held(api: Api, **body: object) -> tuple[str, str]:
     """Hold seats; return the reservation's id and its owner's token."""
     token = api.admission("concert")
-    answer = api.post(
+    response = api.post(
         "/events/concert/reservations", body or {"ga_section": "floor", "ga_quantity": 2}, token=token, key="h"
     )
-    assert answer.status_code == 201, answer.content
-    return answer.json()["reservation_id"], token
+    assert response.status_code == 201, response.content
+    return response.json()["reservation_id"], token
 
 
 def test_a_guest_buys_general_admission_with_only_a_token(api, concert) -> None:
     reservation, token = held(api)
-    answer = api.post(f"/reservations/{reservation}/checkout", BODY, token=token, key="pay")
-    assert answer.status_code == 202
-    shown = answer.json()
+    response = api.post(f"/reservations/{reservation}/checkout", BODY, token=token, key="pay")
+    assert response.status_code == 202
+    shown = response.json()
     assert shown.keys() == {"order_id", "status", "total_minor", "currency", "bill", "payment"}
     assert (shown["total_minor"], shown["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
     deliver_outbox()
@@ -114,8 +114,8 @@ def test_a_checkout_without_a_key_is_refused(api, concert) -> None:
 
 def test_an_unknown_field_is_reported(api, concert) -> None:
     reservation, token = held(api)
-    answer = api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_methd": "x"}, token=token, key="pay")
-    assert assert_problem(answer, 422, "invalid")["errors"] == {"payment_methd": "unknown field"}
+    response = api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_methd": "x"}, token=token, key="pay")
+    assert assert_problem(response, 422, "invalid")["errors"] == {"payment_methd": "unknown field"}
     assert not Order.objects.exists()
 
 
@@ -124,8 +124,8 @@ def test_an_unknown_field_is_reported(api, concert) -> None:
 )
 def test_invalid_values_are_reported_by_field(api, concert, body) -> None:
     reservation, token = held(api)
-    answer = api.post(f"/reservations/{reservation}/checkout", body, token=token, key="pay")
-    errors = assert_problem(answer, 422, "invalid")["errors"]
+    response = api.post(f"/reservations/{reservation}/checkout", body, token=token, key="pay")
+    errors = assert_problem(response, 422, "invalid")["errors"]
     assert errors
     assert errors.keys() <= {"email", "name", "payment_method"}
 
@@ -180,8 +180,8 @@ def test_an_accounts_address_is_the_default(api, concert, django_user_model) -> 
     jwt = api.post("/auth/token", login).json()["access"]
     api.post("/events/concert/queue", token=jwt)
     hold = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=jwt, key="h").json()
-    answer = api.post(f"/reservations/{hold['reservation_id']}/checkout", {}, token=jwt, key="pay")
-    assert answer.status_code == 202, answer.content
+    response = api.post(f"/reservations/{hold['reservation_id']}/checkout", {}, token=jwt, key="pay")
+    assert response.status_code == 202, response.content
     (order,) = api.get("/orders", token=jwt).json()["orders"]
     assert (order["email"], order["name"]) == ("ada@example.org", "Ada")
 
@@ -207,8 +207,8 @@ def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
     deliver_outbox()
     for _ in range(2):  # A refusal is not stored, so its key can be used again.
-        answer = api.post(f"/orders/{order}/cancel", token=token, key="c")
-        assert assert_problem(answer, 409, "order-not-cancelable")["order_status"] == "confirmed"
+        response = api.post(f"/orders/{order}/cancel", token=token, key="c")
+        assert assert_problem(response, 409, "order-not-cancelable")["order_status"] == "confirmed"
 
 
 def test_a_cancellation_requires_a_key_that_is_used_for_one_order(api, concert) -> None:
@@ -243,8 +243,8 @@ def test_webhooks_are_stored_before_the_response_and_only_if_signed(api, concert
     assert_problem(api.post("/webhooks/payments/bank", raw, **signed), 404, "not-found")
     assert_problem(api.get(path), 405, "method-not-allowed")
     for _ in range(2):
-        answer = api.post(path, raw, **signed)
-        assert (answer.status_code, answer.json()) == (200, {"stored": True})
+        response = api.post(path, raw, **signed)
+        assert (response.status_code, response.json()) == (200, {"stored": True})
     assert ProviderMessage.objects.filter(processed_at=None).count() == 1
     deliver_outbox()
     order.refresh_from_db()
@@ -282,15 +282,15 @@ def test_tickets_can_be_returned_if_the_organizer_allows_it(api, concert) -> Non
     assert_problem(api.post(path, body, token=api.admission("concert"), key="r"), 403, "not-owner")
     assert_problem(api.post(path, body, token=token), 400, "idempotency-key-required")
     assert_problem(api.post(path, {}, token=token, key="r"), 422, "invalid")
-    answer = api.post(path, body, token=token, key="r")
-    assert (answer.status_code, answer.json()["tickets"]) == (202, body["tickets"])
-    assert answer.json()["amount_minor"] == shown["tickets"][0]["price_minor"]
-    assert api.post(path, body, token=token, key="r").content == answer.content
+    response = api.post(path, body, token=token, key="r")
+    assert (response.status_code, response.json()["tickets"]) == (202, body["tickets"])
+    assert response.json()["amount_minor"] == shown["tickets"][0]["price_minor"]
+    assert api.post(path, body, token=token, key="r").content == response.content
     assert_problem(api.post(path, body, token=token, key="s"), 409, "tickets-not-valid")
     assert_problem(api.post(path, {"tickets": ["x"]}, token=token, key="r"), 422, "idempotency-mismatch")
     (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
     assert refund["state"] == "requested"
     deliver_outbox()
     (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
-    assert (refund["state"], refund["amount_minor"]) == ("succeeded", answer.json()["amount_minor"])
+    assert (refund["state"], refund["amount_minor"]) == ("succeeded", response.json()["amount_minor"])
     assert_audit_clean()

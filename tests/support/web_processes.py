@@ -19,7 +19,7 @@ from tests.support.servers import CHECKOUT
 from ticketing.devserver.ports import free_port
 
 WAIT_SECONDS_MAX = 150
-"""For processes that start on a busy machine. Nothing waits this long in a passing test."""
+"""A limit for processes that start on a busy machine. No passing test waits this long."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A provider that answers 500, not at all, too late or with garbage, before or after it took the money."""
+"""A provider that responds with 500, with garbage, too late or never, before or after it took the money."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class Failing:
 
 
 def deliver_without_waiting(scenario: Scenario, rounds: int) -> None:
-    """Deliver the outbox, with so many rounds of retries whose pauses are over at once."""
+    """Deliver the outbox, with this many rounds of retries before the last one, without waiting for pauses."""
     for _ in range(rounds):
         deliver_outbox()
         OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)

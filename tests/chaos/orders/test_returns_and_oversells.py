@@ -33,7 +33,7 @@ def _constraints_aside(transactional_db: None) -> Iterator[None]:
 
 
 def oversold_by_one() -> tuple[events.EventView, list[Order]]:
-    """Create four orders of two tickets each, of which seven tickets fit: the newest order must be canceled."""
+    """Create four orders of two tickets each in a section of seven tickets: the newest order must be canceled."""
     event = make_event(general_admission=10)
     orders = [buy(hold(event, ga_section="floor", ga_quantity=2)) for _ in range(4)]
     shrink(7)

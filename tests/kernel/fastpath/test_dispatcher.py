@@ -1,4 +1,4 @@
-"""The dispatcher by itself: what it does with a request before and after its handler."""
+"""The dispatcher: how it processes a request before and after its handler."""
 
 import asyncio
 import json

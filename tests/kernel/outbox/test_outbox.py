@@ -153,7 +153,7 @@ def test_a_handler_that_asks_for_a_later_retry_never_counts_as_failed(handled: H
 
 
 def test_a_message_whose_workers_are_lost_is_given_up(handled: Handled) -> None:
-    """Each attempt kills its worker; the message is not retried for ever."""
+    """Each attempt kills its worker; the message is not retried forever."""
     seen = handled(None, attempts_max=2)  # type: ignore[call-arg]
     publish()
     for _ in range(2):

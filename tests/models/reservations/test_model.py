@@ -187,8 +187,8 @@ class InventoryMachine(RuleBasedStateMachine):
 
     @rule(parties=st.lists(st.tuples(buyers, st.one_of(named, alike)), min_size=2, max_size=4))
     def choose_in_one_batch(self, parties: list[tuple[int, dict[str, Any]]]) -> None:
-        """One batch in which some leave the choice to us. None replaces anything: which seats a request gets is then
-        known only at the end, and with it what is left for the others."""
+        """One batch in which some requests leave the choice of seats to the system. No request replaces a hold: the
+        model could not know which seats are left for the others before the system has chosen."""
         self.decide([(self.make_request(buyer, payload), payload) for buyer, payload in parties])
 
     @precondition(lambda self: self.model.claims)

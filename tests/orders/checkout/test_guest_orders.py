@@ -24,27 +24,27 @@ def browser() -> Client:
 
 
 def held(browser: Client, seat: str = SEAT) -> str:
-    answer = browser.post(
+    response = browser.post(
         "/api/events/concert/reservations",
         {"seats": [seat]},
         content_type="application/json",
         headers=SAME_ORIGIN | {"idempotency-key": seat},
     )
-    assert answer.status_code == 201, answer.content
-    return answer.json()["reservation_id"]
+    assert response.status_code == 201, response.content
+    return response.json()["reservation_id"]
 
 
 def checked_out(browser: Client, reservation: str) -> Order:
     form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox", "idempotency_key": reservation}
-    answer = browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
-    assert answer.status_code == 303, answer.content
+    response = browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
+    assert response.status_code == 303, response.content
     deliver_outbox()
     return Order.objects.get(reservation=reservation)
 
 
 def account(browser: Client, path: str, name: str = "ann@example.org") -> User:
-    answer = browser.post(f"/accounts/{path}", {"username": name, "password": PASSWORD}, headers=SAME_ORIGIN)
-    assert answer.status_code == 302, answer.content
+    response = browser.post(f"/accounts/{path}", {"username": name, "password": PASSWORD}, headers=SAME_ORIGIN)
+    assert response.status_code == 302, response.content
     return User.objects.get(username=name)
 
 
@@ -84,8 +84,10 @@ def test_a_guests_earlier_orders_are_attached_at_log_in(browser, path) -> None:
 def test_a_failed_log_in_attaches_nothing(browser) -> None:
     User.objects.create_user("ann@example.org", password=PASSWORD)
     order = checked_out(browser, held(browser))
-    answer = browser.post("/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=SAME_ORIGIN)
-    assert answer.status_code == 200
+    response = browser.post(
+        "/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=SAME_ORIGIN
+    )
+    assert response.status_code == 200
     order.refresh_from_db()
     assert order.account_id is None
 

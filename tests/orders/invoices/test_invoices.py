@@ -93,13 +93,13 @@ def test_the_orders_lock_is_taken_before_the_counters_and_none_after_it(
 
 def test_the_orders_page_and_the_api_link_only_its_own_documents() -> None:
     browser = joined_browser(make_event(price_policy=POLICY, name="Späte Förderung & 東京").slug)
-    answer = browser.post(
+    response = browser.post(
         "/api/events/concert/reservations",
         {"seats": ["hall-A-1"]},
         content_type="application/json",
         headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
-    order = buy(reservations.get_reservation(UUID(answer["reservation_id"])))
+    order = buy(reservations.get_reservation(UUID(response["reservation_id"])))
     order_cancellation.refund_order(order.pk, "staff:1")
     page = browser.get(f"/orders/{order.pk}/").content.decode()
     listed = browser.get(f"/api/orders/{order.pk}").json()["invoices"]

@@ -65,16 +65,16 @@ def test_a_code_created_in_the_admin_is_normalized(concert, staff) -> None:
     ],
 )
 def test_the_admin_form_reports_errors(concert, staff, changes, words) -> None:
-    answer = staff.post(ADD, form(concert, **changes))
-    assert answer.status_code == 200
-    assert words in answer.content.decode()
+    response = staff.post(ADD, form(concert, **changes))
+    assert response.status_code == 200
+    assert words in response.content.decode()
     assert not PromoCode.objects.exists()
 
 
 def test_categories_of_another_event_are_refused(concert, staff) -> None:
     (other, *_) = events.list_categories(make_event("other").id)
-    answer = staff.post(ADD, form(concert, categories=[other.id]))
-    assert "not all of the chosen event" in answer.content.decode()
+    response = staff.post(ADD, form(concert, categories=[other.id]))
+    assert "not all of the chosen event" in response.content.decode()
 
 
 def test_a_draft_has_no_codes_yet(concert, staff) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py reconcile` for money: what it finds, what it repairs, and what it leaves to staff."""
+"""`manage.py reconcile` for money: which differences it finds, repairs, and leaves to staff."""
 
 from datetime import timedelta
 

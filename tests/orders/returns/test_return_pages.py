@@ -79,8 +79,8 @@ def test_a_refused_return_shows_the_reason_and_changes_nothing(bought) -> None:
 def test_another_visitor_cannot_return_tickets(bought) -> None:
     _, address, codes = bought
     for stranger in (Client(), joined_browser("concert")):
-        answer = stranger.post(f"{address}return", {"ticket": codes}, headers=SAME_ORIGIN)
-        assert answer.status_code in (401, 403, 302)
+        response = stranger.post(f"{address}return", {"ticket": codes}, headers=SAME_ORIGIN)
+        assert response.status_code in (401, 403, 302)
     assert not Refund.objects.exists()
 
 

@@ -36,8 +36,8 @@ class Account:
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """Call the server with the account's keys, as the dashboard or a buyer's browser does."""
-        answer = requests.request(method, self.base + path, data=body or None, auth=(SECRET, ""), timeout=10)
-        return answer.json()
+        response = requests.request(method, self.base + path, data=body or None, auth=(SECRET, ""), timeout=10)
+        return response.json()
 
     def pay(self, client_secret: str, card: str = PAYS) -> Any:
         """Try to pay with this card, as Stripe's form does in the buyer's browser."""

@@ -89,7 +89,7 @@ def visitor(number: int) -> facade.Caller:
 
 
 @pytest.mark.usefixtures("_redis_away")
-def test_postgresql_restarts_and_goes_away_during_a_storm_of_joins(
+def test_postgresql_restarts_and_then_stops_during_a_storm_of_joins(
     own_postgres: OwnPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forty-four visitors join, at most ten to a transaction, while Redis is away.

@@ -42,7 +42,7 @@ def main() -> None:
             except problems.Problem as problem:
                 if problem.retry_after_seconds is None:
                     return {"type": problem.type, **problem.extra}
-        raise AssertionError("asked to retry for ever")
+        raise AssertionError("asked to retry forever")
 
     print("ready", flush=True)
     sys.stdin.readline()

@@ -95,7 +95,7 @@ def test_two_processes_that_batch_on_the_same_rows_never_deadlock_and_sell_nothi
     assert_audit_clean()
 
 
-def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_continues_through_the_loss_of_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve threads, four buyers each, demand one of forty tickets behind an open gate; meanwhile Redis is killed.
     Forty buyers get one, eight are refused as sold out, and none is refused before the tickets are gone."""
     disable_expiry(monkeypatch)
@@ -113,7 +113,7 @@ def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypa
                     return problem.type
             else:
                 return "held"
-        raise AssertionError("asked to retry for ever")
+        raise AssertionError("asked to retry forever")
 
     def act(thread: int) -> list[str]:
         outcomes = []

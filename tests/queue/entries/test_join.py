@@ -1,4 +1,4 @@
-"""Batched joins: few transactions, one entry per visitor, whatever is canceled, killed or lost in between."""
+"""Batched joins: few transactions, one entry per visitor, despite cancellation, kills and lost connections."""
 
 import asyncio
 from collections.abc import Iterator

@@ -278,6 +278,6 @@ def test_after_the_sale_there_is_no_button() -> None:
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_an_invalid_link_is_refused(token: str, method: str) -> None:
     make_room()
-    answer = getattr(browser(), method)(f"/events/concert/vip/{token}")
-    assert answer.status_code == 404
-    assert "This link is not valid" in answer.content.decode()
+    response = getattr(browser(), method)(f"/events/concert/vip/{token}")
+    assert response.status_code == 404
+    assert "This link is not valid" in response.content.decode()

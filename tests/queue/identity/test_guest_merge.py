@@ -351,8 +351,8 @@ def test_logging_in_keeps_the_entry(event: EventView, path: str) -> None:
     join_waiting_entries(event, 1)
     browser = browser_of(event)
     assert browser.get("/api/events/concert/queue/status").json()["status"] == "waiting"
-    answer = browser.post(f"/accounts/{path}", {"username": "ann@example.org", "password": PASSWORD})
-    assert answer.status_code == 302
+    response = browser.post(f"/accounts/{path}", {"username": "ann@example.org", "password": PASSWORD})
+    assert response.status_code == 302
     user = User.objects.get(username="ann@example.org")
     assert QueueEntry.objects.get(number=2).account_id == user.pk
     assert browser.get("/api/events/concert/queue/status").json()["position_in_queue"] >= 1

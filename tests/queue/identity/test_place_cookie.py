@@ -62,8 +62,8 @@ def test_a_poll_with_the_cookie_reads_no_visitor(waiting: Client) -> None:
     """Not even a session is read: the position comes from the snapshot."""
     waiting.get(STATUS)  # The process has cached the event, the snapshot and the exceptional entries.
     with CaptureQueriesContext(connection) as queries:
-        answer = waiting.get(STATUS)
-    assert (answer.json()["status"], answer.json()["position_in_queue"]) == ("paused", 2)
+        response = waiting.get(STATUS)
+    assert (response.json()["status"], response.json()["position_in_queue"]) == ("paused", 2)
     touched = [query["sql"] for query in queries if "queue_queueentry" in query["sql"] or "session" in query["sql"]]
     assert [sql for sql in touched if "ended_at" not in sql and "marked" not in sql] == []
 

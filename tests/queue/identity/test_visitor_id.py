@@ -39,9 +39,9 @@ def test_two_first_tabs_that_join_concurrently_get_one_entry(concert: events.Eve
 
 
 def test_script_and_api_agree_on_the_browsers_identity(browser: Client, concert: events.EventView) -> None:
-    answer = browser.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
-    assert answer.status_code == 201
-    assert VISITOR_COOKIE in answer.cookies
+    response = browser.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
+    assert response.status_code == 201
+    assert VISITOR_COOKIE in response.cookies
     browser.post(JOIN)
     Client(headers=OWN).post(JOIN, {"visitor_id": ID})
     assert QueueEntry.objects.count() == 1
@@ -60,9 +60,9 @@ def test_the_cookie_and_the_account_take_precedence_over_the_scripts_id(
 
 @pytest.mark.parametrize("sent", ["", "short", "x" * 65, "with a space", "nul\x00byte", "ünïcodé-id"])
 def test_an_invalid_id_is_ignored(browser: Client, concert: events.EventView, sent: str) -> None:
-    answer = browser.post(JOIN, {"visitor_id": sent})
-    assert answer.status_code == 307, "the cookie identifies the browser"
-    assert browser.post(answer.url, {"visitor_id": sent}).status_code == 303
+    response = browser.post(JOIN, {"visitor_id": sent})
+    assert response.status_code == 307, "the cookie identifies the browser"
+    assert browser.post(response.url, {"visitor_id": sent}).status_code == 303
     assert QueueEntry.objects.count() == 1
 
 
@@ -70,17 +70,17 @@ def test_another_site_cannot_give_a_browser_an_identity(concert: events.EventVie
     """Otherwise its visitor would wait with an entry whose id an attacker knows."""
     foreign = Client(headers={"sec-fetch-site": "cross-site", "origin": "https://evil.example"})
     assert foreign.post(JOIN, {"visitor_id": ID}).status_code == 403
-    answer = foreign.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
-    assert not answer.cookies
+    response = foreign.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
+    assert not response.cookies
 
 
 def test_an_api_client_gets_no_cookies(client: Client, concert: events.EventView) -> None:
     """Its next write would send them, and be refused for its missing origin."""
     for _ in range(2):
-        answer = client.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
-        assert answer.status_code == 201
-        assert not answer.cookies
-    token = answer.json()["queue_token"]
+        response = client.post(QUEUE, {"visitor_id": ID}, content_type="application/json")
+        assert response.status_code == 201
+        assert not response.cookies
+    token = response.json()["queue_token"]
     status = client.get(f"{QUEUE}/status", headers={"authorization": f"Bearer {token}", **OWN})
     assert status.status_code == 200
     assert PLACE_COOKIE not in status.cookies, "a client with a token needs no cookie"

@@ -296,9 +296,11 @@ def status_of(event: Any, entry: facade.EntryView) -> dict[str, Any]:
     """Return the API's response to the lobby's token."""
     cache.clear_all()
     token = issue_queue_token(entry.id, event.slug, None)
-    answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
-    assert answer.status_code == 200, answer.content
-    return dict(answer.json())
+    response = Client().get(
+        reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"}
+    )
+    assert response.status_code == 200, response.content
+    return dict(response.json())
 
 
 def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +348,7 @@ def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "drained", "off"])
-def test_the_draw_goes_on_whatever_the_state_of_the_room(state: str) -> None:
+def test_the_draw_continues_in_any_state_of_the_room(state: str) -> None:
     event, entries = make_lobby(entrants=3)
     event = close_lobby(event)
     operations.set_state(event.id, state, who="staff")

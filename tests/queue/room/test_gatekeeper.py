@@ -150,7 +150,7 @@ def test_an_unavailable_database_is_logged_once_and_once_on_recovery(caplog: pyt
 
 
 @pytest.mark.slow
-def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) -> None:
+def test_when_the_leading_process_is_killed_another_takes_over(event: EventView) -> None:
     environment = os.environ | {"DATABASE_URL": database_url(), "DATABASE_DIRECT_URL": database_url()}
     command = [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"]
     processes = {}

@@ -463,12 +463,14 @@ def test_while_every_slot_is_taken_the_estimate_does_not_assume_the_rooms_rate()
     assert tick(event) == 2
     seen = estimates.estimate(last)
     assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
-    # The estimate stays so after the two minutes, too, in which no visitor was admitted.
+    # The estimate remains although no visitor was admitted within the measured period.
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
     seen = estimates.estimate(last)
     assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
     operations.set_limits(event.id, active_max=0, who="staff")
-    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), "without any slot: as with one"
+    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), (
+        "a cap of 0 is estimated like a cap of 1"
+    )
 
 
 def test_an_entry_ahead_that_leaves_moves_none_behind_it_back(event: EventView) -> None:

@@ -101,9 +101,7 @@ def test_the_floor_is_set_on_the_page_and_an_invalid_one_is_refused_beside_its_f
     ]
 
 
-def test_the_forms_save_in_a_transaction_of_their_own(
-    transactional_db: None, boss: Client, event: events.EventView
-) -> None:
+def test_the_forms_save_in_their_own_transaction(transactional_db: None, boss: Client, event: events.EventView) -> None:
     """Django wraps a form in a transaction; the services refuse to join one. Only a test without a transaction around
     it can show that. A second operator's change between the form's check and the lock is reported, too."""
     page = f"/admin/queue/waitingroom/{event.id}/change/"

@@ -1,4 +1,4 @@
-"""The loss of Redis: joins and polls go on from PostgreSQL, no position changes, the copy is restored by itself.
+"""The loss of Redis: joins and polls continue from PostgreSQL, no position changes, the copy restores itself.
 
 These tests kill a server, so each has one of its own.
 """
@@ -37,7 +37,7 @@ def order(event: EventView) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("loss", ["killed", "flushed", "hanging"])
-def test_concurrent_joins_and_polls_go_on_through_the_loss_of_redis(
+def test_concurrent_joins_and_polls_continue_through_the_loss_of_redis(
     loss: str, event: EventView, own_redis: OwnRedis
 ) -> None:
     """Eight visitors at a time join and poll; meanwhile Redis is killed, flushed or stops responding."""

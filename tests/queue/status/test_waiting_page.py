@@ -53,16 +53,16 @@ def test_a_waiting_visitor_sees_the_position(waiting: Client) -> None:
 
 
 def test_choosing_leads_back_to_the_waiting_page_while_the_visitor_waits(waiting: Client) -> None:
-    for answer in (waiting.get(CHOOSE), waiting.post(CHOOSE, {"view": "best"})):
-        assert (answer.status_code, answer.url) == (303, WAIT)
+    for response in (waiting.get(CHOOSE), waiting.post(CHOOSE, {"view": "best"})):
+        assert (response.status_code, response.url) == (303, WAIT)
 
 
 def test_at_the_turn_the_page_leads_straight_to_choosing(waiting: Client, room: events.EventView) -> None:
     WaitingRoom.objects.update(active_max=4, ticked_at=None)
     assert operations.admit_now(room.id, 1, who="staff") == 1
     assert own_entry().admission_expires_at is None
-    answer = waiting.get(WAIT)
-    assert (answer.status_code, answer.url) == (302, CHOOSE)
+    response = waiting.get(WAIT)
+    assert (response.status_code, response.url) == (302, CHOOSE)
     assert own_entry().admission_expires_at is not None
     assert waiting.get(CHOOSE).status_code == 200
 
@@ -84,7 +84,7 @@ def test_a_drained_room_informs_waiting_visitors_and_refuses_others(waiting: Cli
     WaitingRoom.objects.update(state="drained", supply_available=0, supply_held=0)
     text = waiting.get(WAIT).content.decode()
     assert "Sold out" in text
-    assert "wait.js" in text, "should the room open again, the page continues by itself"
+    assert "wait.js" in text, "if the room opens again, the page continues by itself"
     other = Client(headers={"sec-fetch-site": "same-origin"})
     refused = other.post(other.post("/events/concert/join").url)
     assert refused.status_code == 409

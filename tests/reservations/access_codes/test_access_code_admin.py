@@ -95,16 +95,16 @@ def test_codes_are_disabled_and_enabled_together(concert, desk) -> None:
     ],
 )
 def test_the_admin_explains_invalid_input(concert, desk, changes, words) -> None:
-    answer = desk.post(f"{CODES}add/", form(concert, **changes))
-    assert answer.status_code == 200
-    assert words in answer.content.decode()
+    response = desk.post(f"{CODES}add/", form(concert, **changes))
+    assert response.status_code == 200
+    assert words in response.content.decode()
     assert not AccessCode.objects.exists()
 
 
 def test_sections_of_another_event_are_refused(concert, desk) -> None:
     (other, *_) = events.list_sections(make_event("other").id)
-    answer = desk.post(f"{CODES}add/", form(concert, sections=[other.id]))
-    assert "not all of the chosen event" in answer.content.decode()
+    response = desk.post(f"{CODES}add/", form(concert, sections=[other.id]))
+    assert "not all of the chosen event" in response.content.decode()
 
 
 def test_a_draft_has_no_codes_yet(concert, desk) -> None:

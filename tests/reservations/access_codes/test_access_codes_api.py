@@ -42,10 +42,10 @@ def test_a_code_opens_its_section(api: Api, presale: events.EventView) -> None:
     document = assert_problem(hold(api, token, **PLACE), 403, "access-code-required")
     assert document["sections"] == ["floor"]
     assert_problem(hold(api, token, **PLACE, access_code="NONSENSE"), 403, "access-code-wrong")
-    answer = hold(api, token, **PLACE, access_code="fan club")
-    assert answer.status_code == 201
-    assert b"access" not in answer.content.lower()
-    assert b"FANCLUB" not in answer.content
+    response = hold(api, token, **PLACE, access_code="fan club")
+    assert response.status_code == 201
+    assert b"access" not in response.content.lower()
+    assert b"FANCLUB" not in response.content
     other = api.admission("concert")
     assert_problem(hold(api, other, **PLACE, access_code="FANCLUB"), 409, "access-code-used-up")
     assert hold(api, other, **SEAT).status_code == 201
@@ -71,8 +71,8 @@ def test_the_gate_answers_as_the_database_does(api: Api, presale: events.EventVi
 
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x07B", {"code": "FANCLUB"}])
 def test_an_unusable_code_is_refused_by_its_field(api: Api, presale: events.EventView, unusable: Any) -> None:
-    answer = hold(api, api.admission("concert"), **SEAT, access_code=unusable)
-    assert list(assert_problem(answer, 422, "invalid")["errors"]) == ["access_code"]
+    response = hold(api, api.admission("concert"), **SEAT, access_code=unusable)
+    assert list(assert_problem(response, 422, "invalid")["errors"]) == ["access_code"]
 
 
 def test_replacing_a_hold_keeps_the_code(api: Api, presale: events.EventView) -> None:

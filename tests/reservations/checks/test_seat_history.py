@@ -281,10 +281,10 @@ def test_the_seats_page_shows_its_history_and_answers_for_a_moment(client: Clien
     assert "paying by visitor:" in page_at
     assert "then sold" in page_at
     for bad in ("soon", "\x00", "9999-12-31", "0001-01-01T00:00+14:00", "<script>"):
-        answer = client.get(page, {"at": bad})
-        assert answer.status_code == 200
-        assert "errornote" in answer.content.decode()
-        assert "<script>." not in answer.content.decode()
+        response = client.get(page, {"at": bad})
+        assert response.status_code == 200
+        assert "errornote" in response.content.decode()
+        assert "<script>." not in response.content.decode()
 
 
 def test_a_history_takes_three_short_reads_and_the_names_of_orders(django_assert_max_num_queries: Any) -> None:

@@ -48,11 +48,11 @@ def test_a_buyers_own_seats_are_free_on_the_map_and_in_the_list(
 
 
 def test_another_choice_replaces_the_first(shopper: Client, held: Reservation) -> None:
-    answer = hold(shopper, seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
+    response = hold(shopper, seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
     new = Reservation.objects.get(status="pending_payment")
-    assert (answer.status_code, answer.url) == (303, f"/reservations/{new.pk}/")
+    assert (response.status_code, response.url) == (303, f"/reservations/{new.pk}/")
     assert new.expires_at == held.expires_at
-    assert "The time to pay is the same" in shopper.get(answer.url).content.decode()
+    assert "The time to pay is the same" in shopper.get(response.url).content.decode()
     held.refresh_from_db()
     assert held.status == "canceled"
     factories.assert_audit_clean()
@@ -62,22 +62,22 @@ def test_a_buyer_too_late_for_the_new_seats_keeps_the_old_ones(
     shopper: Client, held: Reservation, concert: events.EventView
 ) -> None:
     factories.hold(concert, seats=["hall-A-3"])
-    answer = hold(shopper, view="list", seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
-    assert answer.status_code == 409
-    assert answer.context["taken_seats"]
-    assert f'name="replace" value="{held.pk}"' in answer.content.decode()
+    response = hold(shopper, view="list", seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
+    assert response.status_code == 409
+    assert response.context["taken_seats"]
+    assert f'name="replace" value="{held.pk}"' in response.content.decode()
     assert Reservation.objects.get(pk=held.pk).status == "pending_payment"
 
 
 def test_a_hold_that_has_expired_meanwhile_is_chosen_anew(shopper: Client, held: Reservation) -> None:
     factories.backdate_deadline(held.pk)
-    answer = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
-    assert (answer.status_code, answer.url) == (303, CHOOSE)
+    response = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
+    assert (response.status_code, response.url) == (303, CHOOSE)
     assert "Choose again" in shopper.get(CHOOSE).content.decode()
 
 
 @pytest.mark.parametrize("replace", ["x", "00000000-0000-0000-0000-000000000001", "\x00"])
 def test_a_manipulated_form_changes_nothing(shopper: Client, held: Reservation, replace: str) -> None:
-    answer: Any = hold(shopper, seats=["hall-A-3"], replace=replace)
-    assert answer.status_code in (303, 404, 422)
+    response: Any = hold(shopper, seats=["hall-A-3"], replace=replace)
+    assert response.status_code in (303, 404, 422)
     assert Reservation.objects.get().status == "pending_payment"

@@ -70,7 +70,7 @@ def test_no_buyer_holds_twice() -> None:
 
 
 def test_a_hold_of_one_entry_cannot_be_replaced_by_another() -> None:
-    """Not even by the buyer's own new entry, and the other way round: an admission buys once."""
+    """Not even between two entries of one buyer, in either direction: an admission buys once."""
     buyer = Buyer(make_event())
     held = reservations.live_reservation_of(buyer.first.id)
     assert held is not None
@@ -139,8 +139,8 @@ def test_a_guests_request_and_the_accounts_next_one_in_one_batch_hold_once() -> 
 
 
 def joined_again(api: Api) -> tuple[str, str, str, str]:
-    """What a buyer holds, the tokens of the entry that held it and of the buyer's current entry, and another
-    buyer's."""
+    """Return a buyer's reservation, the tokens of the entry that made it and of the buyer's current entry, and another
+    buyer's token."""
     make_event()
     visitor = queue.new_visitor_id()
     first = api.admission("concert", visitor_id=visitor)

@@ -27,11 +27,11 @@ def staff(browser: Client) -> Client:
 
 
 def send(staff: Client, event: events.EventView, action: str, **given: Any) -> tuple[int, str]:
-    answer = staff.post(
+    response = staff.post(
         f"/admin/reservations/seatinventory/stock/{event.id}/", {"action": action, **given}, follow=True
     )
-    (message,) = [str(message) for message in answer.context["messages"]]
-    return answer.status_code, message
+    (message,) = [str(message) for message in response.context["messages"]]
+    return response.status_code, message
 
 
 def seat(guid: str) -> SeatInventory:
@@ -160,8 +160,8 @@ def test_prices_of_a_published_event_change_on_the_stock_page_only(staff: Client
 
 def test_a_blocked_seat_is_refused_and_listed_as_blocked(shopper: Client, concert: events.EventView) -> None:
     stock.block_seats(concert, Selection(seats=("hall-A-1",)), "house", who="ann")
-    answer = shopper.post("/events/concert/choose", {"seats": "hall-A-1", "idempotency_key": "k", "view": "list"})
-    assert answer.status_code == 409
+    response = shopper.post("/events/concert/choose", {"seats": "hall-A-1", "idempotency_key": "k", "view": "list"})
+    assert response.status_code == 409
     listed = shopper.get("/events/concert/choose?view=list").context["list_rows"][0]["seats"][0]
     assert (listed["seat_id"], listed["status"]) == ("hall-A-1", "blocked")
     api = shopper.get("/api/events/concert/sections").json()["sections"]

@@ -231,7 +231,7 @@ def _waits(delivery: WebhookDelivery) -> bool:
 
 
 def _sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
-    """In total: what the provider keeps is captured less refunded, and equals what the orders owe by their lines."""
+    """Check the totals: the provider keeps what our payments captured less refunded, which is what the orders owe."""
     by_provider = sum(charge.kept_minor for charge in provider.charges.values())
     by_payments = sum(one.captured_minor - one.refunded_minor for account in accounts for one in account.payments)
     owed = sum(account.owed_minor for account in accounts)

@@ -53,7 +53,7 @@ TAX_ADDED = replace(TAX_INCLUDED, tax_rate=2_000, tax_included=False)
 
 @dataclass(frozen=True)
 class Prices:
-    """What a sale costs at an event with fees, tax and a promo code, computed by hand."""
+    """The prices of a sale at an event with fees, tax and a promo code, computed by hand."""
 
     policy: PricePolicy
     seat_minor: int
@@ -122,7 +122,7 @@ class Scenario:
         )
 
     def hold(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
-        """Hold so many seats for each label, by one buyer each."""
+        """Hold this many seats for each label, each label being one buyer."""
         sales: list[Sale] = []
         for start in range(0, len(labels), BATCH):
             part = labels[start : start + BATCH]
@@ -202,7 +202,7 @@ class Scenario:
         return sale.order.pay_deadline
 
     def backdate_deadlines(self, sales: Sequence[Sale], seconds: float) -> None:
-        """Move the payment deadlines of these sales at least so many seconds into the past, without a sweep."""
+        """Move the payment deadlines of these sales at least this many seconds into the past, without a sweep."""
         if sales:
             latest = max(map(self.deadline, sales))
             self.age(sales, latest - clock.now() + timedelta(seconds=seconds))

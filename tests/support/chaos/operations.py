@@ -158,7 +158,7 @@ def unreported(scenario: Scenario, label: str) -> Sale:
 
 
 def aged(begin: Begin, minutes: int) -> Begin:
-    """The same, so many minutes ago."""
+    """Return the same beginning, but this many minutes ago."""
 
     def begun(scenario: Scenario, label: str) -> Sale:
         sale = begin(scenario, label)

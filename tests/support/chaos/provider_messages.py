@@ -68,7 +68,7 @@ class Case:
     """In the order of their arrival."""
     moment: str
     turn: int
-    """So many reports arrive before the moment."""
+    """The number of reports that arrive before the moment."""
 
     def __str__(self) -> str:
         labels = [f"{report.kind.removeprefix('payment.')}{report.attempt}" for report in self.reports]
@@ -202,7 +202,7 @@ def _try_again(scenario: Scenario, sales: Iterable[Sale], attempt: int) -> None:
 def _arrive(
     scenario: Scenario, sale: Sale, reports: Sequence[Report], known: dict[Report, Fact], *, seconds: int | None
 ) -> None:
-    """Receive these reports in this order. One that is new happens now, or so many seconds after the sale's
+    """Receive these reports in this order. One that is new happens now, or this many seconds after the sale's
     deadline."""
     for report in reports:
         if report not in known:

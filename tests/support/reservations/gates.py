@@ -70,7 +70,7 @@ def count_answers(answer: str) -> float:
 
 
 def jump_clock(event: events.EventView, milliseconds: int) -> None:
-    """Simulate a jump of Redis's clock, forward or back: everything the gate dated is so much older or younger."""
+    """Simulate a jump of Redis's clock, forward or back, by shifting every time that the gate stored."""
     client, (name, marks) = redis.client(), gate_counts.keys(event.id)
     for mark, ends in client.zrange(marks, 0, -1, withscores=True):  # type: ignore[union-attr]
         client.zadd(marks, {mark: ends - milliseconds})

@@ -1,4 +1,4 @@
-"""The forwarder between real sockets, with a server in front and a site behind: what must be forwarded unchanged."""
+"""The forwarder between real sockets, with a server in front and a site behind: messages are forwarded unchanged."""
 
 import contextlib
 import gzip
@@ -310,7 +310,7 @@ def test_a_body_that_grows_too_large_is_refused(front: int, site: Site) -> None:
     assert site.requests == []
 
 
-def test_a_client_that_goes_away_cancels_its_request_to_the_site(front: int, site: Site) -> None:
+def test_a_client_that_disconnects_cancels_its_request_to_the_site(front: int, site: Site) -> None:
     with socket.create_connection(("127.0.0.1", front), timeout=WAIT_SECONDS_MAX) as connection:
         connection.sendall(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
         assert site.reached.wait(WAIT_SECONDS_MAX)

@@ -219,7 +219,7 @@ async def test_a_run_ends_at_its_time_limit() -> None:
 
 
 @pytest.mark.slow
-async def test_a_site_that_goes_away_is_noticed() -> None:
+async def test_a_site_that_stops_is_noticed() -> None:
     async with open_site() as site:
         unreachable = plan(site, visitors=2)
         begun = asyncio.Event()

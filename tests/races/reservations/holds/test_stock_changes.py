@@ -41,7 +41,7 @@ ROW_A = Selection(section="hall", rows=("A",))
 
 @pytest.fixture(autouse=True)
 def _patient_staff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Staff wait for locks long enough for everything the test does meanwhile, even on a slow machine."""
+    """Let staff's changes wait for locks longer than the test takes, even on a slow machine."""
     monkeypatch.setattr(stock, "LOCK_WAIT_MS", PATIENT_MS)
 
 
@@ -142,7 +142,7 @@ def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
 def test_staff_are_not_refused_for_holds_that_a_concurrent_sweep_has_just_ended() -> None:
     """S: shrinks the section to 4; 5 tickets are held, past their deadline: refused, for now
     N: sweeps them; COMMIT
-    S: sweeps: nothing is left to end. It tries again all the same: the section shrinks.
+    S: sweeps: nothing is left to end. It tries again nevertheless: the section shrinks.
     """
     event = make_event(rows=0, general_admission=20)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=5).id)

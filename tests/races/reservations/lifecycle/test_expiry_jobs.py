@@ -442,7 +442,7 @@ def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_that_is_bounded_in_time_skips_a_locked_seat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K: keeps one of eight lapsed seats locked; the task ends the other seven all the same, and then that one."""
+    """K: keeps one of eight lapsed seats locked; the task nevertheless ends the other seven, and later that one."""
     monkeypatch.setattr(release, "SKIP_SECONDS", 0.0)
     monkeypatch.setattr(release, "UNTRIED_SKIP_SECONDS", 0.0)
     event = make_event()

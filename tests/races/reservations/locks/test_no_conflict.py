@@ -129,7 +129,7 @@ class CountedRounds:
     ],
 )
 def test_a_hold_runs_the_same_few_statements_however_much_it_requests(payload: dict[str, object], queries: int) -> None:
-    """Exact: BEGIN, limits and COMMIT included. One more would be one more round trip for every hold."""
+    """The counts are exact, with BEGIN, limits and COMMIT: one more would be another round trip for every hold."""
     event = make_event(general_admission=20)
     request = make_hold_request(event, **payload)
     with CaptureQueriesContext(
