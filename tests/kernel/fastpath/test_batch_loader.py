@@ -70,7 +70,7 @@ async def test_questions_that_arrive_during_a_batch_form_the_next_batch(fake_thr
     assert groups == [[1], [2, 4, 5]]
 
 
-async def test_a_question_asked_as_the_last_one_is_answered_is_answered_too() -> None:
+async def test_a_question_submitted_while_the_last_batch_is_answered_is_answered_too() -> None:
     loader: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
 
     async def ask_repeatedly() -> int:

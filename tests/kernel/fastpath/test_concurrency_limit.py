@@ -172,7 +172,7 @@ async def test_a_slow_request_keeps_only_its_own_slot(clocks: Clocks) -> None:
     assert requests.started == ["0", "1", "2", "3"]
 
 
-async def test_a_request_that_has_waited_too_long_is_refused_though_none_leaves(clocks: Clocks) -> None:
+async def test_a_request_that_has_waited_too_long_is_refused_even_if_no_other_ends(clocks: Clocks) -> None:
     requests = Requests(alone_max=1)
     assert requests.begin("a", "1")
     assert not requests.begin("a", "2")
@@ -320,7 +320,7 @@ async def test_a_client_that_does_not_read_keeps_no_slot() -> None:
     assert await paused_line.answers(1) == [(200, {"by": "hot"})]
 
 
-async def test_a_body_read_before_its_turn_is_there_for_the_site() -> None:
+async def test_a_body_read_while_the_request_waits_is_forwarded_to_the_site() -> None:
     async def handler(request: Request, slug: str) -> Reply:
         raise ForwardToSite
 

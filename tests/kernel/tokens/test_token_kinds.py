@@ -38,7 +38,7 @@ def _waiting(event: events.EventView) -> str:
     return _queue_token(event, _join(event))
 
 
-def _away(event: events.EventView) -> str:
+def _missed(event: events.EventView) -> str:
     """The admission was lost, the position was not: polling the status returns the entry to the queue."""
     entry = _join(event)
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
@@ -95,13 +95,13 @@ TOKENS: dict[str, Callable[[events.EventView], str]] = {
     "of an entry that never existed": lambda event: jwt.issue("queue", str(uuid.uuid4()), HOUR, event.slug),
     "an account without an entry": lambda event: str(AccessToken.for_user(_ann())),
     "waiting": _waiting,
-    "away": _away,
+    "missed its turn": _missed,
     "ready": lambda event: _queue_token(event, _join(event)),
     "left": lambda event: _ended(event, _left),
     "removed": lambda event: _ended(event, lambda entry: operations.remove(entry.id, who="staff")),
     "completed": lambda event: _ended(event, lambda entry: complete_admission(entry.id)),
     "admission, completed": _admission_of_completed,
-    "ran out": lambda event: _ended(event, _expired),
+    "admission expired": lambda event: _ended(event, _expired),
 }
 MISSING, INVALID, EXPIRED = (401, "token-missing"), (401, "token-invalid"), (401, "token-expired")
 WRONG_EVENT, NOT_OWNER, NO_ENTRY = (403, "token-wrong-event"), (403, "not-owner"), (404, "not-found")
@@ -120,13 +120,13 @@ EXPECTED: dict[str, list[tuple[int, str]]] = {
     "of an entry that never existed": [NO_ENTRY, INVALID, NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "an account without an entry": [NO_ENTRY, (201, ""), NO_ENTRY, NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "waiting": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
-    "away": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
+    "missed its turn": [(200, ""), (201, ""), (200, ""), NOT_ADMITTED, NOT_ADMITTED, NOT_OWNER],
     "ready": [(200, ""), (201, ""), (200, ""), (201, ""), (200, ""), NOT_OWNER],
     "left": ENDED,
     "removed": ENDED,
     "completed": ENDED,
     "admission, completed": ENDED,
-    "ran out": ENDED,
+    "admission expired": ENDED,
 }
 
 

@@ -143,7 +143,7 @@ def cancel_a_line_and_keep_its_money(order: Order) -> None:
         (count_for_longer, "the payments of standing orders occurred within deadline and grace"),
     ],
 )
-def test_the_auditor_finds_what_no_constraint_can_refuse(order, corrupt, check, capsys) -> None:
+def test_the_auditor_finds_breaches_that_no_constraint_can_refuse(order, corrupt, check, capsys) -> None:
     assert_audit_clean()
     corrupt(order)
     broken = {finding.promise for finding in auditor.run() if finding.breaches}

@@ -87,7 +87,7 @@ def test_a_percentage_off_a_ticket_is_the_same_alone_and_among_others(of: list[i
         (Discount(PER_TICKET, 100, line_ids=frozenset()), [5_000], [0]),
     ],
 )
-def test_by_example(discount: Discount, of: list[int], expected: list[int]) -> None:
+def test_examples_of_discounts(discount: Discount, of: list[int], expected: list[int]) -> None:
     assert discounts_of(discount, *of) == expected
 
 

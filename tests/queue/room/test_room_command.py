@@ -37,7 +37,7 @@ def line(db: None) -> events.EventView:
     return event
 
 
-def test_an_evening_by_command(line: events.EventView) -> None:
+def test_each_act_prints_one_line_and_is_recorded(line: events.EventView) -> None:
     assert run("concert", "pause", "--why", "the till is down") == "concert: paused"
     assert run("concert", "pause") == "concert: was paused already"
     assert run("concert", "message", "Back at 8.") == "concert: waiting visitors now see the message"

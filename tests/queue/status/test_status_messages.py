@@ -26,7 +26,7 @@ def test_a_wait_is_shown_in_rounded_words(
     assert describe_wait(status, wait_range, tickets_left) == words
 
 
-def test_the_odds_are_shown_only_where_they_mean_something() -> None:
+def test_the_odds_are_shown_only_if_tickets_may_run_out() -> None:
     assert describe_odds(10, None) == describe_odds(10, 1_000) == ""
     assert "may run out" in describe_odds(10, 20)
     assert "unlikely" in describe_odds(20, 20)

@@ -223,7 +223,7 @@ def test_every_constraint_has_its_bug() -> None:
 
 
 @pytest.mark.parametrize("case", BUGS)
-def test_the_auditor_names_what_a_dropped_constraint_allowed(case: str) -> None:
+def test_the_auditor_names_the_breach_that_a_dropped_constraint_allowed(case: str) -> None:
     bug, statements = BUGS[case], constraints()
     place = str(seat("hall-D-1").pk)
     run_sql("SET CONSTRAINTS ALL IMMEDIATE")
@@ -237,7 +237,7 @@ def test_the_auditor_names_what_a_dropped_constraint_allowed(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", UNCONSTRAINED)
-def test_the_auditor_names_what_no_constraint_forbids(case: str) -> None:
+def test_the_auditor_names_breaches_that_no_constraint_forbids(case: str) -> None:
     bug = UNCONSTRAINED[case]
     bug.plant()
     breaches = audit_breaches()

@@ -68,7 +68,7 @@ def test_a_lapsed_reservation_reads_as_expired_before_the_sweep() -> None:
     assert Reservation.objects.get().status == "pending_payment"
 
 
-def test_a_sweep_records_what_each_section_got_back() -> None:
+def test_a_sweep_records_the_released_tickets_of_each_section() -> None:
     event = make_event(general_admission=10)
     backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3).id)
     backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)

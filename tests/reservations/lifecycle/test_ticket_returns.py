@@ -124,7 +124,7 @@ def test_a_returned_seat_is_sold_again_and_its_history_names_both_buyers() -> No
     assert (stays.reservation_id, stays.until) == (first.id, None)
 
 
-def test_the_ledger_records_who_and_why() -> None:
+def test_the_ledger_records_the_actor_and_the_reason() -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     return_tickets(reservation.id, {line_of(reservation, "hall-A-1"): 1})
     step = ReservationTransition.objects.filter(reservation_id=reservation.id).last()
@@ -157,7 +157,7 @@ def test_counters_are_notified_of_the_returned_stock_and_not_of_an_end(monkeypat
 
 
 @pytest.mark.parametrize("quantities", [{}, {0: 1}, {None: 2}, {None: 0}, {None: -1}])
-def test_what_is_not_live_cannot_be_returned(quantities: dict[Any, int]) -> None:
+def test_tickets_of_a_reservation_that_is_not_live_cannot_be_returned(quantities: dict[Any, int]) -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     first = line_of(reservation, "hall-A-1")
     with pytest.raises(reservations.TicketsNotReturnable):

@@ -177,7 +177,7 @@ async def test_an_expired_admission_is_not_counted_as_inside() -> None:
     assert result.is_clean, result.figures.breaches
 
 
-async def test_a_visitor_who_comes_early_returns_at_the_opening() -> None:
+async def test_a_visitor_who_arrives_early_returns_at_the_opening() -> None:
     def early(call: str, entry: Entry, document: dict[str, Any]) -> web.Response | None:
         entry.polls += 1
         return problem(409, "not-on-sale", opens_at=in_minutes(0.01)) if entry.polls == 1 else None
@@ -189,7 +189,7 @@ async def test_a_visitor_who_comes_early_returns_at_the_opening() -> None:
 
 
 @pytest.mark.parametrize(("kind", "end"), [("room-drained", "sales were over"), ("not-on-sale", "not on sale")])
-async def test_a_visitor_who_comes_too_late_finishes(kind: str, end: str) -> None:
+async def test_a_visitor_who_arrives_too_late_finishes(kind: str, end: str) -> None:
     async with open_site(breaks=lambda call, entry, document: problem(409, kind)) as site:
         result = await visited(site, twice=0.0)
     assert result.is_clean

@@ -165,7 +165,7 @@ def test_a_lapsed_hold_is_not_replaced_and_thus_not_extended() -> None:
     assert_audit_clean()
 
 
-def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None:
+def test_two_buyers_who_swap_their_holds_in_one_batch_both_keep_their_own() -> None:
     """The first requests what the second still holds at that moment: neither replacement is done in part."""
     event = make_event()
     one, two = join(event), join(event)
@@ -202,7 +202,7 @@ def test_a_rival_that_ends_or_pays_the_reservation_first_wins(end: Callable[[Any
     assert_audit_clean(without_money=True)
 
 
-def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(long_lock_wait: None) -> None:
+def test_a_payment_waits_for_a_running_replacement_and_then_finds_the_reservation_ended(long_lock_wait: None) -> None:
     """R: replaces; has the reservation locked
     P: wants to pay for it; waits
     R: COMMIT
