@@ -44,6 +44,9 @@ SIGNED_IN_COOKIE = "signed_in"
 neither identifies the user nor grants anything."""
 
 
+_NAME_TAKEN = "An account with this email address already exists. Log in instead."
+
+
 class CredentialsWrong(problems.Problem):
     type, status, title = "credentials-wrong", 401, "The email address or password is incorrect."
 
@@ -107,7 +110,7 @@ class SignUpForm(forms.Form):
     def clean_username(self) -> str:
         name = account_name(self.cleaned_data["username"])
         if get_user_model().objects.filter(username=name).exists():
-            raise forms.ValidationError("An account with this email address already exists. Log in instead.")
+            raise forms.ValidationError(_NAME_TAKEN)
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -152,10 +155,6 @@ class LogIn(LoginView):
         queue.merge_guest_entries(queue.visitor_id_of(self.request), form.get_user().pk)
         return response
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        # `get_redirect_url` returns only URLs of this site.
-        return super().get_context_data(**kwargs) | {"next": self.get_redirect_url()}
-
 
 @method_decorator([sensitive_post_parameters("password"), never_cache], name="dispatch")
 class SignUp(RedirectURLMixin, FormView):
@@ -172,7 +171,7 @@ class SignUp(RedirectURLMixin, FormView):
                 user = get_user_model().objects.create_user(username=name, email=name, password=password)
         except IntegrityError:
             # Two concurrent sign-ups: the unique name was taken by the other one.
-            form.add_error("username", "An account with this email address already exists. Log in instead.")
+            form.add_error("username", _NAME_TAKEN)
             return self.form_invalid(form)
         orders.attach_orders(queue.visitor_id_of(self.request), user.pk)
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
@@ -182,6 +181,7 @@ class SignUp(RedirectURLMixin, FormView):
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        # As LoginView does. `get_redirect_url` returns only URLs of this site.
         return super().get_context_data(**kwargs) | {"next": self.get_redirect_url()}
 
 
@@ -202,7 +202,6 @@ def current_user(request: HttpRequest) -> HttpResponse:
     else:
         response = HttpResponse(status=204)
         _delete_signed_in_cookie(response)
-    response.headers["Cache-Control"] = NO_STORE_HEADERS["Cache-Control"]
     return response
 
 
@@ -226,9 +225,7 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
         "action_url": page if is_ours else reverse("events:catalogue"),
         "action_label": "Reload the page" if is_ours else "See all events",
     }
-    response = render(request, "problem.html", context, status=403)
-    response.headers["Cache-Control"] = NO_STORE_HEADERS["Cache-Control"]
-    return response
+    return render(request, "problem.html", context, status=403)
 
 
 class Credentials(serializers.Serializer):
@@ -242,13 +239,12 @@ class Refresh(serializers.Serializer):
     refresh = serializers.CharField(max_length=TOKEN_LENGTH_MAX, trim_whitespace=False)
 
 
-class TokenPair(serializers.Serializer):
-    access = serializers.CharField()
-    refresh = serializers.CharField()
-
-
 class Access(serializers.Serializer):
     access = serializers.CharField()
+
+
+class TokenPair(Access):
+    refresh = serializers.CharField()
 
 
 def _read_body(form: type[serializers.Serializer], request: Request) -> dict[str, Any]:
@@ -273,11 +269,7 @@ class Tokens(APIView):
         credentials = _read_body(Credentials, request)
         name = account_name(credentials["username"])
         limit_password_attempts(request._request, name)
-        user = authenticate(
-            request._request,
-            username=name,
-            password=credentials["password"],
-        )
+        user = authenticate(request._request, username=name, password=credentials["password"])
         if user is None:
             raise CredentialsWrong
         refresh = RefreshToken.for_user(user)

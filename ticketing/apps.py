@@ -7,7 +7,6 @@ class CompositionConfig(AppConfig):
     """The composition root: registers outbox handlers, metrics and checks in every process that loads Django."""
 
     name = "ticketing"
-    label = "ticketing"
 
     def ready(self) -> None:
         from apps.kernel import rate_limits

@@ -62,15 +62,10 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def is_database_available() -> bool:
     try:
         connection.ensure_connection()
-    except DatabaseError as error:
-        logger.warning("the database does not respond: %s", error)
-        return False
-    if connection.is_usable():
-        return True
-    # The connection may date from before a restart: a new one shows whether the server is back.
-    connection.close()
-    try:
-        connection.ensure_connection()
+        if not connection.is_usable():
+            # The connection may date from before a restart: a new one shows whether the server is back.
+            connection.close()
+            connection.ensure_connection()
     except DatabaseError as error:
         logger.warning("the database does not respond: %s", error)
         return False
@@ -119,9 +114,6 @@ class DatabaseCollector(Collector):
         for kind, count in found.items():
             differences.add_metric([kind], count)
         return [up, redis_up, *gauges.values(), differences]
-
-    def describe(self) -> Iterable[Metric]:
-        return []  # Registration must not query the database.
 
     def _figures(self) -> Iterator[tuple[str, str, float]]:
         with connection.cursor() as cursor:

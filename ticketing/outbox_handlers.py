@@ -47,12 +47,8 @@ def register() -> None:
     maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
 
 
-def wake_worker() -> None:
-    """Wake a worker to deliver messages, if the broker responds in time."""
-    _try_to_wake()
-
-
-def _try_to_wake() -> bool:
+def wake_worker() -> bool:
+    """Wake a worker to deliver messages, if the broker responds in time; return whether it did."""
     if time.monotonic() < _broker["rests_until"]:
         return False
     try:
@@ -75,12 +71,12 @@ def _broker_connection() -> Connection:
 def deliver_waiting() -> None:
     """Deliver messages that have waited too long: by another wake-up, or in this process if that fails or did not help.
 
-    In this process means in threads beside the maintenance loop, many at once: a provider that uses up its timeout must
-    delay neither the loop's other jobs nor other messages.
+    This process then delivers many at once, in threads beside the maintenance loop: a provider that uses up its timeout
+    must delay neither the loop's other jobs nor other messages.
     """
     waited_seconds = outbox.oldest_due_seconds()
     if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:
         return
-    if waited_seconds < DELIVER_HERE_AFTER_SECONDS and _try_to_wake():
+    if waited_seconds < DELIVER_HERE_AFTER_SECONDS and wake_worker():
         return
     delivery.get_delivery().wake()

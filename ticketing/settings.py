@@ -48,8 +48,8 @@ _state = read_state(BASE_DIR) or {}
 # --- identity --------------------------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", default=False)
 _secret_key = env.str("SECRET_KEY", default="") or _state.get("secret_key", "")
-# Processes that serve or sign refuse to start without a configured key (kernel.signing). Checks, migrations and type
-# checks need none: they get a random key, so that no other process would trust what they might sign.
+# Processes that serve or sign refuse to start without a configured key (apps.kernel.secret_key). Checks, migrations and
+# type checks get a random one, so that no other process would accept what they might sign.
 SECRET_KEY_IS_SET = bool(_secret_key)
 SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
@@ -129,12 +129,9 @@ _direct_url = "" if env.str("DATABASE_URL", default="") else _state.get("databas
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="") or _direct_url or DATABASE_URL
 REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")
 
-try:
-    settings_parser.parse_database_url("DATABASE_URL", DATABASE_URL)
-    settings_parser.parse_database_url("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
-    settings_parser.parse_redis_url("REDIS_URL", REDIS_URL)
-except settings_parser.InvalidSetting as error:
-    raise ImproperlyConfigured(str(error)) from error
+settings_parser.parse_database_url("DATABASE_URL", DATABASE_URL)
+settings_parser.parse_database_url("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
+settings_parser.parse_redis_url("REDIS_URL", REDIS_URL)
 
 DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
 DATABASES["default"] |= {
@@ -149,7 +146,7 @@ DATABASES["default"] |= {
         "application_name": env.str("APPLICATION_NAME", default="fairgate"),
     },
 }
-# Limits of every transaction (rule 5 of docs/locking.md). Writers use tighter ones, see kernel.transactions.
+# Limits of every transaction (rule 5 of docs/locking.md). Writers set tighter ones: see apps.kernel.db.transactions.
 DATABASE_LOCK_TIMEOUT_MS = env.int("DATABASE_LOCK_TIMEOUT_MS", default=5_000)
 DATABASE_STATEMENT_TIMEOUT_MS = env.int("DATABASE_STATEMENT_TIMEOUT_MS", default=30_000)
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = env.int("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS", default=15_000)
@@ -256,8 +253,6 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_TZ = True
-USE_I18N = True
 
 # --- security ----------------------------------------------------------------------------------------------------
 _secure = urlsplit(SITE_URL).scheme == "https"
@@ -274,7 +269,6 @@ CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "ticketing.accounts.form_is_stale"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144  # Far above anything that a shopper sends.
-FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
@@ -290,31 +284,26 @@ CONTENT_SECURITY_POLICY = {
 }
 
 # --- rate limits (docs/operations/rate-limits.md) -----------------------------------------------------------------
-try:
-    # Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
-    TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
-    # Client networks without rate limits.
-    RATE_LIMITS_EXEMPT = settings_parser.parse_networks(
-        "RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[])
+# Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
+TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
+# Client networks without rate limits.
+RATE_LIMITS_EXEMPT = settings_parser.parse_networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
+# Requests per second and burst, per address and per token: five hundred buyers behind one address can buy.
+RATE_LIMITS = {
+    kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
+    for kind, name, of_address, of_token in (
+        ("join", "JOIN", "20:1000", "0.5:10"),
+        ("poll", "POLL", "300:3000", "2:20"),
+        ("read", "READ", "300:3000", "5:50"),
+        ("hold", "HOLD", "50:1000", "1:10"),
+        ("log-in", "LOG_IN", "2:300", "0.1:10"),
+        ("password", "PASSWORD", "off", "0.1:10"),
+        ("page", "PAGE", "100:3000", "5:100"),
+        ("write", "WRITE", "50:1000", "2:20"),
+        ("code", "CODE", "5:200", "0.2:10"),
+        ("feed", "FEED", "100:1000", "50:500"),
     )
-    # Requests per second and burst, per address and per token: five hundred buyers behind one address can buy.
-    RATE_LIMITS = {
-        kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
-        for kind, name, of_address, of_token in (
-            ("join", "JOIN", "20:1000", "0.5:10"),
-            ("poll", "POLL", "300:3000", "2:20"),
-            ("read", "READ", "300:3000", "5:50"),
-            ("hold", "HOLD", "50:1000", "1:10"),
-            ("log-in", "LOG_IN", "2:300", "0.1:10"),
-            ("password", "PASSWORD", "off", "0.1:10"),
-            ("page", "PAGE", "100:3000", "5:100"),
-            ("write", "WRITE", "50:1000", "2:20"),
-            ("code", "CODE", "5:200", "0.2:10"),
-            ("feed", "FEED", "100:1000", "50:500"),
-        )
-    }
-except settings_parser.InvalidSetting as error:
-    raise ImproperlyConfigured(str(error)) from error
+}
 
 # --- metrics and the access log -----------------------------------------------------------------------------------
 METRICS_FOLDER = env.str("METRICS_FOLDER", default=str(BASE_DIR / ".local" / "metrics"))
@@ -333,10 +322,7 @@ CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
 # Receives the URLs of changed pages; empty: none. The token is sent as Authorization: Bearer.
 PURGE_URL = env.str("PURGE_URL", default="")
 PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
-try:
-    settings_parser.parse_hook_url("PURGE_URL", PURGE_URL)
-except settings_parser.InvalidSetting as error:
-    raise ImproperlyConfigured(str(error)) from error
+settings_parser.parse_hook_url("PURGE_URL", PURGE_URL)
 if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)):
     raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
 
@@ -455,7 +441,7 @@ PACE_UP_SHARE = env.float("PACE_UP_SHARE", default=0.05)
 PACE_DOWN_FACTOR = env.float("PACE_DOWN_FACTOR", default=0.7)
 
 # --- seating plans -----------------------------------------------------------------------------------------------
-# A larger file is refused before it is read, a larger plan before anything is written.
+# A file with more bytes is refused before it is read, a plan with more seats before anything is written.
 SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)
 SEATING_PLAN_SEATS_MAX = env.int("SEATING_PLAN_SEATS_MAX", default=200_000)
 
@@ -490,7 +476,7 @@ LOGGING = {
         "celery.worker.consumer.consumer": {"filters": ["outages"]},
         "django_celery_beat.schedulers": {"filters": ["outages"]},
         "apps.kernel.maintenance": {"filters": ["outages"]},
-        # These meet it with every request and every health report.
+        # These log the outage with every request and every health report.
         "psycopg.pool": {"filters": ["outages", "warnings"]},
         "ticketing.outbox_handlers": {"filters": ["outages", "warnings"]},
         "ticketing.health": {"filters": ["warnings"]},

@@ -4,18 +4,18 @@ import ipaddress
 from collections.abc import Iterable
 from urllib.parse import SplitResult, urlsplit
 
+from django.core.exceptions import ImproperlyConfigured
+
 DATABASE_FORM = "postgres://user:password@host:port/name"
 REDIS_FORM = "redis://:password@host:port/0"
 HOOK_FORM = "http://host:port/path"
-
-
 NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
 RATE_FORM = "RATE:BURST, requests per second and burst, as in 20:1000, or off"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class InvalidSetting(ValueError):
+class InvalidSetting(ImproperlyConfigured):
     """The variable has an invalid value. The message names it and the expected form, never the value: it may contain a
     password."""
 

@@ -1,103 +1,74 @@
 """The kernel's admin: audit and reconciliation results, idempotent responses and health signals, all read only."""
 
 from django.contrib import admin
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 
-from apps.kernel.admin_lists import ReadOnlyAdmin
+from apps.kernel.admin_lists import ConditionFilter, ReadOnlyAdmin
 from apps.kernel.models import AuditRun, IdempotentAnswer, ReconcileRun, Signal
 
 
-class Outcome(admin.SimpleListFilter):
-    title = "outcome"
-    parameter_name = "outcome"
-
-    def lookups(self, request, model_admin):
-        return [("clean", "clean"), ("breach", "with breaches")]
-
-    def queryset(self, request, queryset):
-        match self.value():
-            case "clean":
-                return queryset.filter(breach_count=0)
-            case "breach":
-                return queryset.filter(breach_count__gt=0)
-        return queryset
+class Outcome(ConditionFilter):
+    title = parameter_name = "outcome"
+    conditions = {
+        "clean": ("clean", Q(breach_count=0)),
+        "breach": ("with breaches", Q(breach_count__gt=0)),
+    }
 
 
-@admin.register(AuditRun)
-class AuditRunAdmin(ReadOnlyAdmin):
-    list_display = ["started_at", "is_clean", "breach_count", "duration_ms"]
-    list_filter = [Outcome]
-    fields = ["started_at", "duration_ms", "is_clean", "breach_count", "findings"]
+class ReconcileOutcome(ConditionFilter):
+    title = parameter_name = "outcome"
+    _left = Q(difference_count__gt=F("repaired_count") + F("gone_count"))
+    conditions = {
+        "none": ("no differences", Q(difference_count=0)),
+        "put_right": ("all repaired", Q(difference_count__gt=0) & ~_left),
+        "left": ("differences left", _left),
+    }
+
+
+class _RunAdmin(ReadOnlyAdmin):
     readonly_fields = ["is_clean", "findings"]
 
     @admin.display(boolean=True, description="clean")
-    def is_clean(self, run: AuditRun) -> bool:
+    def is_clean(self, run):
         return run.is_clean
 
-    @admin.display(description="findings")
-    def findings(self, run: AuditRun) -> SafeString:
-        lines = [
-            (
-                finding["invariant"],
-                finding["promise"],
-                "; ".join(finding["breaches"]) or finding.get("unchecked") or "clean",
-            )
-            for finding in run.report
-        ]
-        return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", lines))
+    def findings(self, run):
+        return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", map(self.line, run.report)))
+
+    def line(self, finding):
+        """Return the three parts of a finding's line."""
+        raise NotImplementedError
 
 
-class ReconcileOutcomeFilter(admin.SimpleListFilter):
-    title = "outcome"
-    parameter_name = "outcome"
+@admin.register(AuditRun)
+class AuditRunAdmin(_RunAdmin):
+    list_display = ["started_at", "is_clean", "breach_count", "duration_ms"]
+    list_filter = [Outcome]
+    fields = ["started_at", "duration_ms", "is_clean", "breach_count", "findings"]
 
-    def lookups(self, request, model_admin):
-        return [("none", "no differences"), ("put_right", "all repaired"), ("left", "differences left")]
-
-    def queryset(self, request, queryset):
-        left = queryset.annotate(left=F("difference_count") - F("repaired_count") - F("gone_count"))
-        match self.value():
-            case "none":
-                return queryset.filter(difference_count=0)
-            case "put_right":
-                return left.filter(difference_count__gt=0, left=0)
-            case "left":
-                return left.filter(left__gt=0)
-        return queryset
+    def line(self, finding):
+        result = "; ".join(finding["breaches"]) or finding.get("unchecked") or "clean"
+        return finding["invariant"], finding["promise"], result
 
 
 @admin.register(ReconcileRun)
-class ReconcileRunAdmin(ReadOnlyAdmin):
+class ReconcileRunAdmin(_RunAdmin):
     list_display = [
         "started_at", "is_clean", "difference_count", "repaired_count", "gone_count", "failure_count", "repair_by",
         "duration_ms",
     ]  # fmt: skip
-    list_filter = [ReconcileOutcomeFilter]
+    list_filter = [ReconcileOutcome]
     fields = [
         "started_at", "duration_ms", "part", "repair_by", "is_clean", "difference_count", "repaired_count",
         "gone_count", "failure_count", "findings",
     ]  # fmt: skip
-    readonly_fields = ["is_clean", "findings"]
 
-    @admin.display(boolean=True, description="clean")
-    def is_clean(self, run: ReconcileRun) -> bool:
-        return run.left_count == 0 and run.failure_count == 0
-
-    @admin.display(description="findings")
-    def findings(self, run: ReconcileRun) -> SafeString:
-        lines = [
-            (
-                finding["check"],
-                finding["promise"],
-                f"could not be checked: {finding['failure']}"
-                if finding["failure"]
-                else "; ".join(difference["line"] for difference in finding["differences"]) or "no difference",
-            )
-            for finding in run.report
-        ]
-        return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", lines))
+    def line(self, finding):
+        result = "; ".join(difference["line"] for difference in finding["differences"]) or "no difference"
+        if finding["failure"]:
+            result = f"could not be checked: {finding['failure']}"
+        return finding["check"], finding["promise"], result
 
 
 @admin.register(IdempotentAnswer)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
@@ -59,8 +59,8 @@ class ReadOnlyMixin:
         return False
 
 
-class ReadOnlyAdmin(ReadOnlyMixin, admin.ModelAdmin):
-    """The read-only list of a large table."""
+class BoundedAdmin(admin.ModelAdmin):
+    """The list of a large table."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -68,16 +68,31 @@ class ReadOnlyAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_max_show_all = 200
 
 
+class ReadOnlyAdmin(ReadOnlyMixin, BoundedAdmin):
+    """The read-only list of a large table."""
+
+
 class ReadOnlyInline(ReadOnlyMixin, admin.TabularInline):
     """Read-only related rows."""
 
     extra = 0
-    max_num = 0
-    can_delete = False
-    show_change_link = False
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class ConditionFilter(admin.SimpleListFilter):
+    """A list filter by named conditions."""
+
+    conditions: ClassVar[Mapping[str, tuple[str, Q]]]
+    """The label and the condition of each value of the parameter."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(value, label) for value, (label, _) in self.conditions.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.conditions.get(self.value() or "")
+        return queryset if chosen is None else queryset.filter(chosen[1])
 
 
 def format_count(count: int, thing: str) -> str:

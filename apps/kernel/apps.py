@@ -3,8 +3,6 @@ from django.apps import AppConfig
 
 class KernelConfig(AppConfig):
     name = "apps.kernel"
-    label = "kernel"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from apps.kernel import maintenance

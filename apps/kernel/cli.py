@@ -24,15 +24,15 @@ def report_errors_in_one_line(parser: ArgumentParser) -> None:
 
 
 def allow_intermixed_options(parser: ArgumentParser) -> None:
-    """Allow options between positional arguments. By default argparse takes an optional positional argument for
-    missing as soon as an option precedes it."""
+    """Allow options between positional arguments. By default, argparse treats an optional positional argument as
+    missing if an option precedes it."""
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
 def add_event_actions(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
     """Make the parser accept an event and one of several actions on it.
 
-    Returns `act(name, words)`, which adds an action. Actions that change something (`changes`) accept --who and --why.
+    Return `act(name, words)`, which adds an action. Actions that change something (`changes`) accept --who and --why.
     """
     report_errors_in_one_line(parser)
     parser.add_argument("event", metavar="EVENT", help="the event's slug")

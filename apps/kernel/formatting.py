@@ -14,7 +14,7 @@ from babel.dates import format_datetime as _babel_datetime
 from babel.numbers import NumberPattern, get_currency_symbol, parse_pattern
 from babel.units import format_unit
 
-LANGUAGE = "en"
+_LOCALE = Locale("en")
 
 # Patterns of Unicode CLDR (https://www.unicode.org/reports/tr35/tr35-dates.html#Date_Field_Symbol_Table).
 DATE_TIME = "d MMMM y, HH:mm"
@@ -24,9 +24,9 @@ TIME = "HH:mm"
 LOG_MINUTE = "dd MMM HH:mm"
 LOG_SECOND = "dd MMM HH:mm:ss"
 
-# ISO 4217 currencies whose smallest unit is not a hundredth; every other one has two digits. Babel's digits are CLDR's,
-# which are those in everyday use: for 13 currencies (the rial and the dinar of Iraq among them) they are fewer than
-# ISO's, and amounts here count ISO's smallest unit, as payment providers do.
+# The ISO 4217 currencies without two decimal digits. Amounts here count the smallest unit of ISO, as payment providers
+# do. Babel has CLDR's digits, those in everyday use, which are fewer for 13 currencies (among them the rial and the
+# dinar of Iraq).
 _WITHOUT_MINOR = (
     "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF",
 )  # fmt: skip
@@ -37,13 +37,13 @@ _MINOR_DIGITS = {
 
 
 def minor_digits(currency: str) -> int:
-    """Returns how many decimal digits the currency's smallest unit stands for, by ISO 4217."""
+    """Return how many decimal digits the currency's smallest unit stands for, by ISO 4217."""
     return _MINOR_DIGITS.get(currency, 2)
 
 
 @lru_cache(maxsize=4_096)
 def format_money(minor: int | None, currency: str) -> str:
-    """Returns `minor` of the currency's smallest unit as "$1,250.00", with a true minus sign below zero; "" for None.
+    """Return `minor` of the currency's smallest unit as "$1,250.00", with a true minus sign below zero; "" for None.
 
     A whole amount keeps its minor digits: prices in one column must line up.
     """
@@ -51,12 +51,12 @@ def format_money(minor: int | None, currency: str) -> str:
         return ""
     digits = minor_digits(currency)
     amount = Decimal(abs(minor)).scaleb(-digits)
-    number = _number_pattern(digits).apply(amount, _locale(), currency=currency, currency_digits=False)
+    number = _number_pattern(digits).apply(amount, _LOCALE, currency=currency, currency_digits=False)
     return f"{'−' if minor < 0 else ''}{_sign(currency)}{number}"
 
 
 def format_duration(value: timedelta | int) -> str:
-    """Returns seconds, or a timedelta, in the two largest units that are not zero: "2 days 4 hours", "9 minutes"."""
+    """Return seconds, or a timedelta, in the two largest units that are not zero: "2 days 4 hours", "9 minutes"."""
     left = max(int(value.total_seconds()) if isinstance(value, timedelta) else value, 0)
     parts: list[str] = []
     for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
@@ -71,25 +71,20 @@ def format_duration(value: timedelta | int) -> str:
 def format_datetime(
     moment: datetime, zone: str | tzinfo, pattern: str = DATE_TIME, *, with_zone_name: bool = False
 ) -> str:
-    """Returns the moment on the clock of `zone` (an IANA name or a tzinfo), as "1 April 2027, 19:30".
+    """Return the moment on the clock of `zone` (an IANA name or a tzinfo), as "1 April 2027, 19:30".
 
     `with_zone_name` appends the zone's short name, " (CEST)". The name is of the IANA database: CLDR has short English
     names for American zones only, and would write "+0200".
     """
     local = moment.astimezone(ZoneInfo(zone) if isinstance(zone, str) else zone)
     # Babel moves a moment to the given zone, which here is the one it is already in.
-    text = _babel_datetime(local, pattern, tzinfo=local.tzinfo, locale=_locale())
+    text = _babel_datetime(local, pattern, tzinfo=local.tzinfo, locale=_LOCALE)
     return f"{text} ({local:%Z})" if with_zone_name else text
 
 
 def format_utc(moment: datetime, pattern: str = LOG_SECOND) -> str:
-    """Returns the moment in UTC for logs and commands, as "01 Apr 17:30:05"."""
+    """Return the moment in UTC for logs and commands, as "01 Apr 17:30:05"."""
     return format_datetime(moment, UTC, pattern)
-
-
-@cache
-def _locale() -> Locale:
-    return Locale.parse(LANGUAGE)
 
 
 @cache
@@ -99,15 +94,15 @@ def _number_pattern(digits: int) -> NumberPattern:
 
 @cache
 def _sign(currency: str) -> str:
-    """Returns the currency's sign, and a no-break space where CLDR has one before the digits: after "CHF", not "$".
+    """Return the currency's sign, and a no-break space where CLDR has one before the digits: after "CHF", not "$".
 
     Browsers place the sign in the same way.
     """
     # PDF fonts lack the narrow no-break space in the sign of the West African franc.
-    sign = get_currency_symbol(currency, locale=_locale()).replace("\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}")
+    sign = get_currency_symbol(currency, locale=_LOCALE).replace("\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}")
     return sign if unicodedata.category(sign[-1])[0] == "S" else f"{sign}\N{NO-BREAK SPACE}"
 
 
 @lru_cache(maxsize=1_024)
 def _unit(count: int, unit: str) -> str:
-    return format_unit(count, f"duration-{unit}", locale=_locale())
+    return format_unit(count, f"duration-{unit}", locale=_LOCALE)

@@ -1,4 +1,4 @@
-"""Loads and runs Lua scripts. Each is a file with one command and a heading that states its result."""
+"""Loads and runs Lua scripts: one command per file, under a heading that states its result."""
 
 import hashlib
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from django.db import close_old_connections
 
@@ -23,7 +23,7 @@ class Job:
     name: str
     interval_seconds: float
     run: Callable[[], object]
-    due_at: float = field(default=0.0)
+    due_at: float = 0.0
     """Monotonic clock of the process."""
 
 

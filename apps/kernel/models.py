@@ -123,6 +123,10 @@ class ReconcileRun(models.Model):
         """Differences that remain."""
         return self.difference_count - self.repaired_count - self.gone_count
 
+    @property
+    def is_clean(self) -> bool:
+        return self.left_count == 0 and self.failure_count == 0
+
 
 class ReconcileTotal(models.Model):
     """The number of differences of one kind ever found. It is kept when runs are deleted: a counter never decreases."""

@@ -1,7 +1,7 @@
 """Random bytes from the operating system, fetched in batches.
 
-Each system call also releases the interpreter lock, and the event loop would then wait for another thread to return it,
-twice for each join.
+Each system call also releases the interpreter lock, which another thread may then take: without batches, the event loop
+would wait for it twice for each join.
 """
 
 import os

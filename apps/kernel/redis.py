@@ -1,6 +1,5 @@
-"""Access to Redis, which may refuse but never grant, and may become unavailable at any moment.
-
-Every caller catches RedisUnavailable, or uses `attempt`, which does.
+"""Access to Redis. It may refuse requests but grants nothing, and it may become unavailable at any moment: every caller
+catches RedisUnavailable, or uses `attempt`, which does.
 """
 
 import logging

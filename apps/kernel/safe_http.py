@@ -6,21 +6,19 @@ checked, and the connection goes to one of those addresses, so a name that resol
 
 import http.client
 import ipaddress
-import logging
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
-
-logger = logging.getLogger(__name__)
 
 URL_LENGTH_MAX = 500
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-"""The public range of IPv6; other addresses are local, or embed IPv4 addresses for translators."""
+"""The public range of IPv6. Other addresses are local, or embed IPv4 addresses for translators."""
 _RESERVED_NETWORKS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
 """Documentation, protocol assignments and relays, which Python 3.11 considers public."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -71,11 +69,10 @@ def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
     if parts.username is not None or parts.password is not None:
         raise AddressRefused("a user name or password does not belong into it")
     try:
-        _require_public(ipaddress.ip_address(parts.hostname), allowed)
-    except AddressRefused:
-        raise
+        address = ipaddress.ip_address(parts.hostname)
     except ValueError:
-        pass  # A name, which is resolved for each request.
+        return parts  # A name, which is resolved for each request.
+    _require_public(address, allowed)
     return parts
 
 
@@ -183,10 +180,7 @@ class _PinnedConnection(http.client.HTTPConnection):
 
 
 def _abort(connection: http.client.HTTPConnection) -> None:
-    sock = connection.sock
-    if sock is not None:
-        try:
+    if (sock := connection.sock) is not None:
+        with suppress(OSError):  # It may have ended already.
             # Closing alone would leave another thread's read blocked.
             sock.shutdown(socket.SHUT_RDWR)
-        except OSError as error:
-            logger.debug("the connection had ended: %s", error)

@@ -1,4 +1,4 @@
-"""The deployment's SECRET_KEY. Code that serves or signs reads it here, so that no placeholder ever signs anything."""
+"""The deployment's SECRET_KEY. All code that signs reads it here, so that nothing is signed with a placeholder."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -25,4 +25,4 @@ class ReservationsConfig(AppConfig):
         maintenance.register("sweep expired reservations", expiry_jobs.UNSWEPT_EVERY_SECONDS, expiry_jobs.sweep_unswept)
         maintenance.register("forget old cleanup logs", 60, expiry_jobs.delete_old_cleanup_logs)
         maintenance.register("report the supply to the waiting rooms", 1, supply_report.Reporter().report_if_due)
-        maintenance.register("forget old answers", 60, idempotency.forget_old_now)
+        maintenance.register("forget old answers", 60, idempotency.forget_old)

@@ -50,7 +50,7 @@ def test_minor_digits_are_those_of_babel_except_where_everyday_use_has_fewer_tha
 
 
 def test_every_currency_that_is_sold_in_has_a_name_in_babel() -> None:
-    assert set(formatting._locale().currencies) >= CODES
+    assert set(formatting._LOCALE.currencies) >= CODES
 
 
 @pytest.mark.parametrize(

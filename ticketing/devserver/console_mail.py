@@ -16,11 +16,7 @@ class TextBackend(EmailBackend):
             str(message.body).rstrip(),
             "",
             *(f"[with {part.mimetype}]" for part in getattr(message, "alternatives", [])),
-            *(f"[attached: {_name(part)}]" for part in message.attachments),
+            *(f"[attached: {getattr(part, 'filename', None) or 'a file'}]" for part in message.attachments),
             "-" * 79,
         ]
         self.stream.write("\n".join(lines) + "\n")
-
-
-def _name(part: object) -> str:
-    return str(getattr(part, "filename", None) or "a file")

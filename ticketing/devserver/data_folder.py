@@ -82,6 +82,13 @@ class ServerFolder:
             options |= {"user": self.account.uid, "group": self.account.gid, "extra_groups": []}
         return options
 
+    def write_private(self, path: Path, text: str) -> None:
+        """Write a file that only the servers' account can read."""
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        self.give(path)
+
     def give(self, path: Path) -> None:
         """Change the owner of a file that we just created to the servers' account."""
         if self.account:
@@ -215,7 +222,8 @@ def copy_programs(target: Path, postgres_bin: Path, valkey_server: Path, account
         return copied
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    shutil.copytree(installation, package / installation.name, symlinks=True, ignore=_not_needed_to_run)
+    unneeded = shutil.ignore_patterns("include", "pkgconfig", "*.a")
+    shutil.copytree(installation, package / installation.name, symlinks=True, ignore=unneeded)
     if libraries.is_dir():
         shutil.copytree(libraries, target / libraries.name, symlinks=True)
     shutil.copy2(valkey_server, target / "valkey-server")
@@ -224,7 +232,3 @@ def copy_programs(target: Path, postgres_bin: Path, valkey_server: Path, account
         for name in (".", *files):
             os.chown(Path(folder) / name, account.uid, account.gid, follow_symlinks=False)
     return copied
-
-
-def _not_needed_to_run(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name in ("include", "pkgconfig") or name.endswith(".a")]

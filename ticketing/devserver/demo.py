@@ -440,8 +440,7 @@ def _remember_ports(place: ServerFolder, servers: Servers) -> None:
     # The same ports at every start if they are free, so that noted addresses keep working.
     running = {"postgres": servers.postgres, "valkey": servers.valkey}
     known = _earlier_ports(place) | {name: server.port for name, server in running.items() if server}
-    with open(place.folder / "ports.json", "w") as file:
-        json.dump(known, file)
+    (place.folder / "ports.json").write_text(json.dumps(known))
 
 
 def _without_password(url: str) -> str:

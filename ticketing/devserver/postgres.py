@@ -1,10 +1,8 @@
 """A PostgreSQL 18 cluster: created once, started on a free loopback port, and stopped without leaving processes."""
 
 import contextlib
-import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import psutil
@@ -113,7 +111,7 @@ def _make_cluster(place: ServerFolder, superuser_password: str) -> None:
     unfinished = place.folder / "postgres.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     password_file = place.folder / "initdb-password"
-    _write_private(place, password_file, superuser_password)
+    place.write_private(password_file, superuser_password)
     try:
         place.run(
             [
@@ -194,10 +192,3 @@ def _postmaster_pid(place: ServerFolder) -> int:
 
 def _processes_of(place: ServerFolder) -> list[psutil.Process]:
     return processes.working_in(place.postgres_data, "postgres")
-
-
-def _write_private(place: ServerFolder, path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    place.give(path)

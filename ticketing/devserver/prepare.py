@@ -48,22 +48,16 @@ def prepare() -> None:
         admin.save()
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 def main() -> int:
     from django.core.management.base import CommandError
     from django.db.utils import DatabaseError, OperationalError
 
     try:
         prepare()
-    except OperationalError as error:
-        print(f"\nmake demo: the database does not respond: {_first_line(error)}", file=sys.stderr)
-        return 1
     except (CommandError, DatabaseError, OSError) as error:
-        print(f"\nmake demo: {_first_line(error)}", file=sys.stderr)
+        cause = "the database does not respond: " if isinstance(error, OperationalError) else ""
+        first_line = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        print(f"\nmake demo: {cause}{first_line}", file=sys.stderr)
         return 1
     return 0
 

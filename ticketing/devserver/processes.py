@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 POLL_SECONDS = 0.02
+FORCED_SECONDS = 10
 
 
 def working_in(folder: Path, program: str) -> list[psutil.Process]:
@@ -28,15 +29,15 @@ def working_in(folder: Path, program: str) -> list[psutil.Process]:
     return found
 
 
-def end(find: Callable[[], Iterable[psutil.Process]], *, polite_seconds: float, forced_seconds: float = 10) -> bool:
+def end(find: Callable[[], Iterable[psutil.Process]], *, polite_seconds: float) -> bool:
     """End the processes that `find` returns, by request and then by force. Return whether none is left."""
-    for process in find():
-        _signal(process.terminate)
-    if wait_gone(find, polite_seconds):
-        return True
-    for process in find():
-        _signal(process.kill)
-    return wait_gone(find, forced_seconds)
+    for send, seconds in ((psutil.Process.terminate, polite_seconds), (psutil.Process.kill, FORCED_SECONDS)):
+        for process in find():
+            with contextlib.suppress(psutil.NoSuchProcess):  # It has ended already.
+                send(process)
+        if wait_gone(find, seconds):
+            return True
+    return False
 
 
 def wait_gone(find: Callable[[], Iterable[psutil.Process]], seconds: float) -> bool:
@@ -47,8 +48,3 @@ def wait_gone(find: Callable[[], Iterable[psutil.Process]], seconds: float) -> b
             return False
         time.sleep(POLL_SECONDS)
     return True
-
-
-def _signal(send: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):  # It has ended already.
-        send()

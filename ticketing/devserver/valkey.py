@@ -1,10 +1,10 @@
 """A Valkey 9 server. It holds only copies that may be lost, so it writes nothing to disk."""
 
-import os
 import socket
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -44,17 +44,16 @@ def start(place: ServerFolder, *, password: str, preferred_port: int | None = No
     log = place.valkey_data / "valkey.log"
     for _ in range(PORT_ATTEMPTS_MAX):
         port = free_port(preferred_port)
-        _write_configuration(place, port, password)
+        configuration = _write_configuration(place, port, password)
         log.unlink(missing_ok=True)
-        with open(os.devnull, "w") as null:
-            process = subprocess.Popen(
-                [place.valkey_server, _configuration(place)],
-                stdin=subprocess.DEVNULL,
-                stdout=null,
-                stderr=null,
-                start_new_session=True,  # Ctrl-C in the terminal must not reach it: we stop it in order.
-                **place.popen_options(),
-            )
+        process = subprocess.Popen(
+            [place.valkey_server, configuration],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it: we stop it in order.
+            **place.popen_options(),
+        )
         if _wait_until_ready(process, port, password):
             # Only its process id is needed from here on. It may outlive us, so we do not wait for it.
             process.returncode = 0
@@ -74,11 +73,7 @@ def stop(place: ServerFolder) -> None:
         raise ServersFailed(f"Valkey in {place.valkey_data} cannot be stopped")
 
 
-def _configuration(place: ServerFolder) -> str:
-    return str(place.valkey_data / "valkey.conf")
-
-
-def _write_configuration(place: ServerFolder, port: int, password: str) -> None:
+def _write_configuration(place: ServerFolder, port: int, password: str) -> Path:
     lines = [
         f"bind {LOOPBACK}",
         f"port {port}",
@@ -91,10 +86,8 @@ def _write_configuration(place: ServerFolder, port: int, password: str) -> None:
         "tcp-backlog 511",
     ]
     path = place.valkey_data / "valkey.conf"
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write("\n".join(lines) + "\n")
-    place.give(path)
+    place.write_private(path, "\n".join(lines) + "\n")
+    return path
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, password: str) -> bool:

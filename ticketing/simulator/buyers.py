@@ -58,8 +58,7 @@ class Buyer(Visitor):
         self._poll_seconds = ORDER_POLL_SECONDS
 
     def start_visit(self) -> float | None:
-        self.step = self.choose_section
-        return self.think_seconds()
+        return self.continue_with(self.choose_section, self.think_seconds())
 
     async def choose_section(self) -> float | None:
         """Choose a section with availability."""
@@ -68,11 +67,11 @@ class Buyer(Visitor):
             return self.unexpected("sections", response)
         free = [section for section in response.document.get("sections", []) if section.get("available_seats", 0) > 0]
         if not free or self._choices >= CHOICES_MAX:
-            if self._reservation:
-                return self._keep_reservation()
+            if self._reservation:  # Nothing better was found.
+                self.context.figures.counts["kept the reservation"] += 1
+                return self.continue_with(self.pay, self.think_seconds())
             self._found_nothing = True
-            self.step = self.leave
-            return 0.0
+            return self.continue_with(self.leave, 0.0)
         self._choices += 1
         section = self.random.choice(free)
         quantity = self.random.randint(1, min(self._terms.quantity_max, section["available_seats"]))
@@ -80,12 +79,10 @@ class Buyer(Visitor):
             self._selection = {"ga_section": section["section_id"], "ga_quantity": quantity}
         elif self.random.random() < NAMED_SEATS_SHARE:
             self._selection = {"section": section, "quantity": quantity}
-            self.step = self.pick
-            return 0.0
+            return self.continue_with(self.pick, 0.0)
         else:
             self._selection = {"best_available": {"section": section["section_id"], "quantity": quantity}}
-        self.step = self.hold
-        return 0.0
+        return self.continue_with(self.hold, 0.0)
 
     async def pick(self) -> float | None:
         """Choose adjacent seats of the list, by name, from a page of the section."""
@@ -99,12 +96,10 @@ class Buyer(Visitor):
             return self.unexpected("seats", response)
         free = [seat["seat_id"] for seat in response.document.get("seats", []) if seat.get("status") == "available"]
         if not free:
-            self.step = self.choose_section
-            return 0.0
+            return self.continue_with(self.choose_section, 0.0)
         first = self.random.randrange(max(1, len(free) - quantity + 1))
         self._selection = {"seats": free[first : first + quantity]}
-        self.step = self.hold
-        return self.think_seconds()
+        return self.continue_with(self.hold, self.think_seconds())
 
     async def hold(self) -> float | None:
         """Hold the selection. A repeated key returns the same reservation, so the request may be retried."""
@@ -115,15 +110,13 @@ class Buyer(Visitor):
             return self.report_breach("two responses to one key", f"{self.name}: hold {key}")
         if response.problem in SHORTAGES:
             self._holds += 1
-            self.step = self.choose_section
-            return self.random.random()
+            return self.continue_with(self.choose_section, self.random.random())
         if response.problem in TOO_LATE:
             return self.finish("ran out of time")
         if response.problem == "reservation-exists" and self._came_back and not self._reservation:
             # It was held before the buyer left, and is paid for now.
             self._reservation = str(response.document["reservation"])
-            self.step = self.pay
-            return self.think_seconds()
+            return self.continue_with(self.pay, self.think_seconds())
         left = response.seconds_until("reserved_until")
         if response.status != 201 or left is None:
             return self.unexpected("hold", response)
@@ -152,12 +145,6 @@ class Buyer(Visitor):
         elif self.habits.changes_mind and self._holds == 1:
             self._choices = CHOICES_MAX - 1
             self.step = self.choose_section
-        return self.think_seconds()
-
-    def _keep_reservation(self) -> float | None:
-        """Pay for the existing reservation, because nothing better was found."""
-        self.context.figures.counts["kept the reservation"] += 1
-        self.step = self.pay
         return self.think_seconds()
 
     async def _submit(self, call: str, path: str, key: str, body: dict[str, Any]) -> ApiResponse | None:
@@ -192,8 +179,7 @@ class Buyer(Visitor):
                 "two holds of one buyer", f"{self.name}: {response.document.get('reservation_id')}"
             )
         self.context.figures.counts["second tabs refused"] += 1
-        self.step = self.pay
-        return self.think_seconds()
+        return self.continue_with(self.pay, self.think_seconds())
 
     def finish(self, outcome: str) -> float | None:
         if outcome == "left the shop" and self._found_nothing:
@@ -206,8 +192,7 @@ class Buyer(Visitor):
         self.queue_token = self.admission_token = self._reservation = ""
         self.number = self.position = self.estimated_wait = None
         self._choices, self.joined_at = 0, 0.0
-        self.step = self.join
-        return self.random.uniform(*BACK_SECONDS)
+        return self.continue_with(self.join, self.random.uniform(*BACK_SECONDS))
 
     async def pay(self) -> float | None:
         self.context.line.may_have_ended(self.name)
@@ -225,8 +210,7 @@ class Buyer(Visitor):
         if response.status != 202:
             return self.unexpected("checkout", response)
         self._order = str(response.document["order_id"])
-        self.step = self.follow
-        return ORDER_POLL_SECONDS
+        return self.continue_with(self.follow, ORDER_POLL_SECONDS)
 
     async def follow(self) -> float | None:
         """Poll the order until it is settled."""
@@ -239,9 +223,6 @@ class Buyer(Visitor):
             return self._poll_seconds
         if status != "confirmed":
             return self.finish("did not pay")
-        return self._handle_confirmation(response)
-
-    def _handle_confirmation(self, response: ApiResponse) -> float | None:
         tickets = response.document.get("tickets", [])
         if not tickets or not all(ticket.get("valid") for ticket in tickets):
             return self.report_breach("paid without tickets", f"{self.name}: order {self._order}")

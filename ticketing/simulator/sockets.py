@@ -1,5 +1,6 @@
 """Listening over WebSockets. Each takes a task, so it costs more than a stream of server-sent events."""
 
+from functools import lru_cache
 from typing import cast
 
 import aiohttp
@@ -19,10 +20,8 @@ class _Message(msgspec.Struct):
 class Socket:
     """One WebSocket, read until either side closes it."""
 
-    def __init__(
-        self, listener: StreamListener, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]
-    ) -> None:
-        self._listener, self._socket, self._known = listener, socket, known
+    def __init__(self, listener: StreamListener, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._listener, self._socket = listener, socket
         self._task = listener.group.start(self._read())
 
     def close(self) -> None:
@@ -34,7 +33,7 @@ class Socket:
             async for message in self._socket:
                 listener.last_data_at = listener.group.context.now()
                 if message.type == aiohttp.WSMsgType.TEXT:
-                    listener.receive(self._frame(cast("str", message.data)))
+                    listener.receive(_frame(cast("str", message.data)))
         except (ValueError, msgspec.MsgspecError) as error:
             listener.report_breach(f"invalid message: {error}")
         except (aiohttp.ClientError, OSError):
@@ -43,20 +42,15 @@ class Socket:
             listener.ended("no response")
             await self._socket.close()
 
-    def _frame(self, text: str) -> Frame:
-        known = self._known.get(text)
-        if known is None:
-            message = msgspec.json.decode(text, type=_Message)
-            known = read_frame(message.event, message.id, bytes(message.data))
-            if len(self._known) >= CACHED_FRAMES_MAX:
-                self._known.clear()
-            self._known[text] = known
-        return known
+
+@lru_cache(maxsize=CACHED_FRAMES_MAX)
+def _frame(text: str) -> Frame:
+    message = msgspec.json.decode(text, type=_Message)
+    return read_frame(message.event, message.id, bytes(message.data))
 
 
 def open_sockets(session: aiohttp.ClientSession, base: str, event: str) -> StreamOpener:
     """Return a function that opens a WebSocket of this event. The session must have no connection limit."""
-    known: dict[str, Frame] = {}
 
     async def open_one(listener: StreamListener) -> None:
         since = {"since": listener.last_id} if listener.last_id else {}
@@ -71,6 +65,6 @@ def open_sockets(session: aiohttp.ClientSession, base: str, event: str) -> Strea
         except aiohttp.ClientError as error:
             raise OSError(str(error)) from error
         listener.opened()
-        listener.stream = Socket(listener, socket, known)
+        listener.stream = Socket(listener, socket)
 
     return open_one

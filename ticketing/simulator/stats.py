@@ -1,6 +1,5 @@
 """Measurements of a run: response times, refusals, outcomes and breaches."""
 
-import itertools
 import math
 from array import array
 from bisect import bisect_left
@@ -104,7 +103,3 @@ def per_second(moments: Sequence[float]) -> float:
     """Return the average rate from the first to the last moment; 0 for fewer than two."""
     span = moments[-1] - moments[0] if len(moments) > 1 else 0.0
     return (len(moments) - 1) / span if span > 0 else 0.0
-
-
-def is_rising(values: Sequence[float]) -> bool:
-    return all(before <= after for before, after in itertools.pairwise(values))

@@ -105,33 +105,20 @@ class OpenStream(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(eq=False, slots=True)
 class StreamListener:
     """One listener. The transport of its stream calls `opened`, `receive`, `ended` and `refused`."""
 
-    __slots__ = (
-        "away_since",
-        "changed_at",
-        "counts",
-        "group",
-        "is_open",
-        "last_data_at",
-        "last_id",
-        "retry",
-        "stream",
-        "tries",
-    )
-
-    def __init__(self, group: "StreamListeners") -> None:
-        self.group = group
-        self.counts: FreeCounts | None = None
-        self.changed_at = 0.0
-        self.last_data_at = 0.0
-        self.last_id = ""
-        self.stream: OpenStream | None = None
-        self.is_open = False
-        self.away_since: float | None = None
-        self.retry: float | None = None
-        self.tries = 0
+    group: "StreamListeners"
+    counts: FreeCounts | None = None
+    changed_at: float = 0.0
+    last_data_at: float = 0.0
+    last_id: str = ""
+    stream: OpenStream | None = None
+    is_open: bool = False
+    away_since: float | None = None
+    retry: float | None = None
+    tries: int = 0
 
     def opened(self) -> None:
         """Record that the stream is open."""
@@ -290,16 +277,12 @@ class StreamListeners:
         results, wrong = self.results, list(self._find_outdated(truth))
         results.wrong = len(wrong)
         for listener in wrong:
-            differing = (
-                [] if truth is None or listener.counts is None else sorted(set(listener.counts) ^ set(truth))[:4]
-            )
-            detail = (
-                "without a stream"
-                if not listener.is_open
-                else f"differing in {differing}"
-                if differing
-                else "no counts"
-            )
+            if not listener.is_open:
+                detail = "without a stream"
+            elif truth is None or listener.counts is None:
+                detail = "no counts"
+            else:
+                detail = f"differing in {sorted(set(listener.counts) ^ set(truth))[:4]}"
             self.context.breaches.note("listeners with wrong counts", detail)
         right = [listener.changed_at for listener in self._all if listener.counts == truth and listener.is_open]
         if right:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -21,27 +22,9 @@ class NotAnEventStream(ValueError):
     """The response is not a stream of events."""
 
 
-class _FrameCache:
-    """Parsed events by their bytes."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Frame] = {}
-
-    def frame(self, event: bytes) -> Frame:
-        """Return the parsed event. Raises NotAnEventStream."""
-        known = self._known.get(event)
-        if known is None:
-            try:
-                known = _frame(event)
-            except (ValueError, msgspec.MsgspecError) as error:
-                raise NotAnEventStream(f"{event[:100]!r}") from error
-            if len(self._known) >= CACHED_FRAMES_MAX:
-                self._known.clear()
-            self._known[event] = known
-        return known
-
-
+@lru_cache(maxsize=CACHED_FRAMES_MAX)
 def _frame(event: bytes) -> Frame:
+    """Return the parsed event. Raises NotAnEventStream."""
     fields = {}
     for line in event.split(b"\n"):
         name, _, value = line.partition(b":")
@@ -49,7 +32,10 @@ def _frame(event: bytes) -> Frame:
             fields[name] = value.removeprefix(b" ")
     if b"data" not in fields:
         return Frame()
-    return read_frame(fields.get(b"event", b"").decode(), fields.get(b"id", b"").decode(), fields[b"data"])
+    try:
+        return read_frame(fields.get(b"event", b"").decode(), fields.get(b"id", b"").decode(), fields[b"data"])
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise NotAnEventStream(f"{event[:100]!r}") from error
 
 
 class Stream(asyncio.Protocol):
@@ -61,14 +47,13 @@ class Stream(asyncio.Protocol):
         "_is_chunked",
         "_is_open",
         "_listener",
-        "_read",
         "_request",
         "_rest",
         "_transport",
     )
 
-    def __init__(self, listener: StreamListener, request: bytes, read: _FrameCache) -> None:
-        self._listener, self._request, self._read = listener, request, read
+    def __init__(self, listener: StreamListener, request: bytes) -> None:
+        self._listener, self._request = listener, request
         self._transport: asyncio.Transport | None = None
         self._rest = self._body = b""
         self._is_open = self._is_chunked = self._has_ended = False
@@ -146,7 +131,7 @@ class Stream(asyncio.Protocol):
         if len(self._body) > WAITING_BYTES_MAX:
             raise NotAnEventStream("an event is too long")
         for event in events:
-            self._listener.receive(self._read.frame(event))
+            self._listener.receive(_frame(event))
 
 
 def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
@@ -178,7 +163,6 @@ def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
     if not addresses:
         raise PlanRefused(f"{host} is not this machine")
     context = ssl.create_default_context() if is_secure else None
-    read = _FrameCache()
 
     async def open_one(listener: StreamListener) -> None:
         loop = asyncio.get_running_loop()
@@ -194,7 +178,7 @@ def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
         for address in list(addresses):
             try:
                 await loop.create_connection(
-                    lambda: Stream(listener, request, read),
+                    lambda: Stream(listener, request),
                     address,
                     port,
                     ssl=context,

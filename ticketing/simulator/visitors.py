@@ -135,6 +135,11 @@ class Visitor:
         detail = response.problem or response.document
         return self.report_breach("unexpected responses", f"{self.name}, {call}: {response.status} {str(detail)[:150]}")
 
+    def continue_with(self, step: Step, in_seconds: float) -> float:
+        """Make this the next step, due in so many seconds."""
+        self.step = step
+        return in_seconds
+
     @property
     def token(self) -> str:
         return self.admission_token or self.queue_token
@@ -206,11 +211,10 @@ class Visitor:
                 self._miss_admission()
         wait = document["next_poll"] / 1_000
         left = self.leaves_at - self.context.now()
-        self.step = self.leave if left < wait else self.poll_status
-        return max(0.0, min(left, wait))
+        return self.continue_with(self.leave if left < wait else self.poll_status, max(0.0, min(left, wait)))
 
     def _miss_admission(self) -> None:
-        """Record that the head has passed this visitor: the claim time ran out between two requests."""
+        """Record that the visitor's time for claiming the admission ran out between two requests."""
         self.context.figures.counts["missed admissions"] += 1
         if self.late_seconds <= ON_TIME_SECONDS_MAX and not self.tries and not self.busy_tries:
             self.context.breaches.note("lost admissions", f"{self.name}, number {self.number}: polled on time")
@@ -243,11 +247,10 @@ class Visitor:
 
     def start_visit(self) -> float | None:
         """Start the first step inside; the visitor may stay until `inside_until`."""
-        self.step = self.leave
-        return self.think_seconds()
+        return self.continue_with(self.leave, self.think_seconds())
 
     def think_seconds(self) -> float:
-        """Return a random time for a step, which ends before the admission does."""
+        """Return a random duration of a step, so that it ends before the admission does."""
         seconds = self.random.uniform(0.5, 1.5) * self.habits.stay_seconds
         return max(0.0, min(seconds, self.inside_until - self.context.now() - 5))
 

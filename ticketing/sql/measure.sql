@@ -1,70 +1,44 @@
 -- The metrics of one scrape, each read by an index: metric name, label value or empty, value.
-SELECT 'payment_provider_faults_count', provider, faults_count::float8
-FROM orders_providerstanding
+SELECT figure.name, provider.provider, figure.value
+FROM orders_providerstanding AS provider
+CROSS JOIN LATERAL (VALUES
+    ('payment_provider_faults_count', provider.faults_count::float8),
+    ('payment_provider_resting', (provider.rests_until IS NOT NULL)::integer::float8)
+) AS figure (name, value)
 UNION ALL
-SELECT 'payment_provider_resting', provider, (rests_until IS NOT NULL)::integer::float8
-FROM orders_providerstanding
-UNION ALL
-(
-    SELECT 'audit_breaches_count', '', breach_count::float8
-    FROM kernel_auditrun
-    ORDER BY started_at DESC
-    LIMIT 1
-)
-UNION ALL
-(
-    SELECT 'audit_unchecked_count', '', (
+SELECT figure.name, '', figure.value
+FROM (SELECT * FROM kernel_auditrun ORDER BY started_at DESC LIMIT 1) AS audit
+CROSS JOIN LATERAL (VALUES
+    ('audit_breaches_count', audit.breach_count::float8),
+    ('audit_unchecked_count', (
         SELECT count(*)::float8
-        FROM jsonb_array_elements(report) AS asked
-        WHERE coalesce(asked ->> 'unchecked', '') <> ''
-    )
-    FROM kernel_auditrun
-    ORDER BY started_at DESC
-    LIMIT 1
-)
+        FROM jsonb_array_elements(audit.report) AS checked
+        WHERE coalesce(checked ->> 'unchecked', '') <> ''
+    )),
+    ('audit_finished_seconds', extract(epoch FROM audit.started_at + audit.duration_ms * interval '1 ms')::float8)
+) AS figure (name, value)
 UNION ALL
-(
-    SELECT 'audit_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
-    FROM kernel_auditrun
-    ORDER BY started_at DESC
-    LIMIT 1
-)
-UNION ALL
-(
-    SELECT 'reconcile_left_count', '', (difference_count - repaired_count - gone_count)::float8
-    FROM kernel_reconcilerun
-    WHERE part IS NULL
-    ORDER BY started_at DESC
-    LIMIT 1
-)
-UNION ALL
-(
-    SELECT 'reconcile_failed_count', '', failure_count::float8
-    FROM kernel_reconcilerun
-    WHERE part IS NULL
-    ORDER BY started_at DESC
-    LIMIT 1
-)
-UNION ALL
-(
-    SELECT 'reconcile_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
-    FROM kernel_reconcilerun
-    WHERE part IS NULL
-    ORDER BY started_at DESC
-    LIMIT 1
-)
+SELECT figure.name, '', figure.value
+FROM (SELECT * FROM kernel_reconcilerun WHERE part IS NULL ORDER BY started_at DESC LIMIT 1) AS run
+CROSS JOIN LATERAL (VALUES
+    ('reconcile_left_count', (run.difference_count - run.repaired_count - run.gone_count)::float8),
+    ('reconcile_failed_count', run.failure_count::float8),
+    ('reconcile_finished_seconds', extract(epoch FROM run.started_at + run.duration_ms * interval '1 ms')::float8)
+) AS figure (name, value)
 UNION ALL
 SELECT 'reconcile_differences', kind, found_count::float8
 FROM kernel_reconciletotal
 UNION ALL
-SELECT 'payments_unsettled_count', '', count(*)::float8
-FROM orders_payment
-WHERE status = 'pending' AND started_at IS NOT NULL
-UNION ALL
-SELECT
-    'payments_unsettled_seconds', '', coalesce(extract(epoch FROM clock_timestamp() - min(started_at)), 0)::float8
-FROM orders_payment
-WHERE status = 'pending' AND started_at IS NOT NULL
+SELECT figure.name, '', figure.value
+FROM (
+    SELECT count(*) AS count, min(started_at) AS oldest
+    FROM orders_payment
+    WHERE status = 'pending' AND started_at IS NOT NULL
+) AS unsettled
+CROSS JOIN LATERAL (VALUES
+    ('payments_unsettled_count', unsettled.count::float8),
+    ('payments_unsettled_seconds', coalesce(extract(epoch FROM clock_timestamp() - unsettled.oldest), 0)::float8)
+) AS figure (name, value)
 UNION ALL
 SELECT 'refunds_open_count', '', count(*)::float8
 FROM orders_refund
@@ -81,23 +55,17 @@ LEFT JOIN reservations_reservation AS reservation
        ON reservation.status = kind.status AND reservation.status IN ('pending_payment', 'paying')
 GROUP BY kind.status
 UNION ALL
-SELECT 'reservations_overdue_count', '', count(*)::float8
-FROM reservations_reservation
-WHERE (status = 'pending_payment' AND expires_at <= clock_timestamp())
-   OR (status = 'paying' AND pay_deadline <= clock_timestamp())
-UNION ALL
-SELECT
-    'reservations_overdue_seconds',
-    '',
-    coalesce(
-        extract(
-            epoch FROM clock_timestamp() - min(CASE WHEN status = 'paying' THEN pay_deadline ELSE expires_at END)
-        ),
-        0
-    )::float8
-FROM reservations_reservation
-WHERE (status = 'pending_payment' AND expires_at <= clock_timestamp())
-   OR (status = 'paying' AND pay_deadline <= clock_timestamp())
+SELECT figure.name, '', figure.value
+FROM (
+    SELECT count(*) AS count, min(CASE WHEN status = 'paying' THEN pay_deadline ELSE expires_at END) AS first
+    FROM reservations_reservation
+    WHERE (status = 'pending_payment' AND expires_at <= clock_timestamp())
+       OR (status = 'paying' AND pay_deadline <= clock_timestamp())
+) AS overdue
+CROSS JOIN LATERAL (VALUES
+    ('reservations_overdue_count', overdue.count::float8),
+    ('reservations_overdue_seconds', coalesce(extract(epoch FROM clock_timestamp() - overdue.first), 0)::float8)
+) AS figure (name, value)
 UNION ALL
 SELECT 'queue_ready_count', '', count(*)::float8
 FROM queue_queueentry

@@ -1,8 +1,8 @@
 """The auditor: checks invariants on a live system with plain SQL in short reads. Apps register their checks.
 
 The sale continues during an audit, and two statements see two snapshots. So a check either decides within one
-statement, or treats a finding from several statements as a suspicion and confirms it in one. Reads are short because
-an open snapshot keeps VACUUM from removing dead rows, which slows every hold down.
+statement, or treats a finding from several statements as a suspicion and confirms it in one. Reads are short, because
+an open snapshot prevents VACUUM from removing dead rows, which slows down every hold.
 """
 
 import logging
@@ -86,7 +86,7 @@ def register(invariant: str, promise: str, find: Find) -> None:
 
 @contextmanager
 def read_cursor() -> Iterator[Any]:
-    """Return a cursor for a few short reads: each statement has its own snapshot and a timeout."""
+    """Yield a cursor for a few short reads. Each statement has its own snapshot and a timeout."""
     with transactions.write(statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         yield cursor
 

@@ -1,4 +1,4 @@
-"""The reconciler: compares counters and copies with the rows they stand for. Apps register checks and repairs.
+"""The reconciler: compares counters and copies with the rows they are derived from. Apps register checks and repairs.
 
 All checks report first. Then, if requested, each difference is repaired by its app, which reads everything again under
 its locks. A difference that has disappeared by then does not count as repaired, and one that cannot be repaired safely

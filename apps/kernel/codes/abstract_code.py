@@ -1,4 +1,4 @@
-"""What promo codes and access codes have in common."""
+"""The common model of promo codes and access codes."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,8 +9,8 @@ USES_MAX = 1_000_000
 
 
 class AbstractCode(models.Model):
-    """A code of one event that buyers type. It stores no count: uses are counted from their rows under its lock, so
-    they cannot drift, and a use that ends is free again."""
+    """A code of one event that buyers type. It stores no count of its uses, which could drift: their rows are counted
+    under its lock, and a use that ends is available again."""
 
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
@@ -35,12 +35,12 @@ class AbstractCode(models.Model):
 
     @property
     def is_limited(self) -> bool:
-        """Whether uses must be counted, and so be serialized by the code's lock."""
+        """Whether uses are counted, so that the code's lock must serialize them."""
         return self.uses_max is not None or self.uses_per_buyer_max is not None
 
 
 def code_constraints(prefix: str, limits: Q | None = None) -> list[models.BaseConstraint]:
-    """Return the constraints of such a model, named by the prefix; `limits`: those of limits of its own."""
+    """Return the constraints of such a model, named with the prefix. `limits` is the condition of its own limits."""
     return [
         models.UniqueConstraint(fields=["event", "code"], name=f"{prefix}_once_per_event"),
         models.CheckConstraint(condition=~Q(code=""), name=f"{prefix}_not_empty"),

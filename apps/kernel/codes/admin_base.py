@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import BoundedPaginator
+from apps.kernel.admin_lists import BoundedAdmin
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 
 LIMITS = ("valid_from", "valid_until", "uses_max", "uses_per_buyer_max", "is_active", "note")
@@ -67,11 +67,7 @@ class CodeForm(forms.ModelForm):
         return cleaned
 
 
-class CodeAdmin(admin.ModelAdmin):
-    paginator = BoundedPaginator
-    show_full_result_count = False
-    list_per_page = 50
-    list_max_show_all = 200
+class CodeAdmin(BoundedAdmin):
     list_filter: ClassVar[Any] = ["event", "is_active"]
     list_select_related: ClassVar[Any] = ["event"]
     search_fields = ["code", "note"]

@@ -2,7 +2,6 @@
 
 import secrets
 import unicodedata
-from collections.abc import Iterator
 
 LENGTH_MAX = 40
 RANDOM_LENGTH = 10
@@ -11,7 +10,6 @@ PREFIX_LENGTH_MAX = LENGTH_MAX - RANDOM_LENGTH - 1
 COUNT_MAX = 20_000
 """Codes created by one call at most."""
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-_BATCH = 1_000
 
 
 class InvalidCode(ValueError):
@@ -33,12 +31,10 @@ def new_code(prefix: str = "") -> str:
     return f"{prefix}-{drawn}" if prefix else drawn
 
 
-def new_codes(count: int, prefix: str) -> Iterator[list[str]]:
-    """Yield `count` distinct new codes in batches for one statement each."""
+def new_codes(count: int, prefix: str) -> list[str]:
+    """Return `count` distinct new codes, sorted."""
     assert 1 <= count <= COUNT_MAX
-    words: set[str] = set()
-    while len(words) < count:
-        words.add(new_code(prefix))
-    ordered = sorted(words)
-    for start in range(0, count, _BATCH):
-        yield ordered[start : start + _BATCH]
+    codes: set[str] = set()
+    while len(codes) < count:
+        codes.add(new_code(prefix))
+    return sorted(codes)

@@ -1,4 +1,4 @@
-"""Creating many distinct codes by a command, for example for a mailing or a partner. All or none are created."""
+"""Creates many distinct codes by a command, for example for a mailing or a partner: all of them or none."""
 
 import csv
 from argparse import ArgumentParser
@@ -16,6 +16,8 @@ from apps.kernel.codes.code_format import COUNT_MAX, PREFIX_LENGTH_MAX, InvalidC
 from apps.kernel.db import transactions
 
 LIMIT_MAX = 1_000
+BATCH_MAX = 1_000
+"""Rows inserted by one statement."""
 NOTE_LENGTH_MAX = 200
 
 
@@ -24,22 +26,15 @@ def make_codes(
 ) -> list[Any]:
     """Create `count` random codes with the same values in one transaction, and return them. `parts` is the field with
     the parts of the event for which they are valid; empty means all."""
-    manager, field = model._default_manager, model._meta.get_field(parts)
-    between: Any = field.remote_field.through  # type: ignore[union-attr]
-    code_id, part_id = field.m2m_column_name(), field.m2m_reverse_name()  # type: ignore[union-attr]
-    made: list[Any] = []
+    field: Any = model._meta.get_field(parts)
+    between, code_id, part_id = field.remote_field.through, field.m2m_column_name(), field.m2m_reverse_name()
     with transactions.write():
         now = clock.now()
-        for words in code_format.new_codes(count, prefix):
-            codes = manager.bulk_create(model(code=word, created_at=now, **values) for word in words)
-            between._default_manager.bulk_create(
-                between(**{code_id: code.pk, part_id: each}) for code in codes for each in part_ids
-            )
-            made += codes
-    return made
-
-
-# --- by command -------------------------------------------------------------------------------------------------------
+        new = [model(code=code, created_at=now, **values) for code in code_format.new_codes(count, prefix)]
+        codes = model._default_manager.bulk_create(new, BATCH_MAX)
+        pairs = [between(**{code_id: code.pk, part_id: each}) for code in codes for each in part_ids]
+        between._default_manager.bulk_create(pairs, BATCH_MAX)
+    return codes
 
 
 def add_code_arguments(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
@@ -88,7 +83,7 @@ def make_from_options(
 
 
 def write_csv(out: OutputWrapper, codes: Iterable[Any], **more: Any) -> None:
-    """Write the codes, one per line; `more` are further columns, each a function of the code."""
+    """Write one line for each code. `more` are further columns: a function of the code for each name."""
     write = csv.writer(out, lineterminator="\n").writerow
     write(["code", "uses", "valid_from", "valid_until", *more])
     for code in codes:

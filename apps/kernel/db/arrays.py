@@ -13,12 +13,9 @@ from uuid import UUID
 import psycopg
 from psycopg.adapt import Dumper
 
-__all__ = ["Array", "byte_strings", "flags", "moments", "numbers", "texts", "try_literal", "uuids"]
-
 # Characters that an array element may have without quotation marks, and the comma between elements.
 _PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
 _HEX = "%032x"  # As UUID.hex, without the call.
-_BYTES = "\\\\x"
 
 
 class Array:
@@ -49,7 +46,7 @@ def numbers(values: Iterable[int | None]) -> Array:
 
 
 def moments(values: Iterable[datetime]) -> Array:
-    """Most of the values are expected to be the same one."""
+    """Return the times. Each distinct one is formatted once, since most are expected to be equal."""
     texts: dict[datetime, str] = {}
     written = [texts.get(value) or texts.setdefault(value, f'"{value}"') for value in values]
     return Array(f"{{{','.join(written)}}}")
@@ -61,12 +58,12 @@ def flags(values: Iterable[bool]) -> Array:
 
 def byte_strings(values: Iterable[bytes]) -> Array:
     # Between quotation marks a backslash is written twice.
-    written = [f'"{_BYTES}{value.hex()}"' for value in values]
+    written = ['"\\\\x' + value.hex() + '"' for value in values]
     return Array(f"{{{','.join(written)}}}")
 
 
 def texts(values: list[str]) -> Array:
-    """Any texts; fastest with texts as plain as our own ids."""
+    """Return any texts; fastest for texts that need no quotation marks, like our own ids."""
     text = _plain_texts(values)
     return Array(f"{{{','.join(map(_quote, values))}}}" if text is None else text)
 

@@ -1,9 +1,9 @@
 """Leader election among processes of one kind: the leader holds an advisory lock in a session of its own.
 
-The session is a direct connection (a pooler in transaction mode would share it). When the leader's process is killed,
-the server ends the session and a stand-by gets the lock at its next try. When the process only hangs, the server ends
-the session after a period of silence. An old leader that wakes up may then still complete its current step: work that
-two processes must not do at once needs another guard, such as the gatekeeper's epoch.
+The session is a direct connection (a pooler in transaction mode would share it). If the leader's process is killed, the
+server ends the session and a stand-by gets the lock at its next attempt. If the process only hangs, the server ends the
+session after a period of silence. An old leader that resumes may then still complete its current step: work that two
+processes must not do at once needs another guard, such as the gatekeeper's epoch.
 """
 
 import logging
@@ -19,15 +19,14 @@ logger = logging.getLogger(__name__)
 SILENCE_MS_MAX = 3_000
 """A leader that has sent nothing for so long has lost the leadership."""
 
-_PACKAGE = "apps.kernel"
-_try_leadership = sql.load(_PACKAGE, "try_leadership")
-_keep_leading = sql.load(_PACKAGE, "keep_leading")
-_give_up_leadership = sql.load(_PACKAGE, "give_up_leadership")
+_try_leadership = sql.load("apps.kernel", "try_leadership")
+_keep_leading = sql.load("apps.kernel", "keep_leading")
+_give_up_leadership = sql.load("apps.kernel", "give_up_leadership")
 
 
 def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
-    """Return the options of a session that only holds the lock. Keep-alives detect a machine that vanished, silence
-    a process that hangs."""
+    """Return the options of a session that only holds the lock. Keep-alives detect a machine that has vanished, the
+    idle timeout a process that hangs."""
     return (
         f"-c idle_session_timeout={silence_ms_max} -c tcp_keepalives_idle=1 "
         "-c tcp_keepalives_interval=1 -c tcp_keepalives_count=1 -c statement_timeout=1500"
@@ -35,7 +34,7 @@ def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
 
 
 class Leadership:
-    """One process's part in the election of the leader of this name; the key of the lock has eight bytes."""
+    """One process's part in an election. All candidates have the same name and the same key, which has eight bytes."""
 
     def __init__(self, name: str, key: bytes, *, conninfo: str = "", options: str = "") -> None:
         self._name = name
@@ -46,8 +45,8 @@ class Leadership:
         self.session: psycopg.Connection[Any] | None = None
 
     def holds(self) -> bool:
-        """Return whether this process leads; ask before each round. It leads until its session ends. Raises
-        psycopg.Error, after which it does not lead."""
+        """Return whether this process leads, which it then does until its session ends. Called before each round.
+        Raises psycopg.Error, after which it does not lead."""
         try:
             if self.session is None:
                 self.session = psycopg.connect(

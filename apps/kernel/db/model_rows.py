@@ -1,5 +1,5 @@
-"""Model instances from the rows of a statement in a file. Composing a query in Django is most of the cost of a small
-one."""
+"""Model instances from the rows of an SQL file's statement: for a small query, Django spends most of the time composing
+it."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -50,7 +50,10 @@ def create_pool(
     again."""
     # Never connected: only used for how Django would connect.
     django: Any = connections.create_connection("default")
-    options = {**django.get_connection_params(), **(_direct_connection_options() if prepares else {})}
+    options = django.get_connection_params()
+    if prepares:
+        default, direct = map(conninfo_to_dict, (settings.DATABASE_URL, settings.DATABASE_DIRECT_URL))
+        options |= {name: value for name, value in direct.items() if value != default.get(name)}
     application_name = f"{options.get('application_name', 'fairgate')} {name}"
 
     def configure(connection: Connection[Any]) -> None:
@@ -82,9 +85,3 @@ def _check(connection: Connection[Any]) -> None:
     poller.register(connection.fileno(), select.POLLIN)
     if poller.poll(0):
         ConnectionPool.check_connection(connection)
-
-
-def _direct_connection_options() -> dict[str, Any]:
-    """Return the connection options of DATABASE_DIRECT_URL that differ from those of DATABASE_URL."""
-    default, direct = map(conninfo_to_dict, (settings.DATABASE_URL, settings.DATABASE_DIRECT_URL))
-    return {name: value for name, value in direct.items() if value != default.get(name)}

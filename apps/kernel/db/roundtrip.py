@@ -28,8 +28,8 @@ from apps.kernel.db.arrays import Array
 logger = logging.getLogger(__name__)
 
 PLANS_SECONDS = 2.0
-"""A plan made while a table was empty scans all of it. PostgreSQL replans when the table is analyzed again, which in
-the first minute of a sale may be a hundred thousand rows later; so plans are discarded at this interval."""
+"""A plan made while a table was empty scans all of it. PostgreSQL replans once the table has been analyzed again: in
+the first minute of a sale, that may be a hundred thousand rows later. So plans are discarded at this interval."""
 
 _SUCCESS = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY})
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -40,21 +40,21 @@ _prepared_on: "WeakKeyDictionary[Connection[Any], float]" = WeakKeyDictionary()
 
 
 class _Pooled:
-    """Whether this process has seen a prepared statement vanish between two transactions."""
+    """Whether a prepared statement of this process has vanished between two transactions, as behind a pooler."""
 
     seen = False
 
 
 class StatementResult(NamedTuple):
-    """The rows that a statement returned, or how many it touched."""
+    """The rows that a statement returned, and how many rows it returned or changed."""
 
     rows: Sequence[tuple[Any, ...]]
     touched: int
 
 
 class Cursor(ClientCursor[Any]):
-    """The cursor of one transaction on a connection in autocommit. What opens the transaction travels with the first
-    statement; COMMIT, if wanted, with the last."""
+    """The cursor of one transaction on a connection in autocommit. The statements that open the transaction are sent
+    with the first statement; COMMIT can be sent with the last."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection)
@@ -67,8 +67,8 @@ class Cursor(ClientCursor[Any]):
 
     @property
     def has_pending_opening(self) -> bool:
-        """Whether nothing was sent yet, so that PostgreSQL knows of no transaction."""
-        return len(self._opening) > 0
+        """Whether nothing was sent yet, so that PostgreSQL has begun no transaction."""
+        return bool(self._opening)
 
     def open(self) -> None:
         """Begin the transaction, if it has not begun."""
@@ -76,8 +76,8 @@ class Cursor(ClientCursor[Any]):
             self._send_batch([])
 
     def execute_batch(self, texts: Sequence[str], *, commits: bool = False) -> list[StatementResult]:
-        """Execute these statements in order in one round trip; after one that fails none runs. With `commits`, commit
-        if all of them succeed."""
+        """Execute these statements in order in one round trip. If one fails, the later ones do not run. With `commits`,
+        commit if all succeed."""
         results = self._send_batch([*texts, "COMMIT"] if commits else texts)
         return [self._load(result) for result in results[: len(texts)]]
 
@@ -119,9 +119,6 @@ class Cursor(ClientCursor[Any]):
         return StatementResult(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
 
 
-# --- values as literals
-
-
 def bind(cursor: Any, name: str, text: str, params: Mapping[str, Any], *, prepared: bool) -> str:
     """Return the statement with its values as literals: as text, or as EXECUTE if the connection has it prepared."""
     if prepared and is_prepared_on(cursor.connection):
@@ -132,8 +129,8 @@ def bind(cursor: Any, name: str, text: str, params: Mapping[str, Any], *, prepar
 
 
 def literal(cursor: Any, value: Any) -> str:
-    """Return the value as an SQL literal. Plain kinds are written here, because psycopg's path to one value is as long
-    as its path to a whole statement; all others are psycopg's."""
+    """Return the value as an SQL literal. Common types are written here, because psycopg takes as long for one value as
+    for a whole statement; psycopg writes all others."""
     kind = type(value)
     if kind is Array or kind is str:
         text = value.text if kind is Array else value
@@ -159,9 +156,6 @@ def _parameters(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_PARAMETER.findall(text)))
 
 
-# --- prepared statements
-
-
 def add_prepared(name: str, text: str) -> None:
     """Prepare this statement on connections made from now on. Its text gives the type of every parameter."""
     assert _prepared_texts.setdefault(name, text) == text, f"two prepared statements are called {name}"
@@ -183,8 +177,8 @@ def prepare_all(connection: Connection[Any]) -> None:
 
 
 def disable_prepared() -> None:
-    """Send every statement of this process as text from now on: a prepared one had vanished, as behind a pooler in
-    transaction mode, where the next transaction runs on another session."""
+    """Send every statement of this process as text from now on, because a prepared one has vanished: behind a pooler in
+    transaction mode, the next transaction runs on another session."""
     if not _Pooled.seen:
         logger.warning("prepared statements do not last here: name PostgreSQL itself in DATABASE_DIRECT_URL")
     _Pooled.seen = True
@@ -197,7 +191,7 @@ def is_prepared_on(connection: Any) -> bool:
 
 
 def refresh_plans(connection: Connection[Any]) -> list[str]:
-    """Return the statements that the connection needs now for its plans to fit the tables as they are."""
+    """Return the statements to send first so that plans are made for the tables as they are now."""
     made_at = _prepared_on.get(connection)
     if made_at is None or time.monotonic() - made_at < PLANS_SECONDS:
         return []

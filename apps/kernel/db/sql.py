@@ -80,9 +80,9 @@ class Call(NamedTuple):
 def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult]:
     """Execute these statements in order, in one round trip, and return their results in order.
 
-    Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
-    They are sent one by one while an observer is registered (a test may inject a rival in between), and on cursors
-    other than Django's and those of `transactions.write_on`.
+    Each sees what was committed before it began, as if it had been sent by itself. If one fails, the later ones do not
+    run. They are sent one by one while an observer is registered (a test may inject a competing write in between), and
+    on cursors other than Django's and those of `transactions.write_on`.
     """
     if not calls:
         return []
@@ -105,8 +105,8 @@ def _can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
 
 
 def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> list[StatementResult]:
-    """BEGIN travels too, if Django's atomic block has begun and its transaction has not. Errors are wrapped as by
-    Django's own cursor."""
+    """Send BEGIN too if Django's atomic block has begun and its transaction has not. Wrap errors as Django's own cursor
+    does."""
     with cursor.db.wrap_database_errors:
         on = cursor.connection
         with roundtrip.Cursor(on) as own:
@@ -116,7 +116,7 @@ def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> li
 
 
 def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
-    """Execute a statement that belongs to the transaction and not to its caller: observers are not called."""
+    """Execute a statement of the transaction itself, not of its caller: observers are not called."""
     if _can_batch_on_django(cursor):
         _execute_batch_on_django(cursor, [call])
     else:
@@ -124,8 +124,8 @@ def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
 
 
 def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> None:
-    """Execute these statements as the last of the cursor's transaction, which is committed in the same round trip if
-    none fails. Their results are not read, so each must fail by itself if it does not do its work."""
+    """Execute these statements as the last of the cursor's transaction and commit it in the same round trip if none
+    fails. Results are not read, so a statement that changes too few rows must fail by itself (`check_rowcount`)."""
     if _can_batch(cursor) and calls:
         cursor.execute_batch(texts_of(cursor, calls), commits=True)
     else:

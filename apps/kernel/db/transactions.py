@@ -25,13 +25,6 @@ _TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanc
 _set_limits = sql.load("apps.kernel", "set_limits", prepared=True)
 
 
-class HasConnection(Protocol):
-    """A cursor with its psycopg connection."""
-
-    @property
-    def connection(self) -> Any: ...
-
-
 class TransactionOpener(Protocol):
     """Opens a transaction with limits and yields its cursor, on Django's connection or another. Code that takes an
     opener can run several transactions, one after the other, on its caller's connection."""
@@ -80,7 +73,7 @@ def write_on(
 
     Must be the outermost block here too. Errors are psycopg's own, unwrapped.
     """
-    if on.info.transaction_status != TransactionStatus.IDLE:
+    if not _is_idle(on):
         raise RuntimeError("a transaction is open on this connection, or the connection is closed")
     can_batch = issubclass(on.cursor_factory, ClientCursor)
     cursor: Cursor[Any] = roundtrip.Cursor(on) if can_batch else on.cursor()
@@ -99,7 +92,7 @@ def write_on(
 
 
 def _is_idle(on: Connection[Any]) -> bool:
-    """Return whether no transaction is open: nothing was sent, or COMMIT travelled with the last statement."""
+    """Return whether no transaction is open: none has begun, or COMMIT was sent with its last statement."""
     return on.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -114,12 +107,12 @@ def _open(cursor: Cursor[Any], limits: dict[str, str]) -> None:
 
 
 def _roll_back(on: Connection[Any], error: BaseException) -> None:
-    if on.closed or on.info.transaction_status == TransactionStatus.IDLE:
+    if on.closed or _is_idle(on):
         return
     try:
         on.execute("ROLLBACK")
     except Error as other:
-        # The connection is lost, and with it the transaction. The first error says more.
+        # The connection is lost, and with it the transaction. The first error has the cause.
         logger.warning("rolled back by its end after %s: %s", error, other)
 
 
@@ -136,9 +129,9 @@ def _inside_test_transaction() -> bool:
     return any(getattr(atomic, "_from_testcase", False) for atomic in connection.atomic_blocks)
 
 
-def require_transaction(cursor: HasConnection | None = None) -> None:
-    """Raise OutsideTransaction unless a transaction is open: on this cursor, Django's or psycopg's, or without a cursor
-    on Django's connection."""
+def require_transaction(cursor: sql.Cursor | None = None) -> None:
+    """Raise OutsideTransaction unless a transaction is open on the connection of this cursor, Django's or psycopg's;
+    without a cursor, on Django's connection."""
     if cursor is None:
         inside = connection.in_atomic_block
     else:
@@ -146,7 +139,7 @@ def require_transaction(cursor: HasConnection | None = None) -> None:
         # has sent BEGIN or is about to.
         on = cursor.connection
         is_to_open = isinstance(cursor, roundtrip.Cursor) and cursor.has_pending_opening
-        inside = is_to_open or not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
+        inside = is_to_open or not on.autocommit or not _is_idle(on)
     if not inside:
         raise OutsideTransaction("this joins the caller's transaction, and there is none")
 

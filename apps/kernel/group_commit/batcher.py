@@ -3,20 +3,21 @@
 While one batch commits, the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the next
 batch waits only for the current commit.
 
-A service provides a `decide(connection, requests)` that returns one outcome per request, in order:
+A service provides `decide(connection, requests)`, which returns one outcome per request, in order:
 
 - The connection is psycopg's, in autocommit, never Django's (see apps/kernel/db/pools.py). Transactions are opened with
-`transactions.write_on(connection, lock_ms=…)`, which yields the cursor; statements are the same SQL files, executed on
-that cursor. The ORM and `clock.now()` use Django's connection and may not be used here. - It may open several
-transactions, one after the other, and has none open when it returns. From the second one on it handles transient
-failures (a lock that does not come) itself, for the requests that the first has answered. - Requests are validated and
-resolved to ids before they are submitted, and carry the ids of the rows that they will become. Refusals are outcomes;
-an exception means that the batch could not be decided. - With several transactions it may be a generator that yields
-after each the outcomes it has settled, by index: winners are then answered at once, however long the others take. -
-`find_committed(connection, requests)` returns what an earlier attempt committed, as outcomes by index. It runs before
-every attempt but the first: a COMMIT whose answer was lost may have committed, and a decide of several transactions may
-fail after its first. A decide that finds committed outcomes itself (it reads existing answers first) passes
-`decide_finds_committed`.
+  `transactions.write_on(connection, lock_ms=…)`, which yields the cursor for the usual SQL files. The ORM and
+  `clock.now()` use Django's connection, so they may not be used here.
+- It may open several transactions, one after the other, and has none open when it returns. From the second one on it
+  handles transient failures (a lock timeout) itself, for the requests that the first has answered.
+- Requests are validated and resolved to ids before they are submitted, and have the ids of the rows that they will
+  become. Refusals are outcomes; an exception means that the batch could not be decided.
+- With several transactions it may be a generator that yields after each of them the settled outcomes, by index. These
+  callers are then answered at once, however long the others take.
+- `find_committed(connection, requests)` returns the outcomes that an earlier attempt committed, by index. It runs
+  before every attempt but the first: a COMMIT whose response was lost may have committed, and a decide of several
+  transactions may fail after its first. A decide that finds committed outcomes itself (it reads existing answers first)
+  passes `decide_finds_committed`.
 
 Keys (events, for example) are isolated from each other: each has a bounded queue, queues are served in turn, and
 batches of different keys run side by side, up to `committers_max` at once. With `mixes`, keys with few requests are
@@ -25,7 +26,8 @@ running and not late, the others gather for the next one. A key with many reques
 usual, is decided alone and never waits for a mixed batch.
 
 With `turns`, a batch waits for its turn among the machine's processes before it dequeues requests: one turn for each
-key whose batches collide, and one for all mixed batches."""
+key whose batches collide, and one for all mixed batches.
+"""
 
 import asyncio
 import atexit
@@ -107,9 +109,9 @@ def decide_finds_committed(connection: Connection[Any], requests: Sequence[Any])
 
 @dataclass(eq=False, slots=True)
 class _Queue(Generic[Request, Outcome]):
-    """The waiting calls of one key, and how many batches with it are running."""
+    """The waiting calls of one key, and the number of running batches with calls of it."""
 
-    # In order of arrival; a call whose caller leaves is removed from the middle at no cost.
+    # In order of arrival. A call whose caller has left is removed from the middle at no cost.
     calls: "OrderedDict[int, Call[Request, Outcome]]" = field(default_factory=OrderedDict)
     under_way: int = 0
 
@@ -123,11 +125,11 @@ class Batcher(Generic[Request, Outcome]):
     """Commits submitted requests in groups, in order of arrival. Created once, at import; costs nothing until used.
 
     `key`: the queue of a request. `committers`: how many batches with one key may run at once, each in a thread with a
-    connection of its own; with more than one, order of arrival holds within a batch, not between two that run side by
-    side. `committers_max`: how many may run in all. `mixes`: small queues are decided together. `waiting_max`: how many
+    connection of its own. With more than one, the order of arrival applies within a batch, but not between concurrent
+    ones. `committers_max`: how many may run in all. `mixes`: small queues are decided together. `waiting_max`: how many
     requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `turns`: turns
-    between processes, by the key that `meets_at` returns, where batches of several processes collide at one lock.
-    `connect_ms`: how long a batch waits for a connection before its callers get DatabaseUnavailable.
+    between processes whose batches collide at one lock, by the key that `meets_at` returns. `connect_ms`: how long a
+    batch waits for a connection before its callers get DatabaseUnavailable.
     """
 
     def __init__(
@@ -223,7 +225,7 @@ class Batcher(Generic[Request, Outcome]):
             dropped = self._drop(call)
         if dropped:
             raise problems.Busy
-        # The answer may have come between the end of the wait and the look-up in the queue.
+        # The answer may have arrived between the end of the wait and the look-up in the queue.
         if not in_time and not call.done.is_set():
             raise OutcomeUnknown
         return call.result()
@@ -346,12 +348,12 @@ class Batcher(Generic[Request, Outcome]):
             self._sizes.observe(len(calls))
             self._queued.observe(begun - min([call.since for call in calls]))
             if not self._attempts.carry_out(pool, calls):
-                # The waiting requests would only fail the same way, one batch and one time-out after the other.
+                # The waiting requests would fail in the same way, one batch and one timeout after the other.
                 with self._changed:
                     rest = self._take_all()
                 refuse(rest, problems.DatabaseUnavailable)
         except BaseException:
-            # Whatever it was (a decide that exits, no memory left), this thread continues: other requests wait for it.
+            # After any error (a decide that exits, no memory left) this thread continues: other requests wait for it.
             logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
         finally:
             refuse([call for call in calls if not call.answered], OutcomeUnknown)
@@ -384,14 +386,14 @@ class Batcher(Generic[Request, Outcome]):
             self._queues.move_to_end(key)
 
     def _needs_wakeup(self, key: Hashable) -> bool:
-        """Return whether an idle committer has to look at this key now: to decide it or, unless another one does
-        already, to watch for the mixed batch that it waits for to become late."""
+        """Return whether an idle committer must wake up for this key now: to decide it, or to watch, unless another one
+        does, whether the mixed batch that the key waits for becomes late."""
         now = time.monotonic()
         return not self._watching or self._late_at(now) is None or not self._can_mix(key, self._queues[key], now)
 
     def _late_at(self, now: float) -> float | None:
-        """Return when the running mixed batches become late; None if one is late or none is running, so that small
-        queues need not gather any longer."""
+        """Return when the running mixed batches become late; None if one is late or none is running: small queues then
+        stop gathering."""
         if not self._mixed_since:
             return None
         allowed = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
@@ -399,8 +401,7 @@ class Batcher(Generic[Request, Outcome]):
         return late_at if late_at > now else None
 
     def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
-        """Return the key of the batch's turn, judged by the longest-waiting request of each queue; None: it needs
-        none."""
+        """Return the key of the batch's turn, by the longest-waiting request of each queue; None if it needs none."""
         with self._changed:
             firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
             turn_keys = [key for call in firsts if (key := self._meets_at(call.request)) is not None]
@@ -429,7 +430,7 @@ class Batcher(Generic[Request, Outcome]):
         return calls
 
     def _notify_committers(self) -> None:
-        """Wake or start another committer for what need not wait; while closing, wake all of them."""
+        """Wake or start another committer if a batch is ready; while closing, wake all of them."""
         if self._closing:
             self._changed.notify_all()
         elif self._next_keys(time.monotonic()):
@@ -439,8 +440,8 @@ class Batcher(Generic[Request, Outcome]):
                 self._start_a_thread()
 
     def _next_keys(self, now: float) -> list[Hashable]:
-        """Return the next key to serve, together with all others that can be mixed. Those gather while a mixed batch is
-        running and not late."""
+        """Return the next key to serve, with all keys that can be mixed with it. Small queues gather while a mixed
+        batch is running and not late."""
         gathering = self._late_at(now) is not None
         for key, queue in self._queues.items():
             if queue.calls and queue.under_way < self._committers:
@@ -451,7 +452,7 @@ class Batcher(Generic[Request, Outcome]):
         return []
 
     def _small_keys(self, now: float, size: int = 0) -> list[Hashable]:
-        """Return all ready keys that can be mixed, as far as they fit into a batch that has `size` calls already."""
+        """Return the ready keys that can be mixed, as many as fit into a batch that has `size` calls already."""
         keys: list[Hashable] = []
         for key, queue in self._queues.items():
             if not queue.calls or queue.under_way >= self._committers or not self._can_mix(key, queue, now):
@@ -472,8 +473,7 @@ class Batcher(Generic[Request, Outcome]):
             if self._mixes:
                 self._track_duration(keys, seconds)
             for key in keys:
-                queue = self._queues.get(key)
-                if queue is not None:
+                if (queue := self._queues.get(key)) is not None:
                     queue.under_way -= 1
                     self._forget_empty(key)
             self._queues_gauge.set(len(self._queues))
@@ -510,8 +510,8 @@ class Batcher(Generic[Request, Outcome]):
         self._waiting_gauge.set(0)
         return calls
 
-    def _note(self, what: str, count: int = 1) -> None:
-        happened.labels(self.name, what).inc(count)
+    def _note(self, what: str) -> None:
+        happened.labels(self.name, what).inc()
 
 
 _batchers: weakref.WeakSet[Batcher[Any, Any]] = weakref.WeakSet()

@@ -1,5 +1,5 @@
-"""A request in group commit, its answer, and how its caller is woken: a thread by an event, a coroutine through its
-event loop."""
+"""A request in group commit and its answer. A waiting thread is woken by an event, a coroutine through its event
+loop."""
 
 import asyncio
 import logging
@@ -40,14 +40,14 @@ class Call(Generic[Request, Outcome]):
 
 
 def refuse(calls: Sequence[Call[Any, Any]], make: Callable[[], BaseException]) -> None:
-    """Answer each call with an exception of its own: one that is raised in two tasks collects both tracebacks."""
+    """Answer each call with a new exception: one that is raised in two tasks would collect both tracebacks."""
     for call in calls:
         call.error, call.answered = make(), True
     wake(calls)
 
 
 def wake(calls: Sequence[Call[Any, Any]]) -> None:
-    """Wake the callers, those of one event loop together: waking a loop is a write to a socket."""
+    """Wake the callers, those of one event loop together, because each wake-up of a loop writes to a socket."""
     of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for call in calls:
         if call.woken:

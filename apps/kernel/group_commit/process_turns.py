@@ -1,13 +1,13 @@
 """Turns between the processes of one machine: one commits for a key while the others gather requests.
 
-Two processes that commit general-admission holds of one event at once only collide at its row, each with half a batch
-and locks on everything in it. If a process waits for its turn before it takes a batch, it commits all that has arrived
-by then: fewer and larger transactions, and a transaction costs far more than one more request in it. The same holds for
-batches that mix many events, which collide at all of their rows. Batches that share no row (named seats) run side by
-side equally well and take no turns.
+Two processes that commit general-admission holds of one event at the same time collide at its row, each with half a
+batch and locks on everything in it. If a process waits for its turn before it takes a batch, it commits all requests
+that have arrived by then: transactions are fewer and larger, and a transaction costs far more than one more request in
+it. The same applies to batches that mix many events, which collide at all of their rows. Batches that share no row
+(named seats) run side by side equally well and take no turns.
 
-Turns are an optimization only. The database's locks decide what may be taken, on one machine or several. A turn that
-does not come soon is skipped, and the turn of a process that dies is free at once.
+Turns are only an optimization: the locks of the database decide what may be taken, on one machine or several. A process
+that does not get its turn soon continues without it, and the turn of a process that dies is free at once.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class Turns:
 
     @contextmanager
     def acquired(self, key: Hashable) -> Iterator[None]:
-        """Hold the turn during the block, if there is a key and the turn comes in time."""
+        """Hold the turn during the block, if there is a key and the turn is free in time."""
         has_turn = key is not None and self.begin(key)
         try:
             yield
@@ -47,8 +47,7 @@ class Turns:
                 self.end(key)
 
     def begin(self, key: Hashable, *, wait_ms: float = WAIT_MS) -> bool:
-        """Return whether this process has the turn now; `end` releases it. False: it did not come in time, or the file
-        cannot be used."""
+        """Take the turn, which `end` releases. Return False if it was not free in time or the file cannot be used."""
         until = time.monotonic() + wait_ms / 1_000
         while True:
             try:

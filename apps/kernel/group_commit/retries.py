@@ -1,5 +1,5 @@
-"""Execution of one batch: attempts and retries until every call has its answer. How batches form, and in which thread,
-is in batcher.py."""
+"""Execution of one batch: attempts and retries until every call has its answer. batcher.py forms the batches and runs
+the threads."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ happened = Counter(
 
 
 class OutcomeUnknown(problems.Busy):
-    """The request may have been carried out: its answer came too late or was lost. Sending it again with the same
-    idempotency key shows."""
+    """The request may have succeeded: its answer was late or lost. Sending it again with the same idempotency key
+    returns the answer."""
 
     title = "What became of this is not known yet; send the same request again."
 
@@ -71,11 +71,11 @@ class Attempts(Generic[Request, Outcome]):
         self._find_committed = find_committed
 
     def carry_out(self, pool: ConnectionPool[Connection[Any]], calls: Sequence[Call[Request, Outcome]]) -> bool:
-        """Answer every call. Return False if the database is unavailable, which further batches would only find too.
+        """Answer every call. Return False if the database is unavailable: further batches would fail too.
 
-        A transient failure (a deadlock, a lock, a lost connection, a full disk) is retried once and never splits the
-        batch: both halves would fail alike. Any other failure is caused by one request: the batch is split until that
-        request is alone. The left half is decided before the right one begins, so the others keep their order. No
+        A transient failure (a deadlock, a lock timeout, a lost connection, a full disk) is retried once and never
+        splits the batch: both halves would fail alike. Any other failure is caused by one request: the batch is split
+        until that request is alone. The left half is decided before the right one, so the others keep their order. No
         request is retried twice for a transient failure, so this terminates.
         """
         todo = [_Segment(calls)]
@@ -103,9 +103,9 @@ class Attempts(Generic[Request, Outcome]):
             open_calls = self._answer_committed(connection, segment)
             if open_calls:
                 self._decide_all(connection, open_calls)
-        except Exception as error:  # noqa: BLE001 - Each caller is given it, or the batch another attempt.
-            # The connection decides, not the error: whatever was raised, a COMMIT sent over a connection that is now
-            # closed may have been carried out.
+        except Exception as error:  # noqa: BLE001 - It is retried, or raised in each caller.
+            # The connection's state decides, not the error: a COMMIT sent over a connection that is now closed may have
+            # succeeded, whatever was raised.
             lost = connection.closed
             if isinstance(error, psycopg.errors.InvalidSqlStatementName):
                 roundtrip.disable_prepared()
@@ -167,7 +167,7 @@ class Attempts(Generic[Request, Outcome]):
         """Return the segments to try after a failed attempt, in order; none if the callers have been answered."""
         calls = segment.calls
         if isinstance(error, InvalidDecision):
-            # It may have committed outcomes that it did not return: deciding again would be worse than not knowing.
+            # It may have committed outcomes that it did not return, so it must not decide again.
             logger.error("batcher %s: %s", self._name, error, exc_info=error)
             refuse(calls, lambda: InvalidDecision(*error.args))
         elif is_transient and not segment.retried:
@@ -183,8 +183,8 @@ class Attempts(Generic[Request, Outcome]):
             middle = len(calls) // 2
             return [replace(segment, calls=calls[:middle]), replace(segment, calls=calls[middle:])]
         elif segment.lost and not segment.rechecked:
-            # Lost at COMMIT, then not found, then refused by a unique key: the old session committed in between, and
-            # a second look-up finds it.
+            # The connection was lost at COMMIT, no outcome was found, then a unique key refused the second attempt: the
+            # old session has committed in between, and a second look-up finds its outcome.
             return [replace(segment, rechecked=True)]
         else:
             self._note("faulted", len(calls))

@@ -1,13 +1,13 @@
-"""The client's address and scheme: the same decision on the fast path (ASGI) and on the site (WSGI).
+"""The client's address and scheme, determined alike on the fast path (ASGI) and on the site (WSGI).
 
 The address is the connection's peer, unless that is a proxy named in TRUSTED_PROXIES: then X-Forwarded-For is read from
-its right end, past every entry that is a trusted proxy too, and the first other entry is the client. Entries further
-left were written by the client itself. If an entry is no address, the peer is used. The servers themselves trust no
-such header: only this module does.
+the right, trusted proxies are skipped, and the first other entry is the client. The client itself may have written the
+entries further left. If an entry is not an address, the peer is used. Only this module evaluates these headers; the
+servers ignore them.
 
-Between our own two processes the fast path decides and the site accepts its decision: the fast path replaces these
-headers with what it found and adds a token derived from the secret key. A request that reaches the site otherwise, from
-a proxy that routes pages to it or from a process on the machine, has no token and is judged as on the fast path.
+The site accepts the fast path's decision: the fast path replaces these headers with its result and adds a token derived
+from the secret key. A request that reaches the site otherwise, from a proxy that routes pages to it or from a process
+on the machine, has no token and is treated as on the fast path.
 """
 
 import hmac
@@ -23,22 +23,21 @@ from apps.kernel import secret_key
 
 FORWARDED_BY_HEADER = "x-fairgate-lane"
 UNKNOWN = ""
-"""The address of a Unix socket's client. It is not limited by address."""
+"""The address of a client at a Unix socket. It has no limits by address."""
 HOPS_MAX = 16
 FORWARDED_LENGTH_MAX = 1_024
 
 
 def address_from_scope(scope: Mapping[str, Any]) -> str:
     """Return the client's address of an ASGI request."""
-    client = scope.get("client")
-    peer = client[0] if client else UNKNOWN
+    peer = client[0] if (client := scope.get("client")) else UNKNOWN
     if not _has_proxies():
         return peer
     return _resolve_client(peer, _joined(scope, b"x-forwarded-for")[-FORWARDED_LENGTH_MAX:])
 
 
 def scheme_from_scope(scope: Mapping[str, Any]) -> str:
-    """Return https or http: what a trusted proxy reports, else the connection's own scheme."""
+    """Return https or http: as a trusted proxy reports it, else the connection's own scheme."""
     scheme = scope.get("scheme", "http")
     client = scope.get("client")
     if client and _has_proxies() and _is_trusted(client[0]):
@@ -57,21 +56,20 @@ def address_from_environ(environ: Mapping[str, Any]) -> str:
 
 
 def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
-    """Whether our own fast path forwarded this WSGI request, so that its X-Forwarded-* headers are true and its rate
-    limit has been checked."""
+    """Return whether our own fast path forwarded this WSGI request. Its X-Forwarded-* headers are then trusted and its
+    rate limit has been checked."""
     given: str = environ.get("HTTP_X_FAIRGATE_LANE", "")
     return bool(given) and hmac.compare_digest(given.encode("latin-1", "replace"), forward_token().encode())
 
 
 def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
-    """Remove the headers of a WSGI request that only a trusted proxy may set."""
-    if is_forwarded_by_fastpath(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN):
-        return
-    environ.pop("HTTP_X_FORWARDED_PROTO", None)
+    """Remove X-Forwarded-Proto from a WSGI request unless a trusted proxy or our fast path set it."""
+    if not (is_forwarded_by_fastpath(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN)):
+        environ.pop("HTTP_X_FORWARDED_PROTO", None)
 
 
 def forget_settings() -> None:
-    """Forget what was derived from settings that have changed (tests)."""
+    """Clear the caches that depend on settings (tests)."""
     _has_proxies.cache_clear()
     _resolve_client.cache_clear()
     _is_trusted.cache_clear()
@@ -91,7 +89,7 @@ def _joined(scope: Mapping[str, Any], name: bytes) -> str:
 
 @cache
 def _has_proxies() -> bool:
-    # Cached: reading Django's settings would cost a poll more than everything else here.
+    # Cached, because reading Django's settings would cost each poll more than the rest of this module.
     return bool(settings.TRUSTED_PROXIES)
 
 
@@ -120,7 +118,7 @@ def _is_trusted(peer: str) -> bool:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address in an entry, which some proxies write with a port."""
+    """Return the address in an entry, to which some proxies append a port; None if it is invalid."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -23,7 +23,6 @@ REMEMBERED_HOURS = 24
 KEY_LENGTH_MAX = 200
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
-
 _find_answer = sql.load("apps.kernel", "recall_answer")
 _store_answer = sql.load("apps.kernel", "remember_answer")
 
@@ -50,7 +49,7 @@ def fingerprint(value: Any) -> str:
 
 
 def key_of(request: AnyRequest) -> str:
-    """Return the request's Idempotency-Key. Raises IdempotencyKeyRequired if it is missing, and Invalid."""
+    """Return the request's Idempotency-Key. Raises IdempotencyKeyRequired and Invalid."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if not key:
         raise problems.IdempotencyKeyRequired
@@ -93,7 +92,7 @@ def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer,
     """
     require_transaction()
     with connection.cursor() as cursor:
-        is_remembered = _store_answer.count(
+        is_stored = _store_answer.count(
             cursor,
             scope=scope,
             key=key,
@@ -103,7 +102,7 @@ def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer,
             now=now,
             hours=REMEMBERED_HOURS,
         )
-    if not is_remembered:
+    if not is_stored:
         raise problems.IdempotencyInProgress
 
 
@@ -123,13 +122,9 @@ def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], A
     return answer
 
 
-def forget_old(now: datetime, limit: int = 10_000) -> int:
-    """Delete up to `limit` answers that have expired by `now`; return how many."""
-    old = IdempotentAnswer.objects.filter(created_at__lt=now - timedelta(hours=REMEMBERED_HOURS))
+def forget_old(now: datetime | None = None, limit: int = 10_000) -> int:
+    """Delete up to `limit` answers that have expired by `now` (default: the database's time); return how many."""
+    expired_before = (now or clock.now()) - timedelta(hours=REMEMBERED_HOURS)
+    old = IdempotentAnswer.objects.filter(created_at__lt=expired_before)
     deleted_count, _ = IdempotentAnswer.objects.filter(pk__in=old.values("pk")[:limit]).delete()
     return deleted_count
-
-
-def forget_old_now() -> int:
-    """Delete expired answers. Called by the maintenance loop."""
-    return forget_old(clock.now())

@@ -1,4 +1,4 @@
-"""The body of an API request, read strictly: what passes here can be stored, compared and written back."""
+"""Strict parsing of API request bodies: every accepted value can be stored, compared and returned unchanged."""
 
 import json
 from collections.abc import Container, Mapping
@@ -16,9 +16,9 @@ NESTING_MAX = 32
 
 
 class JSONBody(JSONParser):
-    """application/json in UTF-8. Refuses what the standard library would let through: NaN and Infinity, a name given
-    twice (two readers could disagree about it), nesting beyond NESTING_MAX, and text that no store takes (NUL, half a
-    surrogate pair). Raises MalformedBody for what is not JSON, Invalid for what cannot be used."""
+    """Parses application/json in UTF-8. Refuses what the standard library accepts: NaN and Infinity, a name given twice
+    (parsers disagree on which value counts), nesting beyond NESTING_MAX, and text that PostgreSQL cannot store (NUL, a
+    lone surrogate). Raises MalformedBody if it is not JSON, Invalid for such text."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -27,7 +27,7 @@ class JSONBody(JSONParser):
 
 
 def read_json(raw: bytes) -> Any:
-    """The value in these bytes. Raises MalformedBody, Invalid."""
+    """Return the value in these bytes. Raises MalformedBody and Invalid."""
     value = _read_plain(raw)
     if value is not None:
         return value
@@ -42,10 +42,10 @@ def read_json(raw: bytes) -> Any:
 
 
 def _read_plain(raw: bytes) -> Any:
-    """The value, if these bytes are the very text that it would be written as: then no name stands there twice, every
-    number is as it is, and without a backslash there is nothing in a text that UTF-8 cannot hold. None: read on.
+    """Return the value if encoding it again gives the same bytes; otherwise None: parse it slowly. Equal bytes contain
+    no name twice and no altered number, and without a backslash no text that UTF-8 cannot encode.
 
-    A fifth of the price, and what browsers send."""
+    Browsers send such bodies. Costs a fifth of the slow path."""
     if b"\\" in raw or raw.count(b"[") + raw.count(b"{") >= NESTING_MAX:
         return None
     try:
@@ -56,8 +56,8 @@ def _read_plain(raw: bytes) -> Any:
 
 
 def get_json_object(request: Request) -> dict[str, Any]:
-    """The request's body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
-    WrongContentType, TooLarge."""
+    """Return the request's body, which must be a JSON object; {} for no body. Raises Invalid, MalformedBody,
+    WrongContentType and TooLarge."""
     data = request.data
     if isinstance(data, QueryDict) and not data:
         return {}
@@ -67,7 +67,7 @@ def get_json_object(request: Request) -> dict[str, Any]:
 
 
 def refuse_unknown_fields(body: Mapping[str, Any], known: Container[str]) -> None:
-    """Raise Invalid for each field that is not known: a misspelled one must not be taken for one that was left out."""
+    """Raise Invalid if there are unknown fields: a misspelled field must not be treated as missing."""
     if unknown := {name[:80]: "unknown field" for name in body if name not in known}:
         raise problems.Invalid(unknown)
 
@@ -83,7 +83,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-# Made once: `json.loads` would make one for each body, at twice the price of reading it.
+# Created once: `json.loads` with these options would create a decoder for each body, which doubles the cost.
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 

@@ -7,42 +7,27 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
+from django.utils.deprecation import MiddlewareMixin
 
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
 from apps.kernel.observability import access_log, log_context, request_metrics
 from apps.kernel.rate_limits import kinds
 
-# Some problems have pages of their own, with fitting next steps.
-_PAGES: list[tuple[type[problems.Problem], str]] = [
-    (problems.NotFound, "404.html"),
-    (problems.NotOwner, "403.html"),
-    (problems.TokenMissing, "403.html"),
-]
 
-
-class ForwardedHeadersMiddleware:
+class ForwardedHeadersMiddleware(MiddlewareMixin):
     """Accepts `X-Forwarded-Proto` only from our fast path and from the proxies in TRUSTED_PROXIES. Comes first, because
     later middleware checks whether the connection is secure."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         client_address.strip_untrusted_headers(request.META)
-        return self.get_response(request)
 
 
-class DefaultCacheControlMiddleware:
-    """Responses without a Cache-Control header may not be stored: a cache in front of us would otherwise apply a rule
-    of its own and could serve one user's error page, with the user's name, to another. Public responses set no
-    cookie."""
+class DefaultCacheControlMiddleware(MiddlewareMixin):
+    """Forbids storing responses without a Cache-Control header: a shared cache would otherwise apply a rule of its own
+    and could serve one user's error page, with the user's name, to another. Public responses set no cookie."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Cache-Control", "no-store")
         if response.cookies and "public" in response.headers["Cache-Control"]:
             # Django deletes an invalid session cookie. Stored by a careless cache, that would log out every user.
@@ -54,51 +39,40 @@ class DefaultCacheControlMiddleware:
         return response
 
 
-class PermissionsPolicyMiddleware:
-    """Denies pages the camera, the microphone and the location unless their view allows one. A script injected into any
-    other page cannot request them either."""
+class PermissionsPolicyMiddleware(MiddlewareMixin):
+    """Denies pages, and so any script injected into them, the camera, the microphone and the location, unless their
+    view allows one."""
 
     POLICY = "camera=(), microphone=(), geolocation=()"
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if response.headers.get("Content-Type", "").startswith("text/html"):
             response.headers.setdefault("Permissions-Policy", self.POLICY)
         return response
 
 
-class RateLimits:
-    """Refuses requests beyond the rate limit with 429, before any query. The fast path has checked what it forwards."""
+class RateLimits(MiddlewareMixin):
+    """Refuses requests beyond the rate limit with 429, before any query. The fast path has already checked the requests
+    that it forwards."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        if not client_address.is_forwarded_by_fastpath(request.META):
-            kind = kinds.kind_of(request.method or "GET", request.path_info)
-            token = kinds.token_of(request.headers.get("Authorization", ""), request.headers.get("Cookie", ""))
-            wait = (
-                None
-                if kind is None
-                else rate_limits.check_request(kind, client_address.address_from_environ(request.META), token)
-            )
-            if wait is not None:
-                return self._refuse(request, problems.RateLimited(wait))
-        return self.get_response(request)
-
-    def _refuse(self, request: HttpRequest, problem: problems.RateLimited) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        kind = kinds.kind_of(request.method or "GET", request.path_info)
+        if kind is None or client_address.is_forwarded_by_fastpath(request.META):
+            return None
+        token = kinds.token_of(request.headers.get("Authorization", ""), request.headers.get("Cookie", ""))
+        wait = rate_limits.check_request(kind, client_address.address_from_environ(request.META), token)
+        if wait is None:
+            return None
+        problem = problems.RateLimited(wait)
         if problems.is_api(request) or "text/html" not in request.headers.get("Accept", ""):
             return problems.respond(problem)
-        # Not the site's own page, which queries the session: this one costs nothing.
+        # Self-contained, because the site's own page for problems queries the session.
         return HttpResponse(problem.page(), status=problem.status, headers=problem.headers())
 
 
 class RequestContext:
-    """Sets `X-Request-Id` on every response, the proxy's or a new one, and records the response in metrics and access
-    log."""
+    """Sets `X-Request-Id` on every response, the proxy's id or a new one, and records the response in the metrics and
+    the access log."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -134,7 +108,13 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
     if problems.is_api(request):
         return problems.respond(problem)
     context = {"title": problem.title, "detail": problem.detail}
-    page = next((page for kind, page in _PAGES if isinstance(problem, kind)), "problem.html")
+    match problem:
+        case problems.NotFound():
+            page = "404.html"
+        case problems.NotOwner() | problems.TokenMissing():
+            page = "403.html"
+        case _:
+            page = "problem.html"
     response = render(request, page, context, status=problem.status)
     for name, value in problem.headers().items():
         response.headers[name] = value
@@ -142,7 +122,7 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Respond to Django's own errors: an unknown host, a form with thousands of fields."""
+    """Respond to requests that Django refuses: with an unknown host, or a form with thousands of fields."""
     return problem_response(request, problems.Malformed())
 
 
@@ -154,14 +134,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return HttpResponse(loader.get_template("500.html").render(), status=500)
 
 
-class ProblemResponses:
-    """Turns a Problem raised by a page into a page, and an unknown address of the API into a document."""
+class ProblemResponses(MiddlewareMixin):
+    """Responds to a Problem raised by a page with a page, and to an unknown URL of the API with a document."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         is_problem = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)
         if response.status_code == 404 and problems.is_api(request) and not is_problem:
             return problems.respond(problems.NotFound())
@@ -169,7 +145,7 @@ class ProblemResponses:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         problem = problems.from_exception(error)
-        # Pages keep Django's own 404 and 403, which have templates of their own.
+        # Django itself renders 404 and 403 for pages, from the same templates.
         if problem is None or not (isinstance(error, problems.Problem) or problem.status in (413, 503)):
             return None
         return problem_response(request, problem)

@@ -1,4 +1,4 @@
-"""Parameters, headers, responses and security that operations of the API name in their descriptions."""
+"""Parameters, headers, responses and security requirements shared by the descriptions of API operations."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
 NOT_MODIFIED = OpenApiResponse(description="Unchanged since that ETag")
-# Security requirements. Any: drf-spectacular takes them, but its types name only texts.
+# Security requirements. Typed as Any, because drf-spectacular accepts these dicts but declares strings only.
 CALLER: Any = [{"bearer": []}, {"visitor": []}, {"session": []}]
-"""Any of these identifies the caller: a token, or a cookie of a browser."""
+"""Each of these identifies the caller: a token, or one of a browser's two cookies."""
 OPTIONAL_CALLER: Any = [*CALLER, {}]
 ORDER_CALLER: Any = [*CALLER, {"order_link": []}]
 FEED_KEY: Any = [{"feed_key": []}]
@@ -27,15 +27,15 @@ FEED_KEY: Any = [{"feed_key": []}]
 _INNER = r"[^\x00-\x1f\x7f-\x9f]"
 _OUTER = r"[^\s\x00-\x1f\x7f-\x9f]"
 ONE_LINE = rf"^\s*{_OUTER}({_INNER}*{_OUTER})?\s*$"
-"""Text without control characters, and not blank; white space around it is dropped."""
+"""Text without control characters that is not blank. White space around it is dropped."""
 ONE_LINE_OR_BLANK = rf"^\s*({_OUTER}({_INNER}*{_OUTER})?)?\s*$"
 
 
 def unique_texts(**more: Any) -> dict[str, Any]:
-    """Return the schema of a list of texts, each of them once."""
+    """Return the schema of a list of distinct texts."""
     return {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}, **more}
 
 
 def whole_number(minimum: int, maximum: int, **more: Any) -> dict[str, Any]:
-    """Return the schema of a parameter that takes a whole number between these."""
+    """Return the schema of a whole number within these limits."""
     return {"type": "integer", "minimum": minimum, "maximum": maximum, **more}

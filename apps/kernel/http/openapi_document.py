@@ -47,8 +47,8 @@ _WITH_BODY = {408: "request-timeout", 413: "too-large", 415: "unsupported-media-
 
 
 class ApiSchema(AutoSchema):
-    """Adds the error responses that all operations of a kind share, so that views name only their own. Error responses
-    are problem documents, and request bodies allow no other members than the named ones."""
+    """Adds the error responses common to all operations of a kind, so that views name only their own. Error responses
+    are problem documents, and request bodies allow only the named members."""
 
     def get_auth(self) -> Any:
         return CALLER
@@ -90,7 +90,7 @@ class ApiSchema(AutoSchema):
 
 
 def _add_refusal(responses: dict[str, Any], status: str, types: list[str]) -> None:
-    """Name these problem types in the response's description, after those that the view names."""
+    """Append these problem types to the description of the response with this status."""
     response = responses.setdefault(status, {"description": ""})
     missing = [f"`{each}`" for each in types if f"`{each}`" not in response["description"]]
     response["description"] = "; ".join(filter(None, [response["description"], ", ".join(missing)]))

@@ -1,4 +1,4 @@
-"""Refusals as RFC 9457 problem documents: one stable `type` each, the same from a page, the API and a command."""
+"""Refusals as RFC 9457 problem documents, each with one stable `type`. Pages, API and commands raise the same ones."""
 
 import math
 import random
@@ -15,14 +15,14 @@ CONTENT_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
-    """A refusal the client can understand and act on. Subclasses name what happened."""
+    """A refusal that the client can understand and act on. A subclass's name says what happened."""
 
     type: ClassVar[str] = "invalid"
     status: ClassVar[int] = 422
     title: ClassVar[str] = "The request could not be completed."
     retry_after_seconds: int | None = None
     retry_spread_seconds: ClassVar[int] = 0
-    """Those who were refused together come back spread over so many seconds more."""
+    """Retry-After is longer by a random number of seconds up to this, so that clients refused together retry apart."""
 
     def __init__(self, detail: str = "", *, retry_after_seconds: int | None = None, **extra: Any) -> None:
         super().__init__(detail or self.title)
@@ -33,14 +33,14 @@ class Problem(Exception):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it says nothing but what its kind says, always in the same words."""
+        """Whether its document is the same for every problem of its class."""
         return self.detail == self.title and not self.extra and self.retry_after_seconds is None
 
     def document(self) -> dict[str, Any]:
         return {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.extra}
 
     def headers(self) -> dict[str, str]:
-        """Return the response's headers. A problem holds for one moment only, so it may not be stored."""
+        """Return the response's headers. No cache may store a problem, since the next request may succeed."""
         headers = {"Cache-Control": "no-store"}
         if self.retry_after_seconds is not None:
             spread = random.randint(0, self.retry_spread_seconds)  # noqa: S311 - nothing secret
@@ -51,7 +51,7 @@ class Problem(Exception):
 
 
 class Invalid(Problem):
-    """Input that can never succeed as sent. `errors` maps a field to what is wrong with it."""
+    """Input that can never succeed as sent. `errors` maps each invalid field to its error."""
 
     type, status, title = "invalid", 422, "The request is not valid."
 
@@ -140,7 +140,7 @@ class IdempotencyInProgress(Problem):
 
 
 class RateLimited(Problem):
-    """AnyRequest again after `Retry-After` it is answered; nothing is lost by it."""
+    """The request may be retried after `Retry-After`; the refusal changes nothing."""
 
     type, status, title = "rate-limited", 429, "Too many requests. Try again later."
 
@@ -170,17 +170,13 @@ class Busy(Problem):
 
 
 class DatabaseUnavailable(Problem):
-    type, status, title = (
-        "ledger-away",
-        503,
-        "The database cannot be reached. Nothing was changed. Try again.",
-    )
+    type, status, title = "ledger-away", 503, "The database cannot be reached. Nothing was changed. Try again."
     retry_after_seconds = 2
     retry_spread_seconds = 3
 
 
 def from_exception(error: BaseException) -> Problem | None:
-    """The problem behind an exception, or None where it is a fault of ours."""
+    """Return the problem that an exception stands for; None for a fault of our own code."""
     match error:
         case Problem():
             return error
@@ -188,7 +184,7 @@ def from_exception(error: BaseException) -> Problem | None:
             return NotFound()
         case RequestDataTooBig():
             return TooLarge()
-        case SuspiciousOperation():  # Too many parameters, say.
+        case SuspiciousOperation():  # For example, too many parameters.
             return Malformed()
         case exceptions.ParseError() | UnreadablePostError():
             return MalformedBody()
@@ -207,27 +203,26 @@ def from_exception(error: BaseException) -> Problem | None:
         case exceptions.PermissionDenied() | PermissionDenied():
             return NotOwner()
         case OperationalError() | InterfaceError():
-            # A lock or statement that ran into its limit is load; anything else is the database out of reach.
-            cause = error.__cause__
-            return Busy() if getattr(cause, "sqlstate", None) else DatabaseUnavailable()
+            # An error with an SQLSTATE comes from the server: a lock or statement timeout, so it is busy.
+            return Busy() if getattr(error.__cause__, "sqlstate", None) else DatabaseUnavailable()
     return None
 
 
 def respond(problem: Problem) -> JsonResponse:
-    """The problem as a response."""
+    """Return the problem as a response."""
     response = JsonResponse(
         problem.document(), status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers()
     )
     if isinstance(problem, Busy):
-        # To come again is an answer, as a 4xx is. Django would log an error for each.
+        # Normal under overload, like a 4xx. Django would log an error for each.
         response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """DRF's handler: every refusal becomes a problem document; a fault of ours goes on to become a 500."""
+    """DRF's exception handler: responds to a refusal with a problem document. Other errors become a 500."""
     problem = from_exception(error)
-    # Not DRF's own response: that would be written by whichever renderer the call had negotiated, YAML included.
+    # Not DRF's own response, which the negotiated renderer would write, for example as YAML.
     return None if problem is None else respond(problem)
 
 

@@ -1,5 +1,5 @@
-"""The part of a request and a response that identity, origin and problem documents need: Django's and the fast path's
-have it, so one check serves both."""
+"""The parts that Django's and the fast path's requests and responses have in common. Code for identities, origins and
+problem documents uses only these, so it serves both."""
 
 from collections.abc import Callable, Mapping
 from http.cookies import SimpleCookie
@@ -34,7 +34,7 @@ class AnyRequest(Protocol):
 
 
 class AnyResponse(Protocol):
-    """Django's HttpResponse, or the fast path's Reply; both take a cookie with the same options."""
+    """Django's HttpResponse, or the fast path's Reply; both set cookies with the same options."""
 
     @property
     def cookies(self) -> SimpleCookie: ...

@@ -1,10 +1,9 @@
-"""Writes that carry a cookie must come from our own pages. One check for pages and API alike, because a page that a
-cache serves to everyone cannot carry a token of its own."""
-
-from collections.abc import Callable
+"""Writes with a cookie must come from our own pages. One check serves pages and API, because a page that a cache serves
+to all visitors cannot contain a CSRF token."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 
 from apps.kernel.http import problems
 from apps.kernel.http.middleware import problem_response
@@ -15,9 +14,9 @@ _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 
 
 def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool | None:
-    """Whether the headers show a request of our own pages: True, False, or None if neither header is conclusive.
+    """Return whether the headers show a request of our own pages: True, False, or None if neither header is conclusive.
 
-    `own` is scheme://host. A browser that sends Sec-Fetch-Site is believed: no page can forge it.
+    `own` is scheme://host. Sec-Fetch-Site is trusted: the browser sets it, and no page can forge it.
     """
     if fetch_site is not None and fetch_site != "none":
         return fetch_site == "same-origin" or (fetch_site == "same-site" and origin in settings.CSRF_TRUSTED_ORIGINS)
@@ -28,7 +27,7 @@ def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool
 
 
 def is_same_origin_request(request: AnyRequest) -> bool | None:
-    """`is_same_origin` of this request."""
+    """Return `is_same_origin` of this request."""
     origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
     if origin is None and fetch_site is None:
         return None  # The usual case for API clients.
@@ -36,14 +35,14 @@ def is_same_origin_request(request: AnyRequest) -> bool | None:
 
 
 def find_problem(request: AnyRequest) -> problems.Problem | None:
-    """Return why this request is refused, None if it is allowed."""
+    """Return the problem with which this request is refused; None if it is allowed."""
     if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return None
-    ours = is_same_origin_request(request)
+    is_ours = is_same_origin_request(request)
     is_api = problems.is_api(request)
     if not request.COOKIES:
-        return problems.CrossOrigin() if ours is False and not is_api else None
-    if not ours:
+        return problems.CrossOrigin() if is_ours is False and not is_api else None
+    if not is_ours:
         return problems.CrossOrigin()
     has_body = request.headers.get("Content-Length", "0") not in ("", "0") or "Transfer-Encoding" in request.headers
     if has_body and is_api and request.content_type != "application/json":
@@ -53,17 +52,14 @@ def find_problem(request: AnyRequest) -> problems.Problem | None:
     return None
 
 
-class SameOriginWrites:
-    """Refuses a write that carries cookies unless it provably came from this site. A request with a bearer token, or
-    with no cookie at all, is not authenticated by a cookie and is not concerned.
+class SameOriginWrites(MiddlewareMixin):
+    """Refuses a write with cookies unless it provably came from this site. A request with a bearer token or without
+    cookies is allowed, because no cookie authenticates it.
 
     A form that provably comes from another site is refused even without a cookie: the browser withheld its cookies
-    (SameSite=Lax), and answering would replace the visitor's identity with a new one.
+    (SameSite=Lax), and a response would replace the visitor's identity with a new one.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         problem = find_problem(request)
-        return self.get_response(request) if problem is None else problem_response(request, problem)
+        return None if problem is None else problem_response(request, problem)

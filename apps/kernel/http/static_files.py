@@ -11,19 +11,19 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
 class CollectedFiles(CompressedManifestStaticFilesStorage):
-    """Collected files with a hash of their content in their names, compressed.
+    """Compressed files with a hash of their content in their names.
 
-    Imports between JavaScript modules are rewritten too: a page would otherwise load a module twice, by its hashed name
-    from a template and by its plain name from another module, and run it twice.
+    Imports between JavaScript modules are rewritten too. A page would otherwise load and run a module twice: by its
+    hashed name from a template, and by its plain name from another module.
     """
 
     support_js_module_import_aggregation = True
 
 
 def check_collected(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[Error]:
-    """Finds an error if STATIC_ROOT is set and nothing was collected there: every page would fail."""
-    found = storage.staticfiles_storage
-    if not hasattr(found, "read_manifest") or found.read_manifest() is not None:
+    """Report an error if STATIC_ROOT is set and no files were collected there: every page would fail."""
+    files = storage.staticfiles_storage
+    if not hasattr(files, "read_manifest") or files.read_manifest() is not None:
         return []
     text = f"STATIC_ROOT is {settings.STATIC_ROOT!r}, where no files were collected: run manage.py collectstatic"
     return [Error(text, id="kernel.E002")]

@@ -1,8 +1,8 @@
 """The access log: one line of JSON for a sample of requests, and for every request that failed or was slow.
 
-Logged are the share ACCESS_LOG_SAMPLE of all requests and each one with a status of 500 or more or a duration of
-ACCESS_LOG_SLOW_SECONDS or more, but never more than LINES_PER_SECOND_MAX, so that an outage does not flood the log.
-The next line says how many were left out (`left_out`). A line never contains a token, a cookie, a query or a path:
+It logs the share ACCESS_LOG_SAMPLE of all requests, and every request with a status of 500 or more or a duration of
+ACCESS_LOG_SLOW_SECONDS or more. It writes at most LINES_PER_SECOND_MAX lines, so that an outage does not flood the log;
+the next line has the number of omitted ones (`left_out`). A line never contains a token, a cookie, a query or a path:
 `route` is the route's name and `event` a slug. Addresses are cut to their /24 or /48 network
 (ACCESS_LOG_ADDRESSES=full keeps them, none omits them).
 """
@@ -19,11 +19,10 @@ from apps.kernel import clock
 
 logger = logging.getLogger("ticketing.access")
 LINES_PER_SECOND_MAX = 200
-_FAULTS = 500
 
 
 class _Pace:
-    """The lines written in the current second."""
+    """The number of lines written and omitted in the current second."""
 
     second = 0
     lines = 0
@@ -33,27 +32,15 @@ class _Pace:
 _pace = _Pace()
 _sample: float = settings.ACCESS_LOG_SAMPLE
 _slow_seconds: float = settings.ACCESS_LOG_SLOW_SECONDS if _sample else float("inf")
-_faults = _FAULTS if _sample else 1_000
+_faults = 500 if _sample else 1_000
 
 
 def log(
-    method: str,
-    route: str,
-    status: int,
-    seconds: float,
-    size: int,
-    request_id: str,
-    address: str,
-    event: str = "",
+    method: str, route: str, status: int, seconds: float, size: int, request_id: str, address: str, event: str = ""
 ) -> None:
     """Log one response after it was sent, if it is sampled, failed or slow. Costs 0.2 µs otherwise; never raises."""
-    if random.random() < _sample or status >= _faults or seconds >= _slow_seconds:  # noqa: S311 - Not a secret.
-        _write(method, route, status, seconds, size, request_id, address, event)
-
-
-def _write(
-    method: str, route: str, status: int, seconds: float, size: int, request_id: str, address: str, event: str
-) -> None:
+    if random.random() >= _sample and status < _faults and seconds < _slow_seconds:  # noqa: S311 - Not a secret.
+        return
     second = int(monotonic())
     if second != _pace.second:
         _pace.second, _pace.lines = second, 0
@@ -79,7 +66,7 @@ def _write(
 
 
 def shortened(address: str) -> str:
-    """Return the address in the precision that ACCESS_LOG_ADDRESSES allows."""
+    """Return the address as precisely as ACCESS_LOG_ADDRESSES allows."""
     if settings.ACCESS_LOG_ADDRESSES == "none":
         return ""
     try:

@@ -1,9 +1,9 @@
 """Health signals: measurements of each process, shared with the others through PostgreSQL.
 
-A signal is declared once, by the module that evaluates it, and observed where the work is done. Observing appends to a
-bounded window in memory and can neither slow nor fail the measured request. A background thread writes the statistic
-of each window into one row per signal and process, about once a second and only after new measurements. The row of a
-process that measures nothing grows old, and old rows are ignored.
+A signal is declared once, by the module that evaluates it, and observed where the work is done. An observation is
+appended to a bounded window in memory and can neither slow down the measured request nor make it fail. A background
+thread writes the statistic of each window into one row per signal and process, about once a second and only after new
+measurements. The row of a process that measures nothing grows old, and old rows are ignored.
 """
 
 import atexit
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
 WINDOW_MAX = 2_048
-"""Measurements of one signal that a process keeps: above some 200 a second the window gets shorter, not larger."""
+"""Measurements of one signal that a process keeps. Beyond about 200 a second, its window covers less time."""
 NAME_MAX = 40
 CONNECT_MS = 1_000
 LOCK_MS = 500
@@ -41,11 +41,10 @@ KEPT_SECONDS = 3_600
 
 Statistic = Callable[[Sequence[float]], float]
 
-_package = "apps.kernel"
-_report = sql.load(_package, "report_signs")
-_latest = sql.load(_package, "latest_signs")
-_forget = sql.load(_package, "forget_signs")
-_count_lock_waits = sql.load(_package, "count_lock_waits")
+_report = sql.load("apps.kernel", "report_signs")
+_latest = sql.load("apps.kernel", "latest_signs")
+_forget = sql.load("apps.kernel", "forget_signs")
+_count_lock_waits = sql.load("apps.kernel", "count_lock_waits")
 
 
 def percentile_95(values: Sequence[float]) -> float:
@@ -249,19 +248,7 @@ class HealthSignal:
         return (self.name, float(self._statistic(values)), len(values)) if values else None
 
 
-def begin() -> None:
-    """Start reporting this process's health signals."""
-    _of_this_process.begin()
-
-
-def end() -> None:
-    """Stop reporting, and close this process's thread and connection."""
-    _of_this_process.close()
-
-
-def report() -> int:
-    """Report this process's measurements now, without its thread; return the number of signals."""
-    return _of_this_process.report()
+begin, end, report = _of_this_process.begin, _of_this_process.close, _of_this_process.report
 
 
 def latest(*, max_age_seconds: float, count_min: int = 1) -> dict[str, Reading]:

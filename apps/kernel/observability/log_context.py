@@ -1,4 +1,4 @@
-"""Log records carry their request's id, and repeated records of an outage are throttled."""
+"""Filters for log records: one adds the request's id, the others throttle repeated records."""
 
 import logging
 import re
@@ -26,7 +26,7 @@ class RequestIdFilter(logging.Filter):
 
 
 class _ThrottlingFilter(logging.Filter):
-    """Passes one record of a kind per `INTERVAL_SECONDS`; the next one says how many were left out."""
+    """Passes one record of a kind per `INTERVAL_SECONDS`; the next one has the number of omitted records."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Metrics of all processes on this host, whichever process serves /metrics.
 
 Each process counts in its own memory, which is cheap, and writes its values into its own file every five seconds. The
-scraped process adds the files of the others to its current values: counters and histograms of all processes, gauges of
-running ones. The counters of an ended process are moved into one common file, so that a restart never lowers a sum.
+scraped process adds the values of the others to its own: counters and histograms of all processes, gauges only of
+running ones. The counters of ended processes are moved into one common file, so that a restart never lowers a sum.
 
 The multiprocess mode of prometheus_client (memory-mapped files) is not used: it takes a lock and writes a file for
 each count, and omits the values that collectors compute.
@@ -116,9 +116,6 @@ class Metrics(Collector):
             processes.add_metric([role], roles.count(role))
         return [processes, *_sum([own, *others])]
 
-    def describe(self) -> Iterable[Metric]:
-        return []
-
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.wait(INTERVAL_SECONDS):
             try:
@@ -153,7 +150,8 @@ class Metrics(Collector):
                 else:
                     dead[file] = snapshot
             if dead:
-                families = [_as_family(metric) for metric in _sum([ended, *map(_additive, dead.values())])]
+                sums = _sum([ended, *map(_additive, dead.values())])
+                families = [(metric.name, metric.type, metric.documentation, _samples(metric)) for metric in sums]
                 # Files are recorded as carried over before they are removed: if this process is killed in between,
                 # nothing is counted twice.
                 ended = {"role": "", "families": families, "carried": [file.name for file in dead]}
@@ -169,7 +167,7 @@ def _sum(snapshots: list[Snapshot]) -> list[Metric]:
         for name, kind, text, samples in snapshot["families"]:
             metric, sums = by_name.setdefault(name, (Metric(name, text, kind), {}))
             if metric.type != kind:
-                continue  # From a process that runs another version.
+                continue  # Written by a process of another version.
             for sample, labels, value in samples:
                 key = (sample, *labels.items())
                 sums[key] = sums.get(key, 0.0) + value
@@ -177,10 +175,6 @@ def _sum(snapshots: list[Snapshot]) -> list[Metric]:
         for (sample, *labels), value in sums.items():
             metric.add_sample(sample, dict(labels), value)
     return [metric for metric, _ in by_name.values()]
-
-
-def _as_family(metric: Metric) -> Family:
-    return metric.name, metric.type, metric.documentation, _samples(metric)
 
 
 def _samples(metric: Metric) -> list[Sample]:
@@ -220,9 +214,5 @@ def _replace(file: Path, content: bytes) -> None:
 
 
 machine_metrics = Metrics(Path(settings.METRICS_FOLDER))
-register, begin, end, publish = (
-    machine_metrics.register,
-    machine_metrics.begin,
-    machine_metrics.end,
-    machine_metrics.publish,
-)
+register, begin = machine_metrics.register, machine_metrics.begin
+end, publish = machine_metrics.end, machine_metrics.publish

@@ -1,29 +1,21 @@
 """The outbox in the admin: pending, failed and given-up messages."""
 
 from django.contrib import admin, messages
+from django.db.models import Q
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import ReadOnlyAdmin, format_count
+from apps.kernel.admin_lists import ConditionFilter, ReadOnlyAdmin, format_count
 from apps.kernel.outbox import facade, outbox_metrics
 from apps.kernel.outbox.models import OutboxMessage
 
 
-class State(admin.SimpleListFilter):
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request, model_admin):
-        return [("pending", "pending"), ("done", "done"), ("dead", "given up")]
-
-    def queryset(self, request, queryset):
-        match self.value():
-            case "pending":
-                return queryset.filter(done_at__isnull=True, dead_at__isnull=True)
-            case "done":
-                return queryset.filter(done_at__isnull=False)
-            case "dead":
-                return queryset.filter(dead_at__isnull=False)
-        return queryset
+class State(ConditionFilter):
+    title = parameter_name = "state"
+    conditions = {
+        "pending": ("pending", Q(done_at__isnull=True, dead_at__isnull=True)),
+        "done": ("done", Q(done_at__isnull=False)),
+        "dead": ("given up", Q(dead_at__isnull=False)),
+    }
 
 
 @admin.register(OutboxMessage)
@@ -52,7 +44,5 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Deliver given-up messages again", permissions=["deliver"])
     def deliver_again(self, request, queryset):
-        count = facade.retry_given_up(
-            list(queryset.filter(dead_at__isnull=False).values_list("pk", flat=True)), clock.now()
-        )
+        count = facade.retry_given_up(list(queryset.values_list("pk", flat=True)), clock.now())
         messages.info(request, f"{format_count(count, 'given-up message')} will be delivered again.")

@@ -23,11 +23,11 @@ IDLE_SECONDS = 5.0
 
 
 class Delivery:
-    """The delivery threads of one process. Messages start in the order in which they are claimed, the order of their
+    """The delivery threads of one process. Messages are handled in the order of their claims, which is that of their
     due times."""
 
     def __init__(self, size: int, messages_max: int | None = None) -> None:
-        """`size`: threads at most. `messages_max`: claims at most in all, without limit if None."""
+        """`size`: the limit of threads. `messages_max`: the limit of claims in all, None for no limit."""
         self._size = size
         self._left = messages_max
         self._changed = threading.Condition()
@@ -41,8 +41,10 @@ class Delivery:
         """Claimed and not yet settled messages, by topic."""
         self._threads = 0
         self._idle = 0
-        self._handed_over = 0
-        self._failure: Exception | None = None
+        self.handed_over_count = 0
+        """Messages whose handler has finished."""
+        self.failure: Exception | None = None
+        """The error of the latest claim, or None if it succeeded."""
         self._repeated_errors = RepeatedErrors(logger)
 
     def wake(self) -> None:
@@ -57,27 +59,17 @@ class Delivery:
             self._changed.notify_all()
 
     @property
-    def handed_over_count(self) -> int:
-        """Messages whose handler has finished."""
-        return self._handed_over
-
-    @property
     def under_way_count(self) -> int:
-        return self._busy_count()
-
-    @property
-    def failure(self) -> Exception | None:
-        """The error of the latest claim, or None if it succeeded."""
-        return self._failure
+        return self._under_way.total()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait up to `seconds` until no message can be claimed and none is in progress; return whether it is so."""
+        """Wait until no message can be claimed and none is in progress. Return False after `seconds`."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, seconds)
 
     def _is_idle(self) -> bool:
         has_claim_ahead = self._is_wake_pending and self._is_claimer_running and self._left != 0
-        return not (has_claim_ahead or self._is_claiming or self._busy_count())
+        return not (has_claim_ahead or self._is_claiming or self.under_way_count)
 
     def close(self, seconds: float) -> bool:
         """Stop claiming, wait up to `seconds` for messages in progress, and return whether all have ended. The claims
@@ -104,16 +96,15 @@ class Delivery:
     def _wait_for_capacity(self) -> int:
         """Wait for a reason to claim, and return how many messages may be claimed; 0 when this thread may end."""
         with self._changed:
-            while not self._is_closed:
-                if self._is_wake_pending and self._free_count() > 0:
-                    self._is_wake_pending, self._is_claiming = False, True
-                    return self._free_count()
-                has_work = self._changed.wait_for(
+            while True:
+                has_reason = self._changed.wait_for(
                     lambda: self._is_closed or (self._is_wake_pending and self._free_count() > 0), IDLE_SECONDS
                 )
-                if not has_work and self._busy_count() == 0:
+                if self._is_closed or not (has_reason or self.under_way_count):
                     return 0
-            return 0
+                if has_reason:
+                    self._is_wake_pending, self._is_claiming = False, True
+                    return self._free_count()
 
     def _claim(self, free: int) -> None:
         messages: list[Message] = []
@@ -128,7 +119,7 @@ class Delivery:
             self._repeated_errors.record_failure("messages were not claimed", error)
             failure = error
         with self._changed:
-            self._is_claiming, self._failure = False, failure
+            self._is_claiming, self.failure = False, failure
             if self._left is not None:
                 self._left -= len(messages)
             # After a claim that found messages there may be more.
@@ -152,7 +143,7 @@ class Delivery:
                 finally:
                     with self._changed:
                         self._under_way[message.topic] -= 1
-                        self._handed_over += 1
+                        self.handed_over_count += 1
                         # The next message of its key may be due now, and this thread is free.
                         self._is_wake_pending = not self._is_closed
                         self._changed.notify_all()
@@ -171,12 +162,9 @@ class Delivery:
             finally:
                 self._idle -= 1
 
-    def _busy_count(self) -> int:
-        return self._under_way.total()
-
     def _free_count(self) -> int:
         """Return how many more messages may be claimed."""
-        free = self._size - self._busy_count()
+        free = self._size - self.under_way_count
         return free if self._left is None else min(free, self._left)
 
     def _start(self, name: str, act: Callable[[], None]) -> None:

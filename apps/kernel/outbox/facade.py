@@ -80,7 +80,7 @@ class Topic:
 
 
 _topics: dict[str, Topic] = {}
-_wake: list[Callable[[], None]] = []
+_wake: list[Callable[[], object]] = []
 
 
 class NoHandler(LookupError):
@@ -128,7 +128,7 @@ def has_handler(topic: str) -> bool:
     return topic in _topics
 
 
-def register_wake(wake: Callable[[], None]) -> None:
+def register_wake(wake: Callable[[], object]) -> None:
     """Call `wake` after each commit that wrote messages. It may fail or be lost: the scanner finds them anyway."""
     _wake[:] = [wake]
 
@@ -143,7 +143,7 @@ class NewMessage(NamedTuple):
 
 
 def publish(topic: str, key: str, body: dict[str, Any], *, delay: timedelta = timedelta()) -> None:
-    """Write a message that exists if and only if the caller's transaction commits. Joins that transaction."""
+    """Write a message in the caller's transaction, so that it exists if and only if that commits."""
     publish_all([NewMessage(topic, key, body, delay)])
 
 
@@ -188,7 +188,7 @@ def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> li
 
 def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
     topics = sorted(_topics)
-    allowances = (_allowance(_topics[topic].together_max, under_way.get(topic, 0)) for topic in topics)
+    limits = [(_topics[topic].together_max, under_way.get(topic, 0)) for topic in topics]
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
             cursor,
@@ -198,14 +198,10 @@ def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
             visibility=VISIBILITY,
             topics=topics,
             visibilities=[_topics[topic].visibility for topic in topics],
-            allowances=list(allowances),
+            allowances=[None if limit is None else max(0, limit - count) for limit, count in limits],
         )
     # Django returns jsonb as text from a plain cursor.
     return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
-
-
-def _allowance(together_max: int | None, under_way_count: int) -> int | None:
-    return None if together_max is None else max(0, together_max - under_way_count)
 
 
 def _put_aside() -> int:
@@ -244,15 +240,15 @@ def hand_over(message: Message) -> None:
             outbox_metrics.ended(message.topic, "later")
     except Exception as error:
         # No error of a handler may lose its message or stop the delivery of others.
-        trace = not isinstance(error, NotDelivered)
+        has_trace = not isinstance(error, NotDelivered)
         logger.log(
-            logging.ERROR if trace else logging.WARNING,
+            logging.ERROR if has_trace else logging.WARNING,
             "message %s (%s) failed, attempt %s: %s",
             message.id,
             message.topic,
             message.attempts,
             error,
-            exc_info=trace,
+            exc_info=has_trace,
         )
         attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, exponential_backoff())
         ended = _end_claim(
@@ -281,15 +277,14 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
                 _let_next_go.call(topic=message.topic, key=message.key),
             ],
         )
-    rows = ended.rows
-    if not rows:
+    if not ended.rows:
         outbox_metrics.ended(message.topic, "overtaken")
         logger.warning(
             "the claim of message %s (%s) expired before it was settled; another worker has it",
             message.id,
             message.topic,
         )
-    return rows
+    return ended.rows
 
 
 def prolong(message: Message) -> bool:

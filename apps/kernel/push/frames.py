@@ -1,6 +1,7 @@
 """Frames: small documents sent to many listeners, encoded once for each transport."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,40 +21,29 @@ class Frame:
     sent anew after every connection.
     """
 
-    __slots__ = ("_chunk", "_event", "_text", "data", "id", "key")
-
     def __init__(self, key: Key, data: bytes, frame_id: str = "") -> None:
         if b"\n" in data or b"\r" in data:
             raise ValueError("a frame's document is one line")
         self.key = key
         self.data = data
         self.id = frame_id
-        self._event: bytes | None = None
-        self._chunk: bytes | None = None
-        self._text: str | None = None
 
-    @property
+    @cached_property
     def event(self) -> bytes:
         """The frame as a server-sent event."""
-        if self._event is None:
-            id_line = b"id: %b\n" % self.id.encode() if self.id else b""
-            self._event = b"event: %b\n%bdata: %b\n\n" % (self.key.kind.encode(), id_line, self.data)
-        return self._event
+        id_line = b"id: %b\n" % self.id.encode() if self.id else b""
+        return b"event: %b\n%bdata: %b\n\n" % (self.key.kind.encode(), id_line, self.data)
 
-    @property
+    @cached_property
     def chunk(self) -> bytes:
         """The server-sent event as a chunk of an HTTP body."""
-        if self._chunk is None:
-            self._chunk = chunk(self.event)
-        return self._chunk
+        return chunk(self.event)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The frame as a WebSocket message, and as an item of a polling response."""
-        if self._text is None:
-            kind, name = msgspec.json.encode(self.key.kind).decode(), msgspec.json.encode(self.id).decode()
-            self._text = f'{{"event":{kind},"id":{name},"data":{self.data.decode()}}}'
-        return self._text
+        kind, frame_id = msgspec.json.encode(self.key.kind).decode(), msgspec.json.encode(self.id).decode()
+        return f'{{"event":{kind},"id":{frame_id},"data":{self.data.decode()}}}'
 
     def merged_with(self, older: "Frame") -> "Frame":
         """Return the frame for a listener that received neither this one nor `older`, which has the same key."""
@@ -63,8 +53,6 @@ class Frame:
 class DeltaFrame(Frame):
     """A frame with only what changed since the previous one: `changed` by name, below the key `under`, beside the
     fields of `always`."""
-
-    __slots__ = ("_always", "_changed", "_under")
 
     def __init__(self, key: Key, always: Mapping[str, Any], under: str, changed: Mapping[str, Any]) -> None:
         super().__init__(key, msgspec.json.encode({**always, under: changed}))

@@ -10,6 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import methodcaller
 from time import monotonic
 
 from prometheus_client import Counter, Gauge
@@ -76,9 +77,9 @@ class Listener(ABC):
             self.write(frame)
             return
         held_back.inc()
+        if self._held_back is None:
+            self._held_back = {}
         waiting = self._held_back
-        if waiting is None:
-            waiting = self._held_back = {}
         older = waiting.pop(frame.key, None)
         waiting[frame.key] = frame if older is None else frame.merged_with(older)
         if len(waiting) > HELD_BACK_MAX:
@@ -97,7 +98,7 @@ class Listener(ABC):
 
 
 def reconnect_seconds() -> float:
-    """Return a random delay for a disconnected client, so that not all reconnect at once."""
+    """Return a random delay after which a disconnected client reconnects, so that not all do so at once."""
     return 0.5 + _random.random() * RECONNECT_SECONDS_MAX
 
 
@@ -107,17 +108,13 @@ class Hub:
     def __init__(self) -> None:
         self._topics: dict[str, dict[Listener, None]] = {}
         """The listeners of each topic; a topic without listeners has no entry."""
-        self._count = 0
+        self.count = 0
         self._beats: list[dict[Listener, None]] = [{} for _ in range(_BEATS)]
         self._next_beat = itertools.cycle(range(_BEATS))
         self._due: dict[tuple[str, Key], Frame] = {}
         self._delivery_task: asyncio.Task[None] | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
         self.is_closing = False
-
-    @property
-    def count(self) -> int:
-        return self._count
 
     def has_listeners(self, name: str) -> bool:
         return name in self._topics
@@ -132,7 +129,7 @@ class Hub:
         if listener.beat < 0:
             listener.beat = _random.randrange(_BEATS)
             self._beats[listener.beat][listener] = None
-            self._count += 1
+            self.count += 1
             listening.labels(listener.door).inc()
             if self._heartbeat_task is None or self._heartbeat_task.done():
                 self._heartbeat_task = asyncio.get_running_loop().create_task(self._beat())
@@ -147,7 +144,7 @@ class Hub:
         listener.topics = ()
         if listener.beat >= 0:
             self._beats[listener.beat].pop(listener, None)
-            self._count -= 1
+            self.count -= 1
             listening.labels(listener.door).dec()
             ended.labels(why).inc()
         if listener.on_gone is not None:
@@ -159,8 +156,7 @@ class Hub:
         listener.topics = tuple(topic for topic in listener.topics if topic != name)
 
     def _forget(self, listener: Listener, name: str) -> None:
-        listeners = self._topics.get(name)
-        if listeners is not None:
+        if (listeners := self._topics.get(name)) is not None:
             listeners.pop(listener, None)
             if not listeners:
                 del self._topics[name]
@@ -176,12 +172,12 @@ class Hub:
 
     async def _deliver_due(self) -> None:
         while self._due:
-            (name, key) = next(iter(self._due))
-            frame = self._due.pop((name, key))
-            await in_slices(list(self._topics.get(name, ())), partial(_send_frame, frame))
+            topic, key = next(iter(self._due))
+            frame = self._due.pop((topic, key))
+            await in_slices(list(self._topics.get(topic, ())), methodcaller("send_frame", frame))
 
     async def _beat(self) -> None:
-        while self._count:
+        while self.count:
             await asyncio.sleep(BEAT_SECONDS / _BEATS)
             await in_slices(list(self._beats[next(self._next_beat)]), partial(self._check_listener, monotonic()))
 
@@ -207,10 +203,6 @@ class Hub:
         for task in (self._delivery_task, self._heartbeat_task):
             if task is not None:
                 task.cancel()
-
-
-def _send_frame(frame: Frame, listener: Listener) -> None:
-    listener.send_frame(frame)
 
 
 async def in_slices(listeners: list[Listener], act: Callable[[Listener], object]) -> None:

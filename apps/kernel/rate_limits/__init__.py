@@ -2,12 +2,12 @@
 
     rate_limits.check_request(kind: str, address: str, token: str = "") -> float | None
 
-None: continue. Otherwise the seconds after which a retry makes sense: refuse with `problems.RateLimited(wait)`, a 429
-with that Retry-After. The call never waits or raises, and costs about a microsecond. `kind` is one of KINDS;
-`kinds.kind_of(method, path)` returns the kind of a request (None: unlimited). `address` is what
-`client_address.address_from_scope(scope)` or `address_from_environ(environ)` returned. `token` identifies the client,
-preferably verified: the id of a queue entry or an account, or "" if there is none. Of a longer text the last 64
-characters count, which of a token is its signature.
+It returns None if the request is allowed, otherwise the seconds after which to retry: the caller refuses with
+`problems.RateLimited(wait)`, a 429 with that Retry-After. The call never waits or raises, and costs about a
+microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the kind of a request (None: unlimited).
+`address` is the result of `client_address.address_from_scope(scope)` or `address_from_environ(environ)`. `token`
+identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
+64 characters count, which in a signed token are the signature.
 
 A request is counted once: code that has checked an ASGI request and then forwards it sets `scope[rate_limits.COUNTED]`
 to True, and the forwarder does not check it again; the site trusts the forwarder (`client_address`).
@@ -20,12 +20,11 @@ used buckets with the other processes, and reads their totals, several times a s
 it; without Redis each process enforces the limits by itself.
 
 **Limits fail open.** They save work and protect nothing that PostgreSQL does not protect itself. In doubt a request is
-allowed: for an unknown address, a bucket dropped for lack of memory, an unavailable Redis. A refusal loses nothing
-either: queue entries, reservations and orders are unchanged, and a later retry finds them.
+allowed: with an unknown address, a bucket dropped for lack of memory, or without Redis. A refusal changes nothing
+either: queue entries, reservations and orders stay, and a later retry finds them.
 """
 
 from apps.kernel.rate_limits.limits import KINDS, METRICS, Limits, begin, check_request, end, forget_everything, subject
 
 COUNTED = "limits.counted"
-
 __all__ = ["COUNTED", "KINDS", "METRICS", "Limits", "begin", "check_request", "end", "forget_everything", "subject"]

@@ -12,7 +12,7 @@ import random
 
 SUBJECTS_MAX = 32_768
 WAIT_SECONDS_MAX = 20.0
-"""Longest Retry-After: later, another client of the same address may be due."""
+"""The longest Retry-After: after that, another client of the same address may be next."""
 JITTER_SHARE = 0.5
 PENDING_MAX = 2_000
 SHARED_FROM_SHARE = 1 / 16
@@ -20,7 +20,7 @@ SHARED_FROM_REQUESTS = 4
 
 
 class Buckets:
-    """The buckets of one limit. Safe from several threads: at worst one of two requests at once is not counted."""
+    """The buckets of one limit, for any thread: at worst, one of two simultaneous requests is not counted."""
 
     __slots__ = (
         "_older",
@@ -87,7 +87,7 @@ class Buckets:
         return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - Not a secret.
 
     def set_usage(self, subject: str, seconds: float, now: float) -> None:
-        """Set the bucket to the use of all processes together, in seconds of refilling."""
+        """Set the bucket to the use by all processes, given as its refill time in seconds."""
         full_at = now + min(seconds, self.window)
         if full_at > self._recent.get(subject, 0.0):
             self._carried_over(subject)

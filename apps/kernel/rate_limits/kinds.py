@@ -1,4 +1,4 @@
-"""The kind of a request, by its method and path; the fast path and the site use the same kinds."""
+"""The kind of a request, by its method and path, for the fast path and the site."""
 
 import re
 

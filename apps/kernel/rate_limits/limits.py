@@ -125,9 +125,6 @@ class Refusals(Collector):
         known.add_metric([], sum(len(buckets) for _, buckets in self._limits.buckets()))
         return [refused, known]
 
-    def describe(self) -> Iterable[Metric]:
-        return []
-
 
 _of_this_process = Limits(settings.RATE_LIMITS, settings.RATE_LIMITS_EXEMPT)
 _sharing = Sharing(_of_this_process.buckets, _of_this_process.time)

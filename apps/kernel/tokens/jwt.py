@@ -1,9 +1,9 @@
-"""Signed tokens (JWT, HS256, key id). A token's claims are trusted without a query; what they permit is decided by
-PostgreSQL under a lock.
+"""Signed tokens (JWT, HS256, key id). A token's claims are trusted without a query; PostgreSQL decides under a lock
+what they permit.
 
-Signing and verification are implemented here, since every poll verifies a token and a general library costs several
+Signing and verification are implemented here, because every poll verifies a token and a general library costs several
 times as much. The token cannot choose the algorithm, and only its canonical encoding is accepted. Tests compare every
-result with PyJWT's; figures: docs/performance.md.
+result with PyJWT's. Figures: docs/performance.md.
 """
 
 import hashlib
@@ -25,7 +25,6 @@ LENGTH_MAX = 1_200
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # Errors of decoding bytes that should be base64 of JSON in UTF-8.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-
 
 _BLOCK_BYTES = 64
 _INNER, _OUTER = bytes(byte ^ 0x36 for byte in range(256)), bytes(byte ^ 0x5C for byte in range(256))
@@ -105,8 +104,8 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
 
 
 def has_key_id(token: str) -> bool:
-    """Return whether the token's header has the form of ours, with a key id. Not verified; the header is decoded once
-    for all tokens of a key."""
+    """Return whether the token's header has our form, with a key id. Verifies nothing. All tokens of a key have one
+    header, which is decoded once."""
     return len(token) <= LENGTH_MAX and _key_id(token.partition(".")[0]) is not None
 
 

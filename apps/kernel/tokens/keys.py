@@ -1,12 +1,12 @@
 """The keys that sign and verify tokens.
 
-They are stored in PostgreSQL, so that all processes share them and they survive a restart; every process caches them,
-so that tokens need no query.
+PostgreSQL stores them, so that all processes share them and they survive a restart. Every process caches them, so that
+tokens need no query.
 
-The table alone contains no secret: a key is HMAC(SECRET_KEY, its id and the row's random half). Neither the database or
-its backup nor SECRET_KEY alone suffices to sign, and a leaked key reveals nothing about the others. The first keys come
-from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row; one that was rotated or dropped has a
-row with an empty half, which has the end of its validity.
+The table alone contains no secret: a key is HMAC(SECRET_KEY, its id and the row's random half). Neither the database
+(or its backup) nor SECRET_KEY alone suffices to sign, and a leaked key reveals nothing about the others. The first keys
+come from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row. If such a key was rotated or
+dropped, it has a row without a half that stores the end of its validity.
 
 States of a key: published → signing → verifying only → over; from each of them: dropped.
 """
@@ -63,7 +63,7 @@ class Key:
     """None: a key from the settings, which always signs."""
     verifies_until: datetime | None = None
     header: str = ""
-    """The encoded header of the tokens that it signs."""
+    """The encoded header of its tokens."""
 
     def is_over(self, now: datetime) -> bool:
         return self.verifies_until is not None and now >= self.verifies_until
@@ -117,10 +117,9 @@ def signing_key(now: datetime) -> Key:
 
 
 def find(key_id: str) -> Key | None:
-    """Return the valid key with this id, or None. An unknown one is read from the database once for all callers; on an
-    event loop, which must not wait, it is available a moment later."""
-    key = _ring().keys.get(key_id)
-    if key is not None:
+    """Return the valid key with this id, or None. For an unknown id the keys are read again, once for all callers; an
+    event loop does not wait for that and finds the key a moment later."""
+    if key := _ring().keys.get(key_id):
         return key
     copy = _copy
     reader = copy.reader
@@ -145,8 +144,8 @@ def _ring() -> Ring:
 
 
 def _begin_reading(copy: _Copy) -> threading.Thread:
-    """Start the thread that reads the keys, one at a time. A separate thread, because the caller may be on an event
-    loop, or in a transaction that a failed query would abort."""
+    """Start the thread that reads the keys, unless it is running. The caller may be on an event loop, or in a
+    transaction that a failed query would abort."""
     with copy.lock:
         if copy.reader is None:
             copy.asked_at = time.monotonic()

@@ -18,7 +18,7 @@ from ticketing.simulator.plan import Plan, PlanRefused
 from ticketing.simulator.population import Run, run
 from ticketing.simulator.report import progress, report
 from ticketing.simulator.stream_listeners import Frame, StreamListener, StreamListeners
-from ticketing.simulator.streams import Stream, _FrameCache
+from ticketing.simulator.streams import Stream
 
 PROTOCOLS = ("sse", "websocket")
 
@@ -248,7 +248,7 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(cuts: list[int], size: int,
     data = HEAD + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     random.Random(seed).shuffle(cuts)
     listener = _RecordingListener()
-    stream = Stream(listener, b"", _FrameCache())  # type: ignore[arg-type]
+    stream = Stream(listener, b"")  # type: ignore[arg-type]
     for some in _cut(data, cuts):
         stream.data_received(some)
     assert [frame.id for frame in listener.frames if frame.free] == ["e-0", "e-1", "e-2"]
