@@ -1,7 +1,7 @@
 """Purging of shared caches: the outbox sends the URLs of changed pages to PURGE_URL in one POST of JSON.
 
-The hook at that URL does what its cache needs (docs/operations/cdn.md). Any 2xx means success. Nothing waits for it: an
-unavailable hook delays other deliveries briefly and sales not at all.
+The hook at that URL calls its cache (docs/operations/cdn.md). Any 2xx means success. Nothing waits for the hook: if it
+is unavailable, other deliveries are briefly delayed, and sales not at all.
 """
 
 import json

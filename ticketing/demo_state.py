@@ -11,8 +11,8 @@ STATE_FILE = Path(".local") / "servers.json"
 def read_state(base_dir: Path) -> dict[str, str] | None:
     """Return the values that the checkout's running demo wrote, as text, or None if it is not running.
 
-    It is running if every process in the file is alive with the same start time; the start time rules out a reused
-    process id. This takes two small reads per process.
+    It is running if every process in the file is alive with the same start time, which rules out a reused process id.
+    This takes two small reads per process.
     """
     try:
         written = json.loads((base_dir / STATE_FILE).read_text())

@@ -157,7 +157,7 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
 registry = CollectorRegistry()
 registry.register(DatabaseCollector())
 registry.register(metrics_of_processes.machine_metrics)
-# Of the process that responds to the scrape.
+# These describe the process that responds to the scrape.
 for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
     registry.register(collector)
 

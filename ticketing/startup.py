@@ -21,8 +21,8 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 def drain_request_body(application: Application) -> Application:
     """Wrap the WSGI application so that the rest of the request's body is read before the response is sent.
 
-    The server closes the connection, without announcing it, if a body was not read whole, as for an unknown URL. The
-    proxy in front keeps the connection for the next request, which would then get no response.
+    If a body was not read completely (for an unknown URL, for example), the server closes the connection without
+    announcing it. The proxy in front would use the connection for the next request, which would get no response.
     """
 
     def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -35,20 +35,20 @@ def drain_request_body(application: Application) -> Application:
 
 
 def _drain(body: Any) -> None:
-    # Up to the limit of the API. A larger body has a connection of its own (`server.site_proxy`).
+    # Up to the limit of the API: a larger body has a connection of its own (`server.site_proxy`).
     left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
         while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):
             left -= len(chunk)
     except OSError:
-        return  # The client is gone, and the connection with it.
+        return  # The client has closed the connection.
 
 
 def lower_priority(niceness: int) -> None:
-    """Lower the scheduling priority of this process and of threads it starts later.
+    """Lower the scheduling priority of this process and of threads that it starts later.
 
-    Unless cgroups say otherwise, Linux shares the processor among sessions first (sched_autogroup), and niceness counts
-    only within a session. So the session's niceness is set too, if it is the server's own and not a shell's.
+    Without cgroups, Linux divides the processor among sessions first (sched_autogroup), and niceness counts only within
+    a session. So the session's niceness is set too, if the session is the server's own and not a shell's.
     """
     if niceness <= os.getpriority(os.PRIO_PROCESS, 0):
         return
@@ -59,8 +59,8 @@ def lower_priority(niceness: int) -> None:
 
 
 def begin(role: str | None = None) -> None:
-    """Require the secret key, without which the process ends with one line and exit status 1, and start publishing this
-    process's health signals. `role`: for a process with clients; it starts rate limits and metrics under this name."""
+    """Start publishing this process's health signals. Without a secret key the process exits with one line and status
+    1. A process with clients has a `role`: its rate limits are shared, and its metrics published under this name."""
     try:
         secret_key.require_key()
     except ImproperlyConfigured as error:

@@ -13,5 +13,5 @@ from ticketing import startup  # noqa: E402 - needs Django set up
 
 application = startup.drain_request_body(site)
 startup.begin("site")
-# Without this, pages at saturation delayed polls by a tenth of a second; now pages wait for the fast path instead.
+# Under saturation, pages wait for the fast path. With equal priority, they delayed polls by a tenth of a second.
 startup.lower_priority(settings.SITE_NICENESS)

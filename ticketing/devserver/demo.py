@@ -46,9 +46,7 @@ END_SECONDS_MAX = 25
 LOOK_SECONDS = 1.0
 # Every process of the demo has this variable in its environment, so that a later run finds what a killed one left.
 MARK = "FAIRGATE_DEMO"
-
-
-# The failed process has printed its own message.
+# The message if the failed process has printed its own.
 ALREADY_REPORTED = ""
 
 
@@ -437,7 +435,7 @@ def _earlier_ports(place: ServerFolder) -> dict[str, int]:
 
 
 def _remember_ports(place: ServerFolder, servers: Servers) -> None:
-    # The same ports at every start if they are free, so that noted addresses keep working.
+    # Every start uses the same ports if they are free, so that bookmarked addresses keep working.
     running = {"postgres": servers.postgres, "valkey": servers.valkey}
     known = _earlier_ports(place) | {name: server.port for name, server in running.items() if server}
     (place.folder / "ports.json").write_text(json.dumps(known))

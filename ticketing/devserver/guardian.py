@@ -1,7 +1,7 @@
-"""Ends disposable servers when their owner is gone, for any reason: `python -m ticketing.devserver.guardian FOLDER`.
+"""Stops disposable servers once their owner has ended: `python -m ticketing.devserver.guardian FOLDER`.
 
-The owner holds the other end of our standard input, which closes when the owner closes it or is killed. Then the
-folder's servers are stopped and the folder is removed.
+The guardian reads a pipe whose other end the owner holds. When the owner closes it or is killed, the guardian stops the
+folder's servers and removes the folder.
 """
 
 import shutil

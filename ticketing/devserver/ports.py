@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Return whether a server could listen on the port now. Raises OSError for reasons other than another listener."""
     with socket.socket() as probe:
-        # As servers do: ignore closed connections of an earlier run.
+        # As servers do, ignore closed connections of an earlier run.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

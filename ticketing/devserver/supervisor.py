@@ -20,12 +20,12 @@ from honcho.environ import parse_procfile
 from honcho.printer import Printer
 from honcho.process import Process
 
-# A process that exits by itself this soon after its first start cannot start; a retry would only repeat the error.
+# A process that exits by itself this soon after its first start cannot run; a restart would only repeat the error.
 FIRST_LIFE_SECONDS_MIN = 5.0
 RESTARTS_MAX = 5
 RESTARTS_WITHIN_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
-# At the end, the slowest process (a worker with a delivery in progress) has this long before it is killed.
+# At the end, processes have this long before they are killed; a worker with a delivery in progress takes the longest.
 END_SECONDS_MAX = 20
 
 

@@ -1,8 +1,8 @@
 """The queue as observed by all visitors, checked against the rules of the waiting room.
 
-Clients cannot see when a visitor was admitted, only learn of it from the next response. So every rule is checked in the
-form in which it must hold for observations: a visitor seen inside has been admitted before, and a visitor counts as
-active only while that is certain, from the response with the admission to the request that may have ended it.
+A client learns of an admission only from its next response. So every rule is checked in the form in which it must hold
+for observations: a visitor seen inside has been admitted before, and a visitor counts as active only while that is
+certain, from the response with the admission to the request that may have ended it.
 """
 
 import base64

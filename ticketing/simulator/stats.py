@@ -43,7 +43,7 @@ class Figures:
     held_at: float = 0.0
     """When the response to the last hold arrived."""
     accurate_estimates: int = 0
-    """How many of those waited within the estimate from their join."""
+    """The number of those visitors whose wait was within the estimate that they got when they joined."""
     breaches: Breaches = field(default_factory=Breaches)
 
     def took(self, call: str, milliseconds: float) -> None:
@@ -72,7 +72,7 @@ def most_within(moments: Sequence[float], seconds: float) -> int:
 def passes_rate(moments: Sequence[float], since: float, rate: float) -> tuple[int, float] | None:
     """Return the first count and time at which more moments had passed than the rate allows since `since`, or None.
 
-    The room may have saved up half a second's admissions before the first visitor came.
+    The waiting room may have saved up the admissions of half a second before the first visitor came.
     """
     saved_up = max(1.0, rate / 2)
     for count, moment in enumerate(moments, start=1):

@@ -109,7 +109,7 @@ class Visitor:
             self.busy_tries += 1
             if self.busy_tries >= BUSY_TRIES_MAX:
                 return self.report_breach("busy to the last", f"{self.name}: busy {self.busy_tries} times in a row")
-            # As requested, with jitter.
+            # The requested time, with jitter.
             return busy.seconds * (1 + self.random.random())
         except NoResponse as error:
             self.tries += 1

@@ -1,2 +1,2 @@
--- Keeps the leader's session alive: the server ends a silent session, and its lock with it.
+-- Keeps the leader's session alive: the server ends an idle session, which releases its lock.
 SELECT 1

@@ -1,7 +1,7 @@
--- Claims up to %(limit)s due messages by due time; of each key only the earliest unsettled one.
--- SKIP LOCKED: concurrent claims never wait for each other. The claim is the row's visibility timeout; no lock is held
--- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic: of its
--- first %(window)s due messages at most %(spare)s are candidates, more than the limit since other claims lock some.
+-- Claims up to %(limit)s due messages by due time, and of each key only the earliest unsettled one.
+-- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
+-- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. Of its
+-- first %(window)s due messages at most %(spare)s are candidates: more than the limit, since other claims lock some.
 WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])
