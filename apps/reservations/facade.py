@@ -37,7 +37,6 @@ from apps.reservations.inventory.availability import (
     free_by_event,
     free_counts,
     seat_statuses,
-    section_statuses,
 )
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
@@ -111,7 +110,6 @@ __all__ = [
     "resolve",
     "return_tickets",
     "seat_statuses",
-    "section_statuses",
     "sweep",
     "sweep_all",
 ]

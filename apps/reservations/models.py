@@ -129,6 +129,7 @@ class Reservation(models.Model):
         EXPIRED = "expired", "expired"  # → confirmed, if a payment occurred in time and its seats could be taken again
 
     LIVE = (Status.PENDING_PAYMENT, Status.PAYING)
+    LIVE_OR_CONFIRMED = (*LIVE, Status.CONFIRMED)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     # No foreign keys in the database: the hold has the entry locked, which proves that it and its event exist, and the

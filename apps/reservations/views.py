@@ -268,7 +268,7 @@ def _seat_list_context(
         chosen = events.seats_by_guid(event.id, form.selected)
         requested = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
     section = next((one for one in reserved if one.slug == requested), reserved[0])
-    taken = _without_own(facade.section_statuses(section.id), held)
+    taken = _without_own(facade.seat_statuses(section_id=section.id), held)
     rows: dict[str, list[dict[str, Any]]] = {}
     for seat in events.section_seats(section.id):
         rows.setdefault(seat.row, []).append(
@@ -326,7 +326,7 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return problems.respond(problem)
     held = facade.live_reservation_of(entry.id) if _wants_change(request) else None
-    taken = _without_own(facade.seat_statuses(event.id), held)
+    taken = _without_own(facade.seat_statuses(event_id=event.id), held)
     general_admission = [section for section in events.list_sections(event.id) if section.is_general_admission]
     free = facade.free_counts(section.id for section in general_admission)
     as_of = clock.iso(clock.now())

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
 from apps.reservations.access_codes import generation
-from apps.reservations.models import AccessCode
+from apps.reservations.models import AccessCode, Reservation
 
 FIXED = ("event", "code")
 
@@ -43,7 +43,7 @@ class AccessCodeAdmin(CodeAdmin):
     form = AccessCodeForm
     fixed = FIXED
     uses_name = "reservations"
-    standing = Q(status__in=generation.LIVE_OR_CONFIRMED)
+    standing = Q(status__in=Reservation.LIVE_OR_CONFIRMED)
     usage_fields = ("used", "left", "link")
     list_display = ["code", "event", "opens", "used", "left", "valid_from", "valid_until", "is_active", "note"]
     fieldsets = [

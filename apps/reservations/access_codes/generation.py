@@ -10,8 +10,6 @@ from django.urls import reverse
 from apps.kernel.db import transactions
 from apps.reservations.models import AccessCode, Reservation
 
-LIVE_OR_CONFIRMED = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
-
 
 def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
     """Lock these codes in id order and return them; holds that use them wait, so that uses can be counted. Joins the
@@ -34,11 +32,13 @@ def link_of(event_slug: str, code: str) -> str:
 def used_count(code: AccessCode) -> int:
     """Return the number of live and confirmed reservations with this code, including overdue ones that are not yet
     expired. Exact under the code's lock."""
-    return code.reservations.filter(status__in=LIVE_OR_CONFIRMED).count()
+    return code.reservations.filter(status__in=Reservation.LIVE_OR_CONFIRMED).count()
 
 
 def most_of_one_buyer(code: AccessCode) -> int:
     """Return the highest number of such reservations of one buyer."""
-    counted = code.reservations.filter(status__in=LIVE_OR_CONFIRMED).values("buyer").annotate(count=Count("pk"))
+    counted = (
+        code.reservations.filter(status__in=Reservation.LIVE_OR_CONFIRMED).values("buyer").annotate(count=Count("pk"))
+    )
     most: int | None = counted.order_by("-count").values_list("count", flat=True).first()
     return most or 0

@@ -6,7 +6,7 @@ also during a sale. Only the number of a section's seats is summed over several 
 wrong is confirmed in one statement.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
@@ -50,7 +50,6 @@ _caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
 _overdue = sql.load(_PACKAGE, "audit_overdue")
 
 Rows = list[Sequence[Any]]
-_LIVE_OR_CONFIRMED = ("pending_payment", "paying", "confirmed")
 
 
 def register() -> None:
@@ -137,21 +136,26 @@ def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
         seen.owners += _seat_owners.rows(cursor, after=after, until=until)
         seen.shared += _seats_shared.rows(cursor, after=after, until=until)
 
-    if scope.event_id is None:
-        beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan)
-    else:
-        with auditor.read_cursor() as cursor:
-            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
-        if first is not None:
-            auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
-    # After the last seat there are only lines of seats that do not exist.
-    with auditor.read_cursor() as cursor:
-        scan(cursor, beyond or 0, LAST_SEAT)
+    scan_seats(scan, scope.event_id)
     if scope.event_id is not None:
         seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
         seen.owners = [row for row in seen.owners if row[1] == scope.event_id]
         seen.shared = [row for row in seen.shared if row[1] == scope.event_id]
     return seen
+
+
+def scan_seats(scan: Callable[[Any, int, int], None], event_id: int | None) -> None:
+    """Call `scan(cursor, after, until)` for each batch of seats of this event, or of all; then for all ids after the
+    last seat, where there are only lines of seats that do not exist. Batches contain other events' seats as well."""
+    if event_id is None:
+        beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan)
+    else:
+        with auditor.read_cursor() as cursor:
+            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=event_id)
+        if first is not None:
+            auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
+    with auditor.read_cursor() as cursor:
+        scan(cursor, beyond or 0, LAST_SEAT)
 
 
 def _walk_reservations(context: auditor.AuditContext) -> _ReservationFindings:
@@ -281,7 +285,7 @@ def _check_admissions_and_caps(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def _above_cap(event_id: int, most: int) -> Rows:
-    counted = Reservation.objects.filter(event_id=event_id, status__in=_LIVE_OR_CONFIRMED)
+    counted = Reservation.objects.filter(event_id=event_id, status__in=Reservation.LIVE_OR_CONFIRMED)
     params = {"event_id": event_id, "per_buyer_max": most}
     (buyers,) = auditor.collect(counted, "", [_caps_of_buyers], key="buyer", **params)
     (emails,) = auditor.collect(counted.exclude(email=""), "", [_caps_of_emails], key="email", **params)
@@ -321,10 +325,10 @@ def _check_ledger(context: auditor.AuditContext) -> Iterator[str]:
 def _check_stranded(context: auditor.AuditContext) -> Iterator[str]:
     scope, seats = context.once(_scope), context.once(_walk_seats)
     for seat, event_id, status, owner, _, state in seats.owners:
-        if status is not None and state not in _LIVE_OR_CONFIRMED:
+        if status is not None and state not in Reservation.LIVE_OR_CONFIRMED:
             yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
     for event_id, reservation, status, live, *_ in context.once(_walk_reservations).lines:
-        if live and status not in _LIVE_OR_CONFIRMED:
+        if live and status not in Reservation.LIVE_OR_CONFIRMED:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status}, {live} of its lines are live"
     for event_id, reservation, quantity in context.once(_walk_lines):
         yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"

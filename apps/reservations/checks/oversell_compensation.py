@@ -20,6 +20,7 @@ from apps.reservations.checks.repair import Kind, Reason
 from apps.reservations.lifecycle import release
 from apps.reservations.models import BlockedFor, Reservation, SeatInventory
 
+_Status = SeatInventory.Status
 _PACKAGE = "apps.reservations"
 _live_lines = sql.load(_PACKAGE, "live_lines")
 _move_line = sql.load(_PACKAGE, "move_line")
@@ -46,19 +47,8 @@ class CompensationHooks(Protocol):
         """Reissue the tickets of a reservation whose seats have changed, and notify its buyer."""
 
 
-class _NoHooks:
-    def lock(self, reservation_id: UUID) -> Any:
-        return None
-
-    def is_placed(self, reservation_id: UUID) -> bool:
-        return False
-
-    def cancel_or_refund(self, order: Any, who: str) -> None: ...
-
-    def reissue(self, order: Any, reservation_id: UUID) -> None: ...
-
-
-_hooks: list[CompensationHooks] = [_NoHooks()]
+_hooks: list[CompensationHooks] = []
+"""One element, which the app above provides when it loads."""
 
 
 def provide_compensation_hooks(sale: CompensationHooks) -> None:
@@ -125,7 +115,8 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     if order is not None:
         _hooks[0].cancel_or_refund(order, reason.who)
     for seat_id, claimed in shared.items():
-        _transfer_seat(cursor, seat_id, victim, claimed[0].reservation, reason)
+        _drop_line.count(cursor, reservation_id=victim, seat_id=seat_id)
+        _set_keeper(cursor, seat_id, claimed[0].reservation, reason)
     for row in rows:
         # The tickets that it is about to return must be counted as taken first.
         repair.set_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
@@ -151,7 +142,8 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     claimed = claims.get(seat_id, [])
     to = repair.read_seat(cursor, to_seat_id)
     is_shared = victim in (claim.reservation for claim in claimed[1:])
-    if not is_shared or to is None or to.reservation_ids or not _is_house_seat(to_seat_id):
+    house_seat = SeatInventory.objects.filter(pk=to_seat_id, status=_Status.BLOCKED, blocked_for=BlockedFor.HOUSE)
+    if not is_shared or to is None or to.reservation_ids or not house_seat.exists():
         return False
     keeper = claimed[0].reservation
     if _move_line.count(cursor, reservation_id=victim, seat_id=seat_id, to_seat_id=to_seat_id) != 1:
@@ -165,11 +157,6 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     if order is not None:
         _hooks[0].reissue(order, victim)
     return True
-
-
-def _is_house_seat(seat_id: int) -> bool:
-    kept = SeatInventory.objects.filter(status=SeatInventory.Status.BLOCKED, blocked_for=BlockedFor.HOUSE)
-    return kept.filter(pk=seat_id).exists()
 
 
 def _lock_with_rivals(
@@ -194,16 +181,10 @@ def _lock_with_rivals(
         return False
     claims, _ = claims_on(cursor, event_id, seats)
     known = {claim.reservation for claimed in claims.values() for claim in claimed} <= {victim, *rivals}
-    return known and Reservation.objects.filter(pk=victim, status__in=repair.LIVE_OR_CONFIRMED).exists()
-
-
-def _transfer_seat(cursor: sql.Cursor, seat_id: int, victim: UUID, keeper: UUID, reason: Reason) -> None:
-    """Assign the seat to the keeper only."""
-    _drop_line.count(cursor, reservation_id=victim, seat_id=seat_id)
-    _set_keeper(cursor, seat_id, keeper, reason)
+    return known and Reservation.objects.filter(pk=victim, status__in=Reservation.LIVE_OR_CONFIRMED).exists()
 
 
 def _set_keeper(cursor: sql.Cursor, seat_id: int, keeper: UUID, reason: Reason) -> None:
     seat = repair.read_seat(cursor, seat_id)
-    if seat is not None and seat.status != SeatInventory.Status.BLOCKED:
+    if seat is not None and seat.status != _Status.BLOCKED:
         repair.set_seat_owner(cursor, seat, keeper, reason)

@@ -150,8 +150,7 @@ def _plan_cancellations(
             why[claim.reservation] = (section_id, f"seat {guid} belongs to another buyer")
     for row in rows:
         claims_of_section = _oversold_claims.rows(cursor, section_id=row.section_id)
-        having = {reservation_id: int(quantity) for reservation_id, quantity in claims_of_section}
-        for reservation_id in choose_newest(having, row.excess, set(why)):
+        for reservation_id in choose_newest(dict(claims_of_section), row.excess, set(why)):
             why.setdefault(
                 reservation_id, (row.section_id, f"{row.section} is oversold by {row.excess}, and it is the newest")
             )
@@ -186,9 +185,9 @@ def _plan_moves(
     """Plan to move later buyers to the nearest house seat of the same section and price."""
     if not claims:
         return
-    lost = {place.seat: place for place in _parse_positions(_seats_by_id.rows(cursor, seat_ids=sorted(claims)))}
+    lost = {row[0]: _SeatPosition(*row) for row in _seats_by_id.rows(cursor, seat_ids=sorted(claims))}
     sections = sorted({section_id for section_id, _ in names.values()})
-    kept = {place.seat: place for place in _parse_positions(_house_seats.rows(cursor, section_ids=sections))}
+    kept = {row[0]: _SeatPosition(*row) for row in _house_seats.rows(cursor, section_ids=sections)}
     for seat_id, claimed in claims.items():
         section_id, guid = names[seat_id]
         for claim in claimed[1:]:
@@ -235,10 +234,6 @@ def _nearest(lost: _SeatPosition | None, kept: Iterable[_SeatPosition]) -> _Seat
     )
 
 
-def _parse_positions(rows: Iterable[tuple[Any, ...]]) -> Iterator[_SeatPosition]:
-    return (_SeatPosition(*row) for row in rows)
-
-
 def _plan_house_tickets(made: Plan, rows: list[repair.GeneralAdmissionCounts]) -> None:
     for row in rows:
         given = min(row.excess, row.house)
@@ -254,9 +249,9 @@ def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
     names = {section.id: section.slug for section in events.list_sections(made.event.id)}
     rows = _promised_by_section.rows(cursor, event_id=made.event.id, reservation_ids=canceled)
     for section_id, promised, given_up in rows:
-        touched = int(given_up) + sum(step.quantity for step in made.steps if step.section_id == section_id)
-        if touched * 100 > APPROVAL_PERCENT * int(promised):
-            share = 100 * touched / int(promised)
+        touched = given_up + sum(step.quantity for step in made.steps if step.section_id == section_id)
+        if touched * 100 > APPROVAL_PERCENT * promised:
+            share = 100 * touched / promised
             made.approval_reasons.append(
                 f"{names.get(section_id, section_id)}: {touched} of {promised} sold and held tickets ({share:.1f} %)"
             )

@@ -17,8 +17,8 @@ from apps.events import facade as events
 from apps.kernel.checks import auditor, reconciler
 from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepairRequired, Repair
 from apps.kernel.db import sql, transactions
-from apps.reservations.checks import oversell_plan
-from apps.reservations.checks import repair as inventory_repair
+from apps.reservations.checks import oversell_plan, repair
+from apps.reservations.checks.invariants import scan_seats
 from apps.reservations.checks.repair import Kind, Reason
 from apps.reservations.inventory import setup
 from apps.reservations.lifecycle import release
@@ -29,14 +29,12 @@ ORPHANED_SECONDS = 60
 FOUND_MAX = 1_000
 """Reported differences of one kind in one event or section; the next run finds the others."""
 ATTEMPTS_MAX = 3
-LAST_SEAT = 2**63 - 1
 
 _Status = SeatInventory.Status
 _PACKAGE = "apps.reservations"
 _capacity = sql.load(_PACKAGE, "reconcile_capacity")
 _lines = sql.load(_PACKAGE, "audit_lines")
 _lines_of_none = sql.load(_PACKAGE, "reconcile_lines_of_none")
-_seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
 _seats = sql.load(_PACKAGE, "reconcile_seats")
 _overdue = sql.load(_PACKAGE, "reconcile_overdue")
 _entries = sql.load(_PACKAGE, "reconcile_entries")
@@ -55,8 +53,8 @@ def register() -> None:
     """Add these checks to every reconciliation, in the order of their repairs: lines before the seats and counts
     derived from them, and these before the sweep that releases them."""
 
-    def add(name: str, promise: str, find: FindDifferences, repair: Repair | None = None, *kinds: str) -> None:
-        reconciler.register(name, promise, find, repair, kinds=kinds or None)
+    def add(name: str, promise: str, find: FindDifferences, fix: Repair | None = None, *kinds: str) -> None:
+        reconciler.register(name, promise, find, fix, kinds=kinds or None)
 
     add(
         "inventory", "every seat and section of the plan has an inventory row", _for_each_event(_find_capacity),
@@ -123,7 +121,7 @@ def _repair_capacity(difference: Difference, by: str) -> str:
         if before == after:
             return GONE
         reason = Reason(Kind.REPAIRED, by, difference.line)
-        inventory_repair.record(
+        repair.record(
             reason, event_id, None, quantity=after - before,
             before={"inventory_rows": before}, after={"inventory_rows": after},
         )  # fmt: skip
@@ -144,7 +142,7 @@ def _find_lines(part: int | None) -> Differences:
     (seen,) = auditor.collect(Reservation.objects.all(), UUID(int=0), [_lines], event_id=part)
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
-        if status not in inventory_repair.LIVE_OR_CONFIRMED and live:
+        if status not in Reservation.LIVE_OR_CONFIRMED and live:
             yield Difference(
                 "hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines are still live", about
             )
@@ -153,7 +151,7 @@ def _find_lines(part: int | None) -> Differences:
                 "header", f"{where} is {status}: its lines have {quantity} tickets, its header {seat_count}", about,
                 "no other record shows which is right; ask its buyer",
             )  # fmt: skip
-        elif status in inventory_repair.LIVE_OR_CONFIRMED and (live < lines or not lines):
+        elif status in Reservation.LIVE_OR_CONFIRMED and (live < lines or not lines):
             what = f"{lines - live} of its {lines} lines are not live"
             yield Difference("holds_nothing", f"{where} is {status}, and {what}", about)
         else:
@@ -183,9 +181,9 @@ def _repair_lines(difference: Difference, by: str) -> str:
     event_id, reservation_id = difference.about
     reason = Reason(Kind.REPAIRED, by, difference.line)
     with transactions.write(), connection.cursor() as cursor:
-        inventory_repair.lock(cursor, reservations=[reservation_id])
+        repair.lock(cursor, reservations=[reservation_id])
         status = Reservation.objects.filter(pk=reservation_id).values_list("status", flat=True).first()
-        if status in inventory_repair.LIVE_OR_CONFIRMED:
+        if status in Reservation.LIVE_OR_CONFIRMED:
             return _restore_lines(cursor, reservation_id, reason)
         return _end_leftover_lines(cursor, event_id, reservation_id, reason)
 
@@ -197,14 +195,14 @@ def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID,
         return GONE
     seat_ids = sorted(seat_id for _, _, _, seat_id, _ in lines if seat_id is not None)
     general = {section_id for _, _, section_id, seat_id, _ in lines if seat_id is None}
-    inventory_repair.lock(cursor, seats=seat_ids, sections=general)
+    repair.lock(cursor, seats=seat_ids, sections=general)
     freed = 0
     if seat_ids:
         owners = [reservation_id] * len(seat_ids)
         freed = _free_taken_seats.count(cursor, seat_ids=seat_ids, reservation_ids=owners)
     ended = _end_lines.count(cursor, reservation_ids=[reservation_id])
     one = {"reservation": str(reservation_id)}
-    inventory_repair.record(
+    repair.record(
         reason,
         event_id,
         None,
@@ -212,10 +210,10 @@ def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID,
         before={**one, "lines_holding": ended},
         after={**one, "lines_holding": 0},
     )
-    for row in inventory_repair.read_general_admission(cursor, general):
+    for row in repair.read_general_admission(cursor, general):
         # Counts that are not lowered here are reported by the check of counts.
-        if row.excess == 0 and not inventory_repair.find_reservation_missing_lines(cursor, row):
-            inventory_repair.set_counts(cursor, row, reason, taken=row.by_lines)
+        if row.excess == 0 and not repair.find_reservation_missing_lines(cursor, row):
+            repair.set_counts(cursor, row, reason, taken=row.by_lines)
     return REPAIRED
 
 
@@ -233,25 +231,25 @@ def _restore_lines(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> 
     for _, section_id, seat_id, quantity in dead:
         if seat_id is None:
             quantities[section_id] = quantities.get(section_id, 0) + quantity
-    inventory_repair.lock(cursor, seats=seat_ids, sections=quantities)
-    seats = [(seat_id, inventory_repair.read_seat(cursor, seat_id)) for seat_id in sorted(seat_ids)]
+    repair.lock(cursor, seats=seat_ids, sections=quantities)
+    seats = [(seat_id, repair.read_seat(cursor, seat_id)) for seat_id in sorted(seat_ids)]
     for seat_id, seat in seats:
         if seat is None or seat.standing or not (seat.status == _Status.AVAILABLE or seat.owner == reservation_id):
             raise ManualRepairRequired(f"its seat {seat_id} is no longer free")
-    for row in inventory_repair.read_general_admission(cursor, quantities):
+    for row in repair.read_general_admission(cursor, quantities):
         if row.by_lines + quantities[row.section_id] > row.room:
             raise ManualRepairRequired(f"{row.section} no longer has its {quantities[row.section_id]} tickets free")
     _revive_lines.count(cursor, reservation_id=reservation_id)
     for _, seat in seats:
         if seat is not None:
-            inventory_repair.set_seat_owner(cursor, seat, reservation_id, reason)
-    for row in inventory_repair.read_general_admission(cursor, quantities):
-        if not inventory_repair.find_reservation_missing_lines(cursor, row):
-            inventory_repair.set_counts(cursor, row, reason, taken=row.by_lines)
+            repair.set_seat_owner(cursor, seat, reservation_id, reason)
+    for row in repair.read_general_admission(cursor, quantities):
+        if not repair.find_reservation_missing_lines(cursor, row):
+            repair.set_counts(cursor, row, reason, taken=row.by_lines)
     event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
     one = {"reservation": str(reservation_id)}
     before, after = {**one, "lines_holding": len(live)}, {**one, "lines_holding": len(lines)}
-    inventory_repair.record(reason, event_id, None, quantity=-sum(line[3] for line in dead), before=before, after=after)
+    repair.record(reason, event_id, None, quantity=-sum(line[3] for line in dead), before=before, after=after)
     return REPAIRED
 
 
@@ -265,16 +263,7 @@ def _find_seats(part: int | None) -> Differences:
     def scan(cursor: Any, after: int, until: int) -> None:
         seen.extend(_seats.rows(cursor, after=after, until=until))
 
-    first, last, beyond = 1, None, None
-    if part is not None:
-        with auditor.read_cursor() as cursor:
-            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=part)
-    if first is not None:
-        far = auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
-        beyond = far if part is None else beyond
-    # After the last seat there are only lines of seats without a row.
-    with auditor.read_cursor() as cursor:
-        scan(cursor, beyond or 0, LAST_SEAT)
+    scan_seats(scan, part)
     for event_id, section, seat_id, guid, status, owner, owner_status, holder, holder_status in seen:
         if part not in (None, event_id):
             continue
@@ -296,20 +285,20 @@ def _repair_seat(difference: Difference, by: str) -> str:
     reason = Reason(Kind.REPAIRED, by, difference.line)
     for _ in range(ATTEMPTS_MAX):
         with transactions.write(), connection.cursor() as cursor:
-            seen = inventory_repair.read_seat(cursor, seat_id)
+            seen = repair.read_seat(cursor, seat_id)
             if seen is None:
                 raise ManualRepairRequired("there is no inventory row to repair")
-            inventory_repair.lock(cursor, reservations=seen.reservation_ids, seats=[seat_id])
+            repair.lock(cursor, reservations=seen.reservation_ids, seats=[seat_id])
             # Read again under the locks. A new reservation of the seat is locked before it, in the next attempt.
-            seat = inventory_repair.read_seat(cursor, seat_id)
+            seat = repair.read_seat(cursor, seat_id)
             if seat is not None and seat.status == _Status.BLOCKED and not seat.reservation_ids:
                 return GONE  # Repaired by another process, and blocked since: it must not be put on sale.
             if seat is not None and seat.reservation_ids <= seen.reservation_ids:
-                return REPAIRED if inventory_repair.set_seat_owner(cursor, seat, _owner_of(seat), reason) else GONE
+                return REPAIRED if repair.set_seat_owner(cursor, seat, _owner_of(seat), reason) else GONE
     return GONE
 
 
-def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
+def _owner_of(seat: repair.Seat) -> UUID | None:
     """Return the owner of the locked seat. Raises ManualRepairRequired if that would take it from a buyer."""
     if len(seat.standing) > 1:
         raise ManualRepairRequired("it is sold twice: manage.py compensate")
@@ -332,7 +321,7 @@ def _find_general_admission(event: events.EventView) -> Differences:
     for section in events.list_sections(event.id):
         if section.is_general_admission:
             with auditor.read_cursor() as cursor:
-                rows += inventory_repair.read_general_admission(cursor, [section.id])
+                rows += repair.read_general_admission(cursor, [section.id])
     for row in rows:
         if row.taken != row.by_lines or row.taken < 0:
             yield Difference(
@@ -346,18 +335,18 @@ def _find_general_admission(event: events.EventView) -> Differences:
 def _repair_general_admission(difference: Difference, by: str) -> str:
     section_id: int = difference.about
     with transactions.write(), connection.cursor() as cursor:
-        inventory_repair.lock(cursor, sections=[section_id])
+        repair.lock(cursor, sections=[section_id])
         # Lines and this row change in one transaction: with the row locked, both are as committed.
-        rows = inventory_repair.read_general_admission(cursor, [section_id])
+        rows = repair.read_general_admission(cursor, [section_id])
         if not rows:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
             raise ManualRepairRequired(f"{rows[0].excess} more are sold than available: manage.py compensate")
-        missed = inventory_repair.find_reservation_missing_lines(cursor, rows[0])
+        missed = repair.find_reservation_missing_lines(cursor, rows[0])
         if missed:
             raise ManualRepairRequired(f"reservation {missed} may have lost its line")
         reason = Reason(Kind.REPAIRED, by, difference.line)
-        return REPAIRED if inventory_repair.set_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
+        return REPAIRED if repair.set_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 
 
 # --- holds that nothing ends ---------------------------------------------------------------------------------------

@@ -4,20 +4,19 @@
 Everything here joins the caller's transaction. Locks: reservations by id, seats by id, general-admission rows by id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
-from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.reservations.inventory import log
 from apps.reservations.models import InventoryChange, Reservation, SeatInventory
 
-LIVE_OR_CONFIRMED = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
 Kind = InventoryChange.Kind
+_Status = SeatInventory.Status
 
 _PACKAGE = "apps.reservations"
 _lock_reservation = sql.load(_PACKAGE, "lock_reservation")
@@ -44,7 +43,7 @@ class Seat:
     owner_seat_count: int | None
     owner_line_quantity: int
     owner_has_line: bool
-    standing: tuple[UUID, ...]
+    standing: Sequence[UUID]
 
     @property
     def reservation_ids(self) -> set[UUID]:
@@ -52,7 +51,7 @@ class Seat:
 
     @property
     def has_standing_owner(self) -> bool:
-        return self.owner_status in LIVE_OR_CONFIRMED
+        return self.owner_status in Reservation.LIVE_OR_CONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +108,13 @@ def lock(
 def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
     """Read the seat's current state; None without an inventory row."""
     rows = _seat.rows(cursor, seat_id=seat_id)
-    if not rows:
-        return None
-    *facts, standing = rows[0]
-    event_id, section_id, status, owner, owner_status, seat_count, line_quantity, has_line = facts
-    return Seat(
-        seat_id, event_id, section_id, status, owner, owner_status, seat_count, int(line_quantity), has_line,
-        tuple(standing),
-    )  # fmt: skip
+    return Seat(seat_id, *rows[0]) if rows else None
 
 
 def read_general_admission(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[GeneralAdmissionCounts]:
     """Read the current state of these general-admission rows."""
     rows = _general_admission.rows(cursor, section_ids=sorted(set(section_ids)))
-    return [
-        GeneralAdmissionCounts(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
-        for section_id, section, event_id, capacity, blocked, house, taken, by_lines in rows
-    ]
+    return [GeneralAdmissionCounts(*row) for row in rows]
 
 
 def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCounts) -> UUID | None:
@@ -137,27 +126,20 @@ def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCoun
     return rows[0][0] if rows else None
 
 
-def status_for(reservation_status: str) -> int:
-    """Return the status of a seat in a live or confirmed reservation."""
-    sold = reservation_status == Reservation.Status.CONFIRMED
-    return SeatInventory.Status.SOLD if sold else SeatInventory.Status.HELD
-
-
 def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
     """Assign the locked seat to its reservation, or free it without one, and record that; return whether it changed."""
-    status = SeatInventory.Status.AVAILABLE.value
+    status = _Status.AVAILABLE
     if owner is not None:
         # The caller has the reservation locked, so its status cannot change.
-        status = status_for(Reservation.objects.values_list("status", flat=True).get(pk=owner))
+        owner_status = Reservation.objects.values_list("status", flat=True).get(pk=owner)
+        status = _Status.SOLD if owner_status == Reservation.Status.CONFIRMED else _Status.HELD
     if (seat.status, seat.owner) == (status, owner):
         return False
     if _set_seat.count(cursor, seat_id=seat.id, status=status, reservation_id=owner) != 1:
         raise RuntimeError(f"seat {seat.id} has no inventory row")
-    was_free = seat.status == SeatInventory.Status.AVAILABLE
-    taken = -1 if owner is not None and was_free else 1
-    before = {"status": _name(seat.status), "reservation": _text(seat.owner)}
-    after = {"status": _name(status), "reservation": _text(owner)}
-    record(reason, seat.event_id, seat.section_id, quantity=taken, before=before, after=after, seat_id=seat.id)
+    quantity = -1 if owner is not None and seat.status == _Status.AVAILABLE else 1
+    before, after = _seat_state(seat.status, seat.owner), _seat_state(status, owner)
+    record(reason, seat.event_id, seat.section_id, quantity=quantity, before=before, after=after, seat_id=seat.id)
     return True
 
 
@@ -187,12 +169,8 @@ def record(
     """Record a change of the inventory."""
     change = log.Change(section_id, seat_id, quantity, before, after)
     with connection.cursor() as cursor:
-        log.record(cursor, event_id, reason.kind, [change], who=reason.who, why=reason.why, now=clock.now())
+        log.record(cursor, event_id, reason.kind, [change], who=reason.who, why=reason.why)
 
 
-def _name(status: int) -> str:
-    return SeatInventory.Status(status).label
-
-
-def _text(reservation_id: UUID | None) -> str | None:
-    return None if reservation_id is None else str(reservation_id)
+def _seat_state(status: int, owner: UUID | None) -> dict[str, Any]:
+    return {"status": _Status(status).label, "reservation": None if owner is None else str(owner)}

@@ -13,6 +13,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,8 +83,8 @@ class Relay:
         self._published_at: dict[int, float] = {}
         self._published: dict[int, str] = {}
         """The ids of the published frames."""
-        self._moved: dict[int, set[str]] = {}
-        self._touched: dict[int, set[bytes]] = {}
+        self._moved: dict[int, set[str]] = defaultdict(set)
+        self._touched: dict[int, set[bytes]] = defaultdict(set)
         """Changed sections (`_moved`) and reservation ids (`_touched`) by event, not yet published."""
 
     def run_once(self) -> int:
@@ -122,13 +123,11 @@ class Relay:
         moved = self._recount.changed_sections
         event_of = {section: event_id for event_id, sections in self._sections.items() for section in sections}
         for section_id in event_of if moved is None else moved:
-            event_id = event_of.get(section_id)
-            if event_id is not None:
-                self._moved.setdefault(event_id, set()).add(self._sections[event_id][section_id])
+            if (event_id := event_of.get(section_id)) is not None:
+                self._moved[event_id].add(self._sections[event_id][section_id])
         for section_id, reservation_id in self._recount.changed_reservations:
-            event_id = event_of.get(section_id)
-            if event_id is not None:
-                self._touched.setdefault(event_id, set()).add(reservation_id.bytes)
+            if (event_id := event_of.get(section_id)) is not None:
+                self._touched[event_id].add(reservation_id.bytes)
 
     def _publish(self, begun: float) -> None:
         """Notify the listeners of all due events, if Redis is available. A failed message is sent next time; a lost one

@@ -14,7 +14,7 @@ _recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
 _reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries", prepared=True)
 
 _CONFIRMED = str(Reservation.Status.CONFIRMED)
-_BLOCKING_STATUSES = frozenset(map(str, (*Reservation.LIVE, Reservation.Status.CONFIRMED)))
+_BLOCKING_STATUSES = frozenset(map(str, Reservation.LIVE_OR_CONFIRMED))
 
 StoredAnswer = tuple[str, int, str]
 """Fingerprint, status, body."""

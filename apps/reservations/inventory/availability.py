@@ -46,8 +46,8 @@ def availability(event_id: int) -> dict[int, Availability]:
         for section_id, capacity, blocked, taken, sold in _count_general_admission.rows(cursor, section_ids=ids):
             found[section_id] = {
                 "available": capacity - blocked - taken,
-                "held": taken - int(sold),
-                "sold": int(sold),
+                "held": taken - sold,
+                "sold": sold,
                 "blocked": blocked,
             }
     return {section_id: Availability(total=sum(parts.values()), **parts) for section_id, parts in found.items()}
@@ -128,13 +128,8 @@ def latest_free_counts(event_id: int, sections: Mapping[int, str]) -> dict[int, 
     return free_counts(sections)
 
 
-def seat_statuses(event_id: int) -> dict[int, str]:
-    """Return the status of each seat of the event that is not free, by seat id: held, sold or blocked."""
-    rows = SeatInventory.objects.filter(event_id=event_id).exclude(status=SeatInventory.Status.AVAILABLE)
-    return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}
-
-
-def section_statuses(section_id: int) -> dict[int, str]:
-    """Return the status of each seat of the section that is not free, by seat id: held, sold or blocked."""
-    rows = SeatInventory.objects.filter(section_id=section_id).exclude(status=SeatInventory.Status.AVAILABLE)
+def seat_statuses(**where: int) -> dict[int, str]:
+    """Return the status of each seat that is not free, by seat id: held, sold or blocked. `where` is an `event_id` or
+    a `section_id`."""
+    rows = SeatInventory.objects.filter(**where).exclude(status=SeatInventory.Status.AVAILABLE)
     return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}

@@ -8,7 +8,7 @@ Counts are not published: they are cached for a second or two at most. Nor are t
 page is cached past them.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import connection
 from django.urls import reverse
@@ -29,8 +29,7 @@ _changed_pages = sql.load("apps.reservations", "changed_pages")
 _record_page = sql.load("apps.reservations", "record_page")
 
 
-@dataclass(frozen=True, slots=True)
-class _PageState:
+class _PageState(NamedTuple):
     """The state that a page shows. `stock` is free, gone, or empty while nothing is on sale."""
 
     status: str
@@ -55,16 +54,8 @@ def _publish_page_change(event_id: int, slug: str, now: _PageState, was: _PageSt
     with transactions.write():
         before = was or _PageState("", "", "")
         with connection.cursor() as cursor:
-            recorded = _record_page.count(
-                cursor,
-                event_id=event_id,
-                status=now.status,
-                version=now.version,
-                stock=now.stock,
-                was_status=before.status,
-                was_version=before.version,
-                was_stock=before.stock,
-            )
+            states = now._asdict() | {f"was_{name}": value for name, value in before._asdict().items()}
+            recorded = _record_page.count(cursor, event_id=event_id, **states)
         if not recorded or not reason:
             return False
         # The pending message will be delivered after this change, and purges the same pages.

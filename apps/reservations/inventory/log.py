@@ -3,15 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from apps.kernel.db import sql, transactions
 from apps.reservations.models import InventoryChange
 
-WHO_LENGTH_MAX = 120
-WHY_LENGTH_MAX = 200
-
+_read_clock = sql.load("apps.reservations", "read_clock")
 _insert_inventory_changes = sql.load("apps.reservations", "insert_inventory_changes")
 
 
@@ -37,10 +34,11 @@ def record(
     *,
     who: str,
     why: str,
-    now: datetime,
 ) -> None:
-    """Record the changes with operator, reason and time. Joins the cursor's transaction, which made them."""
+    """Record the changes with operator, reason and time, the same for all. Joins the cursor's transaction, which made
+    them."""
     transactions.require_transaction(cursor)
+    ((now,),) = _read_clock.rows(cursor)
     _insert_inventory_changes.count(
         cursor,
         event_id=event_id,
@@ -49,8 +47,8 @@ def record(
         seat_ids=[change.seat_id for change in changes],
         quantities=[change.quantity for change in changes],
         details=[_detail(change) for change in changes],
-        who=_plain(who)[:WHO_LENGTH_MAX],
-        why=_plain(why)[:WHY_LENGTH_MAX],
+        who=_plain(who)[:120],
+        why=_plain(why)[:200],
         now=now,
     )
 

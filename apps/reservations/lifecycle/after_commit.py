@@ -19,7 +19,7 @@ Update = Callable[[Sequence[Change]], redis.CommandBatch]
 
 def notify_held(holds: Sequence[Hold]) -> None:
     """Update the copies with committed holds, in the thread that committed them."""
-    _update(holds, gate_counts.record_holds, deadline_set.add_holds)
+    _update(holds, gate_counts.record_holds, deadline_set.update_deadlines)
 
 
 def notify_deadline_changed(deadlines: Sequence[DeadlineChange]) -> None:

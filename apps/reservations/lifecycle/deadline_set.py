@@ -2,7 +2,7 @@
 reads, and one sorted set of events by their latest deadline. Scores are seconds of PostgreSQL's clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -13,20 +13,13 @@ from apps.reservations.lifecycle.changes import DeadlineChange, Ended, Hold
 
 EVENTS_KEY = "deadlines"
 
-Deadlines = Mapping[int, Mapping[UUID, datetime]]
-"""Current deadlines by event id and reservation id."""
-
 
 def key(event_id: int) -> str:
     return f"deadlines:{{{event_id}}}"
 
 
-def add_holds(holds: Sequence[Hold]) -> redis.CommandBatch:
-    return add_deadlines(by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
-
-
-def update_deadlines(deadlines: Sequence[DeadlineChange]) -> redis.CommandBatch:
-    return add_deadlines(by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
+def update_deadlines(changes: Sequence[Hold | DeadlineChange]) -> redis.CommandBatch:
+    return add_deadlines([(one.event_id, one.reservation_id, one.deadline) for one in changes])
 
 
 def remove_ended(endings: Sequence[Ended]) -> redis.CommandBatch:
@@ -36,18 +29,14 @@ def remove_ended(endings: Sequence[Ended]) -> redis.CommandBatch:
     return redis.CommandBatch([("ZREM", key(event_id), *ids) for event_id, ids in members.items()])
 
 
-def by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
-    found: dict[int, dict[UUID, datetime]] = {}
+def add_deadlines(deadlines: Iterable[tuple[int, UUID, datetime]], *, only_missing: bool = False) -> redis.CommandBatch:
+    """Return the commands that write these deadlines: event id, reservation id, deadline. `only_missing`: members that
+    exist keep their score."""
+    by_event: dict[int, list[tuple[float, str]]] = {}
     for event_id, reservation_id, deadline in deadlines:
-        found.setdefault(event_id, {})[reservation_id] = deadline
-    return found
-
-
-def add_deadlines(deadlines: Deadlines, *, only_missing: bool = False) -> redis.CommandBatch:
-    """Return the commands that write these deadlines. `only_missing`: members that exist keep their score."""
+        by_event.setdefault(event_id, []).append((deadline.timestamp(), str(reservation_id)))
     commands: list[Sequence[Any]] = []
-    for event_id, of_event in deadlines.items():
-        pairs = [(deadline.timestamp(), str(one)) for one, deadline in of_event.items()]
+    for event_id, pairs in by_event.items():
         how = ["NX"] if only_missing else []
         commands.append(["ZADD", key(event_id), *how, *chain.from_iterable(pairs)])
         commands.append(["ZADD", EVENTS_KEY, "GT", max(pairs)[0], str(event_id)])

@@ -119,8 +119,10 @@ class Watcher:
         after, after_id = self._after
         with connection.cursor() as cursor:
             rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
-        page = deadline_set.by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
-        if not redis.run_command_batches([deadline_set.add_deadlines(page, only_missing=True)] if page else []):
+        page = deadline_set.add_deadlines(
+            [(event_id, one, deadline) for one, event_id, deadline in rows], only_missing=True
+        )
+        if not redis.run_command_batches([page] if rows else []):
             self._begin_filling()
             return False
         if len(rows) == FILL_PAGE:

@@ -113,10 +113,7 @@ def _return_some(
     )
     release.release_general_admission(cursor, returned)
     # The reservation has not ended, so the counts are notified of the stock only.
-    change = StockChange(
-        reservation.event_id, {section: back.seats + back.tickets for section, back in returned.items()}
-    )
-    transaction.on_commit(lambda: after_commit.notify_stock_changed([change]), robust=True)
+    _notify_stock_changed(reservation, returned, 1)
 
 
 def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], quantities: Mapping[int, int], now: datetime) -> None:
@@ -154,10 +151,15 @@ def _block_for_house(
     changes = [
         Change(lines[line][0], lines[line][1], quantities[line], "sold", BlockedFor.HOUSE) for line in quantities
     ]
-    ((now,),) = _read_clock.rows(cursor)
-    record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why, now=now)
-    kept_back = {section: -back.seats - back.tickets for section, back in returned.items()}
-    change = StockChange(reservation.event_id, kept_back)
+    record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why)
+    _notify_stock_changed(reservation, returned, -1)
+
+
+def _notify_stock_changed(reservation: Reservation, moved: Mapping[int, release.Returned], each: int) -> None:
+    """After the commit, notify the counts of stock that came on sale (`each` 1) or off it (-1)."""
+    change = StockChange(
+        reservation.event_id, {section: each * (back.seats + back.tickets) for section, back in moved.items()}
+    )
     transaction.on_commit(lambda: after_commit.notify_stock_changed([change]), robust=True)
 
 

@@ -1,13 +1,12 @@
 """Restricting a section to buyers with an access code, or opening it, also during the sale. Holds stay valid."""
 
 from apps.events import facade as events
-from apps.kernel.db import sql
+from apps.kernel import clock
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.models import InventoryChange
 from apps.reservations.staff.selection import find_section
 from apps.reservations.staff.stock import stock_transaction
 
-_read_clock = sql.load("apps.reservations", "read_clock")
 _ACCESS_LABELS = {True: "with an access code", False: "open to all"}
 
 
@@ -16,10 +15,9 @@ def guard(event: events.EventView, section: str, *, needs_access: bool, who: str
     within two seconds. Raises Invalid."""
     found = find_section(event, section)
     with stock_transaction() as cursor:
-        ((now,),) = _read_clock.rows(cursor)
-        if not events.set_section_access(found.id, needs_access=needs_access, now=now):
+        if not events.set_section_access(found.id, needs_access=needs_access, now=clock.now()):
             return False
         kind = InventoryChange.Kind.GUARDED if needs_access else InventoryChange.Kind.OPENED
         change = Change(found.id, None, found.capacity, _ACCESS_LABELS[not needs_access], _ACCESS_LABELS[needs_access])
-        record(cursor, event.id, kind, [change], who=who, why=why, now=now)
+        record(cursor, event.id, kind, [change], who=who, why=why)
     return True

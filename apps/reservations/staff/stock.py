@@ -37,7 +37,6 @@ _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats")
 _block_seats = sql.load(_PACKAGE, "block_seats")
 _unblock_seats = sql.load(_PACKAGE, "unblock_seats")
 _set_stock_general_admission = sql.load(_PACKAGE, "set_stock_general_admission")
-_read_clock = sql.load(_PACKAGE, "read_clock")
 
 _Status = SeatInventory.Status
 _Result = TypeVar("_Result")
@@ -113,27 +112,26 @@ def block_seats(
     """
     _require_reason(reason)
     names = find_seats(event, selection)
-    return retry_after_sweep(event, lambda: _block(event, names, reason, who=who, why=why, only_free=only_free))
 
+    def act() -> int:
+        with stock_transaction() as cursor:
+            states = lock_seats(event, cursor, names)
+            taken = [state for state in states if state.is_taken]
+            if taken and not only_free:
+                raise refusal(taken, names, "Nothing was blocked")
+            wanted = [state for state in states if not state.is_taken and state.blocked_for != reason]
+            if not wanted:
+                return 0
+            ids = [state.seat_id for state in wanted]
+            touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
+            assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
+            changes = [Change(state.section_id, state.seat_id, 1, state.word, reason) for state in wanted]
+            record(cursor, event.id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why)
+        # Seats that were blocked for another reason were not on sale before.
+        _notify_seats(event, [state for state in wanted if not state.blocked_for], -1)
+        return len(wanted)
 
-def _block(
-    event: events.EventView, names: Mapping[int, str], reason: str, *, who: str, why: str, only_free: bool
-) -> int:
-    with stock_transaction() as cursor:
-        states = lock_seats(event, cursor, names)
-        taken = [state for state in states if state.is_taken]
-        if taken and not only_free:
-            raise refusal(taken, names, "Nothing was blocked")
-        wanted = [state for state in states if not state.is_taken and state.blocked_for != reason]
-        if not wanted:
-            return 0
-        ids = [state.seat_id for state in wanted]
-        touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
-        assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
-        _record_seats(cursor, event, InventoryChange.Kind.BLOCKED, wanted, reason, who=who, why=why)
-    # Seats that were blocked for another reason were not on sale before.
-    _notify_seats(event, [state for state in wanted if not state.blocked_for], -1)
-    return len(wanted)
+    return retry_after_sweep(event, act)
 
 
 def unblock_seats(event: events.EventView, selection: Selection, *, who: str, why: str = "", reason: str = "") -> int:
@@ -153,7 +151,8 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
         _require_no_lines(event, cursor, ids, names)
         touched = _unblock_seats.count(cursor, seat_ids=ids)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
-        _record_seats(cursor, event, InventoryChange.Kind.UNBLOCKED, wanted, "available", who=who, why=why)
+        changes = [Change(state.section_id, state.seat_id, 1, state.word, "available") for state in wanted]
+        record(cursor, event.id, InventoryChange.Kind.UNBLOCKED, changes, who=who, why=why)
     _notify_seats(event, wanted, 1)
     return len(wanted)
 
@@ -177,7 +176,6 @@ def block_general_admission(
     _require_quantity(quantity)
 
     def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
-        _require_seen(counts, seen)
         if quantity > counts.free:
             raise NotEnoughLeft(
                 f"Only {counts.free:,} tickets of {name} are free: of {counts.capacity:,}, {counts.taken:,} are held "
@@ -187,7 +185,7 @@ def block_general_admission(
         house = quantity if reason == BlockedFor.HOUSE else 0
         return GeneralAdmissionCounts(counts.capacity, counts.blocked + quantity, counts.house + house, counts.taken)
 
-    return _change_general_admission(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why)
+    return _change_general_admission(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why, seen=seen)
 
 
 def unblock_general_admission(
@@ -206,7 +204,6 @@ def unblock_general_admission(
     _require_quantity(quantity)
 
     def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
-        _require_seen(counts, seen)
         blocked = counts.blocked_for(reason)
         if quantity > blocked:
             label = BlockedFor(reason).label
@@ -216,7 +213,9 @@ def unblock_general_admission(
         house = quantity if reason == BlockedFor.HOUSE else 0
         return GeneralAdmissionCounts(counts.capacity, counts.blocked - quantity, counts.house - house, counts.taken)
 
-    return _change_general_admission(event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why)
+    return _change_general_admission(
+        event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why, seen=seen
+    )
 
 
 def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> GeneralAdmissionCounts:
@@ -246,6 +245,7 @@ def _change_general_admission(
     *,
     who: str,
     why: str,
+    seen: int | None = None,
     capacity: int | None = None,
 ) -> GeneralAdmissionCounts:
     section = find_section(event, slug, general_admission=True)
@@ -259,6 +259,10 @@ def _change_general_admission(
             if not figures:
                 raise _missing(event, section.name)
             before = GeneralAdmissionCounts(*figures[0])
+            if seen is not None and seen != before.blocked:
+                raise ChangedMeanwhile(
+                    f"{before.blocked:,} tickets are blocked now, not {seen:,}. Nothing was changed."
+                )
             after = change(before, section.name)
             if after == before:
                 return after
@@ -266,9 +270,8 @@ def _change_general_admission(
                 cursor, section_id=section.id, capacity=after.capacity, blocked=after.blocked, house=after.house
             )
             quantity = after.capacity - before.capacity or abs(after.blocked - before.blocked)
-            ((now,),) = _read_clock.rows(cursor)
             done = Change(section.id, None, quantity, _to_json(before), _to_json(after))
-            record(cursor, event.id, kind, [done], who=who, why=why, now=now)
+            record(cursor, event.id, kind, [done], who=who, why=why)
         after_commit.notify_stock_changed([StockChange(event.id, {section.id: after.free - before.free})])
         return after
 
@@ -335,21 +338,6 @@ def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) 
     )
 
 
-def _record_seats(
-    cursor: sql.Cursor,
-    event: events.EventView,
-    kind: InventoryChange.Kind,
-    seats: Sequence[SeatState],
-    after: str,
-    *,
-    who: str,
-    why: str,
-) -> None:
-    ((now,),) = _read_clock.rows(cursor)
-    changes = [Change(seat.section_id, seat.seat_id, 1, seat.word, after) for seat in seats]
-    record(cursor, event.id, kind, changes, who=who, why=why, now=now)
-
-
 def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
     """Notify the counts after the commit of seats that came on sale (`each` 1) or off it (-1)."""
     if seats:
@@ -385,8 +373,3 @@ def _require_reason(reason: str) -> None:
 def _require_quantity(quantity: int) -> None:
     if not 1 <= quantity <= QUANTITY_MAX:
         raise problems.Invalid({"quantity": f"must be between 1 and {QUANTITY_MAX:,}"})
-
-
-def _require_seen(counts: GeneralAdmissionCounts, seen: int | None) -> None:
-    if seen is not None and seen != counts.blocked:
-        raise ChangedMeanwhile(f"{counts.blocked:,} tickets are blocked now, not {seen:,}. Nothing was changed.")

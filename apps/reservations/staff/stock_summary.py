@@ -55,7 +55,7 @@ def read_section_stock(event_id: int) -> list[SectionStock]:
     sections = events.list_sections(event_id)
     with connection.cursor() as cursor:
         rows = _standing_of_sections.rows(cursor, section_ids=[section.id for section in sections])
-    figures = {row[0]: [int(count) for count in row[1:]] for row in rows}
+    figures = {row[0]: row[1:] for row in rows}
     return [SectionStock(section, *figures.get(section.id, [0] * 6)) for section in sections]
 
 

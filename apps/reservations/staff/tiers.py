@@ -10,9 +10,7 @@ from apps.reservations.models import InventoryChange
 from apps.reservations.staff.selection import Selection, find_seats
 from apps.reservations.staff.stock import lock_seats, refusal, retry_after_sweep, stock_transaction
 
-_PACKAGE = "apps.reservations"
-_move_inventory = sql.load(_PACKAGE, "move_inventory")
-_read_clock = sql.load(_PACKAGE, "read_clock")
+_move_inventory = sql.load("apps.reservations", "move_inventory")
 
 
 def reprice(event: events.EventView, category: str, price_minor: int, *, who: str, why: str = "") -> events.PriceChange:
@@ -58,11 +56,10 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
             events.move_seats(event.id, ids, target)
             touched = _move_inventory.count(cursor, category_id=target, seat_ids=ids)
             assert touched == len(ids), f"{touched} of {len(ids)} locked seats moved"
-            ((now,),) = _read_clock.rows(cursor)
             changes = [
                 Change(state.section_id, state.seat_id, 1, keys[state.category_id], keys[target]) for state in wanted
             ]
-            record(cursor, event.id, InventoryChange.Kind.MOVED, changes, who=who, why=why, now=now)
+            record(cursor, event.id, InventoryChange.Kind.MOVED, changes, who=who, why=why)
         return len(wanted)
 
     return retry_after_sweep(event, act)
@@ -71,6 +68,5 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
 def _record_price(
     cursor: sql.Cursor, event: events.EventView, changed: events.PriceChange, *, who: str, why: str
 ) -> None:
-    ((now,),) = _read_clock.rows(cursor)
     change = Change(None, None, 0, changed.before, changed.after, about=changed.category)
-    record(cursor, event.id, InventoryChange.Kind.REPRICED, [change], who=who, why=why, now=now)
+    record(cursor, event.id, InventoryChange.Kind.REPRICED, [change], who=who, why=why)

@@ -88,7 +88,7 @@ def test_a_blocked_seat_cannot_be_bought_in_any_way(event: events.EventView) -> 
     )
     hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
     assert reservations.free_counts([hall.id]) == {hall.id: 0}
-    assert reservations.section_statuses(hall.id)[seat("hall-C-1").pk] == "blocked"
+    assert reservations.seat_statuses(section_id=hall.id)[seat("hall-C-1").pk] == "blocked"
     stock.unblock_seats(event, Selection(seats=("hall-C-1",)), **BY)
     hold(event, seats=["hall-C-1"])
     assert_audit_clean(without_money=True)
