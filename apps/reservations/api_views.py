@@ -26,7 +26,7 @@ from apps.queue import facade as queue
 from apps.reservations import facade, serializers
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import count_frame
-from apps.reservations.ownership import ledger_name, owned_reservation
+from apps.reservations.ownership import owned_reservation
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
@@ -193,7 +193,7 @@ class ReservationView(APIView):
     )
     def delete(self, request: Request, reservation_id: uuid.UUID) -> Response:
         held = owned_reservation(request, reservation_id)
-        return Response(facade.release(held.id, ledger_name(held)).contract(), headers=NO_STORE_HEADERS)
+        return Response(facade.release(held.id, held.buyer).contract(), headers=NO_STORE_HEADERS)
 
 
 def _check_gate(request: Request, event_slug: str) -> bool:

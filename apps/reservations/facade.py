@@ -2,7 +2,7 @@
 
 import time
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from apps.events import facade as events
@@ -12,11 +12,6 @@ from apps.reservations import payment
 from apps.reservations.checks.oversell_compensation import provide_compensation_hooks
 from apps.reservations.checks.seat_history import provide_order_names
 from apps.reservations.errors import (
-    AccessCodeLimitReached,
-    AccessCodeNotValid,
-    AccessCodeRequired,
-    AccessCodeUsedUp,
-    AccessCodeWrong,
     NotEnoughLeft,
     PaymentInProgress,
     PurchaseCapReached,
@@ -31,28 +26,15 @@ from apps.reservations.gate import gate, rebuild
 from apps.reservations.holds import access_codes
 from apps.reservations.holds.requests import HoldRequest, resolve
 from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, holds
-from apps.reservations.inventory.availability import (
-    Availability,
-    availability,
-    free_by_event,
-    free_counts,
-    seat_statuses,
-)
+from apps.reservations.inventory.availability import free_by_event, free_counts, seat_statuses
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
 from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
-from apps.reservations.lifecycle.release import SweepResult, cancel_pending, sweep, sweep_all
+from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
-from apps.reservations.payment import prepare_payment
-from apps.reservations.selectors import (
-    HeldGeneralAdmission,
-    HeldSeat,
-    ReservationView,
-    get_reservation,
-    live_reservation_of,
-    view_reservations,
-)
+from apps.reservations.payment import begin_payment, prepare_payment
+from apps.reservations.selectors import ReservationView, get_reservation, live_reservation_of, view_reservations
 
 HOLD_TIMEOUT_MS = 10_000
 METRICS = (*gate.METRICS, *rebuild.METRICS)
@@ -63,21 +45,11 @@ __all__ = [
     "METRICS",
     "PAGE_CHANGED",
     "PAGE_CHANGED_BY_STOCK",
-    "AccessCodeLimitReached",
-    "AccessCodeNotValid",
-    "AccessCodeRequired",
-    "AccessCodeUsedUp",
-    "AccessCodeWrong",
-    "Answer",
-    "Availability",
     "Held",
-    "HeldGeneralAdmission",
-    "HeldSeat",
     "HoldOutcome",
     "HoldRequest",
     "NotEnoughLeft",
     "PaymentInProgress",
-    "PaymentStart",
     "PurchaseCapReached",
     "Refused",
     "ReservationExists",
@@ -88,7 +60,6 @@ __all__ = [
     "SoldOut",
     "SweepResult",
     "TicketsNotReturnable",
-    "availability",
     "begin_payment",
     "cancel",
     "cancel_pending",
@@ -167,30 +138,9 @@ def release(reservation_id: UUID, who: str) -> ReservationView:
     return get_reservation(reservation_id)
 
 
-class PaymentStart(NamedTuple):
-    """The result of `begin_payment`."""
-
-    pay_deadline: datetime
-    at: datetime
-    """The time, read under the reservation's lock."""
-
-
-def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
-    """See `payment.begin_payment`. Joins the caller's transaction."""
-    reservation, now = payment.begin_payment(reservation_id, email=email, who=who, event=event)
-    assert reservation.pay_deadline is not None
-    return PaymentStart(reservation.pay_deadline, now)
-
-
 def confirm(
     reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
 ) -> ReservationView:
     """See `payment.confirm`. Joins the caller's transaction."""
     reservation = payment.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
     return view_reservations([reservation], {} if event is None else {event.id: event})[0]
-
-
-def cancel(reservation_id: UUID, *, who: str, why: str) -> ReservationView:
-    """See `release.cancel`. Joins the caller's transaction."""
-    reservation_release.cancel(reservation_id, who=who, why=why)
-    return get_reservation(reservation_id)

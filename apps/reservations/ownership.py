@@ -26,8 +26,3 @@ def get_reservation_for(caller: queue.Caller, reservation_id: uuid.UUID) -> Rese
         raise ReservationNotFound
     queue.require_owner(caller, entry)
     return reservation
-
-
-def ledger_name(reservation: ReservationView) -> str:
-    """Return the owner's name in the ledger."""
-    return reservation.buyer

@@ -5,6 +5,7 @@ requires. Deadlines are compared with the database's clock, read after the lock.
 """
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -46,12 +47,16 @@ def prepare_payment(event_id: int, email: str, event: events.EventView | None = 
         _create_caps.count(cursor, event_ids=[event_id], buyers=[f"email:{email}"])
 
 
-def begin_payment(
-    reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None
-) -> tuple[Reservation, datetime]:
+class PaymentStart(NamedTuple):
+    pay_deadline: datetime
+    at: datetime
+    """The time, read under the reservation's lock."""
+
+
+def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
     """Begin payment, with a deadline that is never extended; a reservation that is paying already stays unchanged.
 
-    Returns the reservation and the time, read under the lock. Raises ReservationExpired after its deadline,
+    Raises ReservationExpired after its deadline,
     PurchaseCapReached if the e-mail address would have too many seats, and Busy if it has too many only until the next
     sweep: the hold then stays alive. The caller has normalized `email` and called `prepare_payment`. `event` saves
     reading it again.
@@ -62,7 +67,7 @@ def begin_payment(
     if reservation.status not in Reservation.LIVE or deadline <= now:
         raise ReservationExpired
     if reservation.status == Reservation.Status.PAYING:
-        return reservation, now
+        return PaymentStart(deadline, now)
     policy = (event or events.get_event_by_id(reservation.event_id)).policy
     if policy.per_buyer_max is not None:
         _check_email_cap(reservation, email, policy.per_buyer_max)
@@ -72,7 +77,7 @@ def begin_payment(
     entry_id, moved = reservation.entry_id, DeadlineChange(reservation.event_id, reservation.pk, deadline)
     transaction.on_commit(lambda: after_commit.notify_deadline_changed([moved]), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
-    return reservation, now
+    return PaymentStart(deadline, now)
 
 
 def confirm(
@@ -135,8 +140,7 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
     _create_caps.count(cursor, event_ids=event_ids, buyers=keys)
     _lock_caps.rows(cursor, event_ids=event_ids, buyers=keys)
     counts = [
-        int(row[4])
-        for row in _count_of_buyers.rows(cursor, event_ids=[reservation.event_id], buyers=[reservation.buyer])
+        row[4] for row in _count_of_buyers.rows(cursor, event_ids=[reservation.event_id], buyers=[reservation.buyer])
     ]
     if reservation.email:
         counts.append(sum(_count_email(cursor, reservation, reservation.email)))
@@ -159,7 +163,7 @@ def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tu
     ((standing, lapsed),) = _count_of_email.rows(
         cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk
     )
-    return int(standing), int(lapsed)
+    return standing, lapsed
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:

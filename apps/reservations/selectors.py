@@ -1,6 +1,7 @@
 """Immutable views of reservations."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql
 from apps.reservations.errors import ReservationNotFound
-from apps.reservations.holds.answers import contract_answer
 from apps.reservations.models import Reservation
 
 _read_reservation = sql.load("apps.reservations", "read_reservation")
@@ -94,11 +94,9 @@ class ReservationView:
     @property
     def by_section(self) -> dict[int, int]:
         """The number of seats and general-admission tickets by section id."""
-        counts: dict[int, int] = {}
-        for seat in self.seats:
-            counts[seat.section_pk] = counts.get(seat.section_pk, 0) + 1
+        counts = Counter(seat.section_pk for seat in self.seats)
         for held in self.general_admission:
-            counts[held.section_pk] = counts.get(held.section_pk, 0) + held.quantity
+            counts[held.section_pk] += held.quantity
         return counts
 
     @property
@@ -119,15 +117,18 @@ class ReservationView:
 
     def contract(self) -> dict[str, Any]:
         """Return the reservation in the format of the public API."""
-        return contract_answer(
-            reservation_id=self.id,
-            reserved_until=self.reserved_until,
-            seats=[seat.seat_id for seat in self.seats],
-            general_admission=[(held.section, held.quantity) for held in self.general_admission],
-            total_minor=self.total_minor,
-            currency=self.currency,
-            status=self.status,
-        ) | {"bill": self.bill.contract()}
+        tickets = self.general_admission[0] if self.general_admission else None
+        return {
+            "reservation_id": str(self.id),
+            "reserved_until": clock.iso(self.reserved_until),
+            "seats": [seat.seat_id for seat in self.seats],
+            "ga_section": tickets.section if tickets else None,
+            "ga_quantity": tickets.quantity if tickets else 0,
+            "total_minor": self.total_minor,
+            "currency": self.currency,
+            "status": self.status,
+            "bill": self.bill.contract(),
+        }
 
     def shown(self) -> dict[str, Any]:
         """The reservation as pages list it: the deadline in force, every line with its price, the bill, the event."""
@@ -183,7 +184,10 @@ def view_reservations(
     rows = list(reservations)
     # Deadlines matter for live reservations only.
     now = clock.now() if any(row.status in Reservation.LIVE for row in rows) else None
-    lines = _lines_of(rows)
+    lines: list[_Line] = []
+    if rows:
+        with connection.cursor() as cursor:
+            lines = [_Line(*line) for line in _lines.rows(cursor, reservation_ids=[row.pk for row in rows])]
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
     by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in rows}
     sections: dict[int, events.SectionView] = {}
@@ -245,14 +249,6 @@ class _Line(NamedTuple):
     quantity: int
     price_minor: int
     """The price of one seat or ticket."""
-
-
-def _lines_of(reservations: Collection[Reservation]) -> list[_Line]:
-    """Return the lines of these reservations, except returned ones."""
-    if not reservations:
-        return []
-    with connection.cursor() as cursor:
-        return [_Line(*row) for row in _lines.rows(cursor, reservation_ids=[one.pk for one in reservations])]
 
 
 def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSeat:

@@ -21,12 +21,12 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import client_address, problems
 from apps.queue import facade as queue
-from apps.reservations import facade
+from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of
-from apps.reservations.ownership import ledger_name, owned_reservation
+from apps.reservations.ownership import owned_reservation
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
@@ -76,17 +76,12 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     form = _Form(selected=_selected(request.GET.getlist("seats")))
     if held is None:
         return _page(request, event, admitted, form)
-    if not _wants_change(request) or held.pay_deadline is not None:
+    if not request.GET.get("change") or held.pay_deadline is not None:
         messages.info(request, "You already hold these tickets. Pay for them or change them.")
         return redirect("reservations:reservation", held.id)
     if "view" not in request.GET:
         form.selected = [seat.seat_id for seat in held.seats]
     return _page(request, event, admitted, form, held)
-
-
-def _wants_change(request: HttpRequest) -> bool:
-    """Whether the visitor wants to change an existing hold."""
-    return bool(request.GET.get("change"))
 
 
 def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, entry: queue.EntryView) -> HttpResponse:
@@ -169,7 +164,7 @@ def _check_code(
                 caller, {"access_code": form.access_code}, partial(client_address.address_from_environ, request.META)
             )
             if code is None:
-                raise facade.AccessCodeWrong
+                raise errors.AccessCodeWrong
             form.opened = facade.examine_access_code(event, code, entry.buyer)
             form.access_code = code
         except problems.Problem as problem:
@@ -325,7 +320,7 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
         entry = queue.require_entry(event.id, queue.claim_or_get_entry(event, caller))
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return problems.respond(problem)
-    held = facade.live_reservation_of(entry.id) if _wants_change(request) else None
+    held = facade.live_reservation_of(entry.id) if request.GET.get("change") else None
     taken = _without_own(facade.seat_statuses(event_id=event.id), held)
     general_admission = [section for section in events.list_sections(event.id) if section.is_general_admission]
     free = facade.free_counts(section.id for section in general_admission)
@@ -363,7 +358,7 @@ def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         held = owned_reservation(request, reservation_id)
         try:
-            facade.release(held.id, ledger_name(held))
+            facade.release(held.id, held.buyer)
         except facade.PaymentInProgress as problem:
             messages.warning(request, problem.detail)
     return _see_other("reservations:reservation", reservation_id)
@@ -391,9 +386,9 @@ def _selected(guids: Sequence[Any]) -> list[str]:
 def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, problems.Invalid):
         return [f"{_LABELS.get(name, name)}: {_flat(error)}." for name, error in problem.extra["errors"].items()]
-    if isinstance(problem, facade.AccessCodeRequired):
+    if isinstance(problem, errors.AccessCodeRequired):
         return [f"{problem.detail} Enter yours below."]
-    if isinstance(problem, facade.AccessCodeWrong):
+    if isinstance(problem, errors.AccessCodeWrong):
         return [f"{problem.detail} Check the spelling."]
     if isinstance(problem, facade.NotEnoughLeft):
         return [f"Only {problem.extra['available']} left in this section. Choose fewer tickets or another section."]

@@ -119,6 +119,7 @@ class Contest:
     """The work of a process of the pool: every strategy of both kinds, on the large hall and on the small one."""
 
     def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
+        from apps.kernel.db import transactions
         from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
         from apps.reservations.holds import service
 
@@ -127,7 +128,7 @@ class Contest:
         self._batchers = {
             strategy.key: Batcher(
                 strategy.key,
-                service._hold_on,
+                lambda connection, requests: service._rounds(requests, transactions.writes_on(connection)),
                 find_committed=decide_finds_committed,
                 committers=strategy.committers,
                 batch_max=strategy.batch_max,

@@ -423,7 +423,8 @@ def sell_named(pool: BuyerPool, rounds: int) -> None:
 
 
 def cost() -> None:
-    from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeat, FreeSeatPool
+    from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool
+    from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
     rows, width = 2_000, 50
     shuffled = random.Random(1)  # noqa: S311

@@ -137,7 +137,6 @@ def make_hold_request(
         seats=named,
         general_admission={floor.id: floor} if floor else {},
         quantities={floor.id: quantity} if floor else {},
-        categories={floor.id: floor.category_id} if floor else {},
         best=best,
     )
 

@@ -29,35 +29,24 @@ def examine(event_id: int) -> list[SectionCheck]:
     One statement reads one snapshot, so a concurrent sale causes no false difference.
     """
     with connection.cursor() as cursor:
-        return [_examined(*row) for row in _gate_sections.rows(cursor, event_id=event_id)]
-
-
-def _examined(
-    section_id: int,
-    slug: str,
-    is_general_admission: bool,
-    capacity: int,
-    total: int,
-    free: int,
-    held: int,
-    sold: int,
-    blocked: int,
-    lines_held: int,
-    lines_sold: int,
-) -> SectionCheck:
-    differences = []
-    what = "tickets" if is_general_admission else "seats"
-    if total != capacity:
-        differences.append(f"its capacity is {capacity:,}, its inventory has {total:,} {what}")
-    if is_general_admission:
-        if held != lines_held + lines_sold:
-            differences.append(f"{held:,} tickets are taken, reservations have {lines_held + lines_sold:,}")
-        held, sold = held - int(lines_sold), int(lines_sold)
-    else:
-        if held != lines_held:
-            differences.append(f"{held:,} seats are held, live reservations have {lines_held:,}")
-        if sold != lines_sold:
-            differences.append(f"{sold:,} seats are sold, confirmed reservations have {lines_sold:,}")
-    if not differences and free + held + sold + blocked != capacity:
-        differences.append(f"{free:,} free, {held:,} held, {sold:,} sold and {blocked:,} blocked are not {capacity:,}")
-    return SectionCheck(section_id, slug, capacity, free, held, sold, blocked, tuple(differences))
+        rows = _gate_sections.rows(cursor, event_id=event_id)
+    checks = []
+    for section_id, slug, is_general, capacity, total, free, held, sold, blocked, lines_held, lines_sold in rows:
+        differences = []
+        if total != capacity:
+            what = "tickets" if is_general else "seats"
+            differences.append(f"its capacity is {capacity:,}, its inventory has {total:,} {what}")
+        if is_general:
+            if held != lines_held + lines_sold:
+                differences.append(f"{held:,} tickets are taken, reservations have {lines_held + lines_sold:,}")
+            held, sold = held - lines_sold, lines_sold
+        else:
+            if held != lines_held:
+                differences.append(f"{held:,} seats are held, live reservations have {lines_held:,}")
+            if sold != lines_sold:
+                differences.append(f"{sold:,} seats are sold, confirmed reservations have {lines_sold:,}")
+        if not differences and free + held + sold + blocked != capacity:
+            parts = f"{free:,} free, {held:,} held, {sold:,} sold and {blocked:,} blocked"
+            differences.append(f"{parts} are not {capacity:,}")
+        checks.append(SectionCheck(section_id, slug, capacity, free, held, sold, blocked, tuple(differences)))
+    return checks

@@ -24,7 +24,7 @@ from apps.reservations.errors import (
     AccessCodeWrong,
 )
 from apps.reservations.holds.outcomes import Contended, Refused, Shortage
-from apps.reservations.holds.replacement import Replaced
+from apps.reservations.holds.replacement import Replaced, ReplacedById, replaced_by
 from apps.reservations.holds.requests import HoldRequest
 
 SWEPT_MAX = 100
@@ -38,8 +38,6 @@ _share_codes_skipping = sql.load(_PACKAGE, "share_access_codes_skipping")
 _codes = sql.load(_PACKAGE, "access_codes")
 _uses_of_buyers = sql.load(_PACKAGE, "access_uses_of_buyers")
 
-CodeRequest = tuple[HoldRequest, Replaced | None]
-"""A request, and the reservation that it replaces."""
 CodeKey = tuple[int, str]
 """Event id and code in its stored form."""
 
@@ -69,10 +67,11 @@ class _Uses(NamedTuple):
     lapsed: Sequence[UUID]
 
 
-def lock_codes_calls(requests: Iterable[CodeRequest], *, waiting: bool) -> dict[str, sql.Call]:
+def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, *, waiting: bool) -> dict[str, sql.Call]:
     """Lock the codes that these requests name or keep, and read them under the locks; no statement if there is none.
     With `waiting` the locks wait, in the order of all locks: a whole club's code is as hot as general admission."""
-    named = [(code_key(request, replaced), request.buyer) for request, replaced in requests if request.guarded]
+    guarded = [request for request in requests if request.guarded]
+    named = [(code_key(request, replaced_by(request, replaced)), request.buyer) for request in guarded]
     pairs = sorted({(*key, buyer) for key, buyer in named if key[1]})
     if not pairs:
         return {}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from apps.events import facade as events
-from apps.kernel.db import sql
+from apps.kernel.db import arrays, sql
 from apps.kernel.http import problems
 from apps.reservations.errors import NotEnoughLeft, SoldOut
 from apps.reservations.holds import statements
@@ -18,8 +18,8 @@ from apps.reservations.holds.claims import Claims, judge_claims, read_claims
 from apps.reservations.holds.outcomes import Contended, Refused, Shortage, Undecided, Verdict
 from apps.reservations.holds.replacement import replaced_by, seats_released_by
 from apps.reservations.holds.requests import HoldRequest
-from apps.reservations.holds.seat_choice.best_available import FreeSeat
 from apps.reservations.holds.seat_choice.candidates import Proposer
+from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 from apps.reservations.holds.statements import Batch, LockWait, Results
 
 CHOICES_MAX = 3
@@ -30,6 +30,8 @@ ALTERNATIVES_MAX = 64
 _FREE = 0
 
 _PACKAGE = "apps.reservations"
+_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping", prepared=True)
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
 _any_lapsed = sql.load(_PACKAGE, "any_lapsed", prepared=True)
 _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats", prepared=True)
 
@@ -195,7 +197,8 @@ def _lock_seats(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: 
         return choices
     # Only the first statement may wait: a second wait would be out of order.
     waiting = batch.wait.is_waiting and try_number == 0
-    calls = {"seats locked": statements.lock_seats_call(sorted(wanted), waiting=waiting)}
+    lock = _lock_seats_waiting if waiting else _lock_seats_skipping
+    calls = {"seats locked": lock.call(seat_ids=arrays.numbers(sorted(wanted)))}
     if not is_choosing:
         # A choice may be made again for other seats; without one, the last locks can travel with these.
         calls |= statements.lock_general_admission_calls(asking.values(), buyers.replaced, batch.wait)

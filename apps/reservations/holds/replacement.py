@@ -7,9 +7,9 @@ from uuid import UUID
 
 from apps.kernel.db import sql
 from apps.kernel.http import problems
-from apps.reservations.errors import PaymentInProgress, ReservationExpired, ReservationNotFound
+from apps.reservations.errors import PaymentInProgress, ReservationExpired
 from apps.reservations.holds.requests import HoldRequest
-from apps.reservations.holds.seat_choice.best_available import FreeSeat
+from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 from apps.reservations.models import Reservation
 
 _PACKAGE = "apps.reservations"
@@ -86,8 +86,3 @@ def added_seat_count(request: HoldRequest, replaced: ReplacedById) -> int:
     released = replaced_by(request, replaced)
     is_same_buyer = released is not None and released.buyer == request.buyer
     return request.seat_count - (released.seat_count if released is not None and is_same_buyer else 0)
-
-
-def not_found(*, waiting: bool) -> problems.Problem:
-    """Return the problem of a reservation to replace that is missing: one that was skipped may only be locked."""
-    return ReservationNotFound() if waiting else problems.Busy()

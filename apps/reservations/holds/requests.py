@@ -37,8 +37,6 @@ class HoldRequest:
     general_admission: Mapping[int, events.SectionView] = field(default_factory=dict)
     quantities: Mapping[int, int] = field(default_factory=dict)
     """Section id to quantity; the same keys as `general_admission`."""
-    categories: Mapping[int, int] = field(default_factory=dict)
-    """General-admission section id to its category's id."""
     best: BestAvailable | None = None
     replaces: uuid.UUID | None = None
     """The live reservation that this one replaces: both happen, or neither."""
@@ -125,7 +123,6 @@ def resolve(
         seats=seats,
         general_admission={section.id: section} if section else {},
         quantities={section.id: quantity} if section else {},
-        categories={section.id: section.category_id} if section and section.category_id is not None else {},
         best=best,
         replaces=replaces,
         access_code=access_code,
@@ -201,12 +198,11 @@ def _general_admission(
         return None
     section = sections.get(slug) if isinstance(slug, str) else None
     if section is None or not section.is_general_admission:
-        wrong["ga_section"] = "no such general-admission section"
+        section, wrong["ga_section"] = None, "no such general-admission section"
     if not is_count(quantity):
         wrong["ga_quantity"] = "a whole number from 1 is expected"
-    if section is None or not section.is_general_admission or not is_count(quantity):
         return None
-    return section, quantity
+    return (section, quantity) if section is not None else None
 
 
 def _best_available(lookup: EventLookup, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:

@@ -14,10 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from psycopg import Connection
 
 from apps.kernel.db import sql, transactions
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
@@ -62,14 +60,10 @@ def hold(
     return [outcomes[index] for index in range(len(requests))]
 
 
-def _hold_on(connection: Connection[Any], requests: Sequence[HoldRequest]) -> Iterator[Mapping[int, HoldOutcome]]:
-    return _rounds(requests, transactions.writes_on(connection))
-
-
 holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     # What an earlier attempt committed is found by its idempotency key, which is looked up before deciding.
     "holds",
-    _hold_on,
+    lambda connection, requests: _rounds(requests, transactions.writes_on(connection)),
     find_committed=decide_finds_committed,
     key=lambda request: request.event.id,
     committers_max=COMMITTERS_MAX,

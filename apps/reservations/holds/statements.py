@@ -9,7 +9,6 @@ used: a transaction that holds such a row waits for no lock that comes before it
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
 from uuid import UUID
 
 from apps.events import facade as events
@@ -46,9 +45,6 @@ class Batch:
 Results = Mapping[str, roundtrip.StatementResult]
 """Results of statements by what they are for, including those that travelled ahead of their use."""
 
-_in_order = attrgetter("int")
-"""PostgreSQL's order of ids. Comparing UUID objects takes ten times as long."""
-
 _PACKAGE = "apps.reservations"
 _try_admissions = sql.load(_PACKAGE, "try_admissions", prepared=True)
 _lock_admissions = sql.load(_PACKAGE, "lock_admissions", prepared=True)
@@ -57,8 +53,6 @@ _lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping", prepared=True)
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers", prepared=True)
 _read_seats = sql.load(_PACKAGE, "read_seats", prepared=True)
 _read_seats_and_sections = sql.load(_PACKAGE, "read_seats_and_sections")
-_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping", prepared=True)
-_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission", prepared=True)
 _lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping", prepared=True)
 
@@ -66,11 +60,6 @@ _lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_sk
 def execute(cursor: sql.Cursor, calls: Mapping[str, sql.Call], earlier: Results) -> Results:
     """Execute these statements in order, in one round trip; return their results with the earlier ones."""
     return {**earlier, **dict(zip(calls, sql.execute_batch(cursor, list(calls.values())), strict=True))}
-
-
-def entry_ids_of(requests: Sequence[HoldRequest]) -> list[UUID]:
-    """Return the entries of these requests in the order in which they are locked."""
-    return sorted({request.entry_id for request in requests}, key=_in_order)
 
 
 def lock_admissions_call(entry_ids: Sequence[UUID], wait: LockWait) -> sql.Call:
@@ -84,7 +73,8 @@ def lock_admissions_call(entry_ids: Sequence[UUID], wait: LockWait) -> sql.Call:
 def early_calls(requests: Sequence[HoldRequest], wait: LockWait) -> dict[str, sql.Call]:
     """The statements that travel with the entries' locks if no request replaces a reservation: the locks of cap rows
     and codes, then the read of the named seats, or the locks of general admission if no request wants seats."""
-    calls = lock_caps_calls(requests, wait) | lock_codes_calls(requests, {}, wait)
+    calls = lock_caps_calls(requests, wait)
+    calls |= access_codes.lock_codes_calls(requests, {}, waiting=wait is not LockWait.NONE)
     named = seats_named(requests)
     if named:
         calls["seats"] = read_seats_call(named, requests)
@@ -107,12 +97,6 @@ def lock_caps_calls(requests: Iterable[HoldRequest], wait: LockWait) -> dict[str
     }
 
 
-def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, wait: LockWait) -> dict[str, sql.Call]:
-    """Lock the access codes of these requests and read them."""
-    guarded = [(request, replaced_by(request, replaced)) for request in requests if request.guarded]
-    return access_codes.lock_codes_calls(guarded, waiting=wait is not LockWait.NONE) if guarded else {}
-
-
 def seats_named(requests: Iterable[HoldRequest]) -> list[int]:
     """Return the seats that these requests name, in the order in which they are locked."""
     return sorted({seat_id for request in requests for seat_id in request.seats})
@@ -129,11 +113,6 @@ def with_seats(batch: Batch, named: Sequence[int], results: Results) -> Results:
     if not named or "seats" in results:
         return results
     return execute(batch.cursor, {"seats": read_seats_call(named, batch.requests)}, results)
-
-
-def lock_seats_call(seat_ids: Sequence[int], *, waiting: bool) -> sql.Call:
-    lock = _lock_seats_waiting if waiting else _lock_seats_skipping
-    return lock.call(seat_ids=arrays.numbers(seat_ids))
 
 
 def lock_general_admission_calls(

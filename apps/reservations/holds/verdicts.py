@@ -9,7 +9,7 @@ from apps.kernel import clock
 from apps.kernel.http import idempotency, problems
 from apps.reservations.errors import ReservationExists
 from apps.reservations.holds.access_codes import CodeKey, guarded_sections
-from apps.reservations.holds.answers import answer_text
+from apps.reservations.holds.answers import HoldAnswer
 from apps.reservations.holds.buyer_locks import BuyerLocks, refuse_by_cap, replay
 from apps.reservations.holds.claims import judge_claims
 from apps.reservations.holds.inventory_locks import (
@@ -146,13 +146,14 @@ class _Remaining:
             for seat_id in seat_ids
         ]
         for section_id, quantity in request.quantities.items():
-            category_id = request.categories[section_id]
+            category_id = request.general_admission[section_id].category_id
+            assert category_id is not None, "a general-admission section has one price"
             lines.append(Line(section_id, category_id, None, quantity, prices[category_id]))
         total = sum([line.quantity * line.price_minor for line in lines])
         inherited = released.expires_at if released is not None else None
         until = inherited or self._buyers.now + timedelta(minutes=request.event.policy.hold_minutes)
         section, quantity = next(iter(request.quantities.items()), (None, 0))
-        answer = answer_text(
+        answer = HoldAnswer(
             reservation_id=request.reservation_id,
             reserved_until=_iso(until),
             seats=[*request.seats.values(), *[chosen_names[seat.seat_id] for seat in choice]],
@@ -160,7 +161,7 @@ class _Remaining:
             ga_quantity=quantity,
             total_minor=total,
             currency=request.event.currency,
-        )
+        ).text
         code_id = None
         if request.guarded or released is not None:
             sections = self._guarded_sections(request)

@@ -70,10 +70,6 @@ class Win(NamedTuple):
         return Ended(self.replaced.event_id, self.replaced.id, returned)
 
 
-def _in_order(win: Win) -> int:
-    return win.request.reservation_id.int
-
-
 class RowCountMismatch(RuntimeError):
     """A write did not touch exactly the rows that were locked for it; the transaction is rolled back."""
 
@@ -83,7 +79,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     Raises RowCountMismatch."""
     if not wins:
         return
-    wins = sorted(wins, key=_in_order)
+    wins = sorted(wins, key=lambda win: win.request.reservation_id.int)
     _end_replaced(cursor, wins)
     won = [win.request for win in wins]
     calls = [

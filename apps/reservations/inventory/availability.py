@@ -2,7 +2,6 @@
 are any."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 from django.db import connection
@@ -12,45 +11,13 @@ from apps.kernel import redis
 from apps.kernel.db import sql
 from apps.reservations.models import SeatInventory
 
-_PACKAGE = "apps.reservations"
-_count_seats = sql.load(_PACKAGE, "count_seats")
-_count_general_admission = sql.load(_PACKAGE, "count_general_admission")
-_count_free = sql.load(_PACKAGE, "count_free")
-_last_frames = sql.load(_PACKAGE, "last_frames")
+_count_free = sql.load("apps.reservations", "count_free")
+_last_frames = sql.load("apps.reservations", "last_frames")
 
 FRAME_SECONDS_MAX = 15.0
 """An older frame means that no relay runs: it rewrites each after ten seconds at the latest (`relay`)."""
 
 STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """The counts of one section; the four parts add up to the total."""
-
-    total: int = 0
-    available: int = 0
-    held: int = 0
-    sold: int = 0
-    blocked: int = 0
-
-
-def availability(event_id: int) -> dict[int, Availability]:
-    """Return the counts of all sections of the event by section id."""
-    sections = events.list_sections(event_id)
-    ids = [section.id for section in sections]
-    found: dict[int, dict[str, int]] = {section_id: {} for section_id in ids}
-    with connection.cursor() as cursor:
-        for section_id, status, count in _count_seats.rows(cursor, section_ids=ids):
-            found[section_id][STATUS_NAMES[status]] = count
-        for section_id, capacity, blocked, taken, sold in _count_general_admission.rows(cursor, section_ids=ids):
-            found[section_id] = {
-                "available": capacity - blocked - taken,
-                "held": taken - sold,
-                "sold": sold,
-                "blocked": blocked,
-            }
-    return {section_id: Availability(total=sum(parts.values()), **parts) for section_id, parts in found.items()}
 
 
 def free_counts(section_ids: Iterable[int]) -> dict[int, int]:

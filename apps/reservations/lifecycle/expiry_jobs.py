@@ -1,7 +1,7 @@
 """Four independent ways to expire overdue reservations. Each alone finds all of them.
 
 1. `redis_deadlines`: a watcher of the deadlines in Redis, in the relay's process. Within a second.
-2. Celery beat, every second, in any worker (`sweep_for_beat`).
+2. Celery beat, every second, in any worker (`tasks.sweep_expired`).
 3. The maintenance loop in the gatekeeper's process (`sweep_unswept`), which needs only PostgreSQL.
 4. A hold that finds too few seats sweeps its events before it refuses (`holds.service`).
 
@@ -14,9 +14,6 @@ from django.db import connection
 from apps.kernel.db import sql, transactions
 from apps.reservations.lifecycle import release
 
-BEAT_SECONDS_MAX = 0.8
-"""A task is sent every second. Since each ends before the next, sweeps occupy at most one worker process and leave the
-others to deliveries."""
 UNSWEPT_SECONDS = 3.0
 """A reservation overdue for this time was missed by the first two, or they are down."""
 UNSWEPT_EVERY_SECONDS = 0.5
@@ -26,11 +23,6 @@ LOG_KEPT_DAYS = 30
 DELETE_MAX = 10_000
 
 _forget_cleanup_logs = sql.load("apps.reservations", "forget_cleanup_logs")
-
-
-def sweep_for_beat() -> int:
-    """Expire overdue reservations within one task's time; return how many."""
-    return release.sweep_all(by="beat", seconds_max=BEAT_SECONDS_MAX)
 
 
 def sweep_unswept() -> int:

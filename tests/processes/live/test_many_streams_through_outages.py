@@ -84,7 +84,7 @@ def listening(server: Web, event: events.EventView) -> Iterator[StreamListeners]
 def until_all_receive(listeners: StreamListeners, event: events.EventView) -> None:
     """Wait until all clients have the count that the database has now."""
     floor = next(section.id for section in events.list_sections(event.id) if section.slug == "floor")
-    free = (("floor", reservations.availability(event.id)[floor].available),)
+    free = (("floor", reservations.free_counts([floor])[floor]),)
     wait_until(
         lambda: all(listener.is_open and listener.counts == free for listener in listeners._all),
         f"all listeners receive {free}",

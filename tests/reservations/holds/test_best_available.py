@@ -1,6 +1,6 @@
 """Best available seats: examples that a person would agree with, and properties that hold for every hall."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import assume, given
@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from apps.reservations.holds.seat_choice.best_available import (
     BestAvailable,
-    FreeSeat,
     FreeSeatPool,
-    choose,
     fitting_count,
     is_adjacent,
 )
+from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 SECTION, CATEGORY, DEAREST = 1, 1, 2
 
@@ -38,6 +37,14 @@ def row(index: int, indices: Sequence[int], **flags: bool) -> list[FreeSeat]:
 
 def want(quantity: int, **options: object) -> BestAvailable:
     return BestAvailable(SECTION, quantity, **options)  # type: ignore[arg-type]
+
+
+def of_category(free: Iterable[FreeSeat], demand: BestAvailable) -> list[FreeSeat]:
+    return [one for one in free if demand.category_id in (None, one.category_id)]
+
+
+def choose(free: Iterable[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
+    return FreeSeatPool(of_category(free, demand)).choose(demand)
 
 
 def positions(chosen: Sequence[FreeSeat] | None) -> list[tuple[int, int]] | None:
@@ -79,7 +86,7 @@ def test_a_requested_category_is_respected() -> None:
     free = [*row(0, [1, 2]), seat(1, 1, category=DEAREST), seat(1, 2, category=DEAREST)]
     assert positions(choose(free, want(2, category_id=DEAREST))) == [(1, 1), (1, 2)]
     assert choose(free, want(3, category_id=DEAREST)) is None
-    assert fitting_count(free, want(3, category_id=DEAREST)) == 2
+    assert fitting_count(of_category(free, want(3, category_id=DEAREST)), want(3, category_id=DEAREST)) == 2
 
 
 def test_accessible_and_companion_seats_are_left_to_buyers_who_request_them() -> None:
@@ -166,7 +173,7 @@ def fits(one: FreeSeat, demand: BestAvailable) -> bool:
 @given(HALLS, DEMANDS)
 def test_a_demand_that_can_be_met_gets_exactly_the_requested_seats(free: list[FreeSeat], demand: BestAvailable) -> None:
     chosen = choose(free, demand)
-    assert (chosen is not None) == (fitting_count(free, demand) >= demand.quantity)
+    assert (chosen is not None) == (fitting_count(of_category(free, demand), demand) >= demand.quantity)
     if chosen is not None:
         assert len({one.seat_id for one in chosen}) == len(chosen) == demand.quantity
         assert all(one in free and fits(one, demand) for one in chosen)

@@ -10,6 +10,7 @@ from apps.kernel.db import transactions
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
+from apps.reservations.staff.stock_summary import read_section_stock
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.reservations.buyers import (
     begin_payment,
@@ -75,8 +76,8 @@ def test_a_payment_in_time_sells_the_seats_and_completes_the_entry() -> None:
     assert sold.confirmed_at is not None
     assert (seat("hall-A-1").status, get_general_admission().taken) == (2, 2)
     assert QueueEntry.objects.get().status == "completed"
-    states = reservations.availability(event.id)
-    assert sorted((one.available, one.held, one.sold, one.blocked, one.total) for one in states.values()) == [
+    sections = read_section_stock(event.id)
+    assert sorted((one.free, one.held, one.sold, one.blocked, one.capacity) for one in sections) == [
         (3, 0, 2, 0, 5), (49, 0, 1, 0, 50),
     ]  # fmt: skip
     assert_audit_clean(without_money=True)

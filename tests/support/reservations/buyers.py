@@ -74,4 +74,5 @@ def confirm(reservation_id: Any, occurred_at: Any) -> reservations.ReservationVi
 
 def cancel(reservation_id: Any) -> reservations.ReservationView:
     with transactions.write():
-        return reservations.cancel(reservation_id, who="test", why="test")
+        reservations.cancel(reservation_id, who="test", why="test")
+        return reservations.get_reservation(reservation_id)

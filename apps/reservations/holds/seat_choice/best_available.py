@@ -14,8 +14,6 @@ from operator import attrgetter
 
 from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
-__all__ = ["BestAvailable", "FreeSeat", "FreeSeatPool", "choose", "fitting_count", "is_adjacent"]
-
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
 # Where the rest of a cluster is searched: so many rows in front and behind, so many runs of each to either side.
@@ -66,14 +64,9 @@ class FreeSeatPool:
         self._runs.take(ids)
 
 
-def choose(free: Iterable[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
-    """Return the best seats for the request, or None if too few fit."""
-    return FreeSeatPool(seat for seat in free if _matches_category(seat, demand)).choose(demand)
-
-
 def fitting_count(free: Iterable[FreeSeat], demand: BestAvailable) -> int:
-    """Return how many free seats fit the request, wherever they are."""
-    seats = [seat for seat in free if _matches_category(seat, demand)]
+    """Return how many of these free seats of its section and category fit the request, wherever they are."""
+    seats = list(free)
     if demand.accessible:
         accessible = sum(seat.accessible for seat in seats)
         # Without an accessible seat for each member who needs one, the other free seats are of no use to the party.
@@ -93,10 +86,6 @@ def is_adjacent(seats: Sequence[FreeSeat]) -> bool:
 def is_ordinary(seat: FreeSeat) -> bool:
     """Return whether any buyer may have the seat."""
     return not seat.accessible and not seat.companion
-
-
-def _matches_category(seat: FreeSeat, demand: BestAvailable) -> bool:
-    return demand.category_id is None or seat.category_id == demand.category_id
 
 
 def _choose_ordinary(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...] | None:

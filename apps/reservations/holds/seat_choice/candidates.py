@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.kernel.db import sql
-from apps.reservations.holds.seat_choice.best_available import (
-    BestAvailable,
-    FreeSeat,
-    FreeSeatPool,
-    fitting_count,
-    is_adjacent,
-)
+from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool, fitting_count, is_adjacent
+from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 # The first read takes so many of the best free seats, more for a batch that wants more. If no row of those has room for
 # a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that ten thousand free seats cannot seat
@@ -53,13 +48,10 @@ class _Read:
 
     seats: list[FreeSeat]
     limit: int | None
+    """None: all were read."""
     pool: FreeSeatPool
     set_aside: bool = False
     """Some of the best choices are left to rivals; they are used after all if nothing else is left."""
-
-    @property
-    def is_all(self) -> bool:
-        return self.limit is None
 
 
 @dataclass(slots=True)
@@ -86,7 +78,11 @@ class Proposer:
         """Return the best seats for the request, or how many fit. Seats of its `own` are free for this request alone.
         Seats that the request has `named` are not counted: it gets them in any case."""
         kind = _kind(demand)
-        mine = [seat for seat in own.values() if _matches_key(kind, seat)]
+        mine = [
+            seat
+            for seat in own.values()
+            if seat.section_id == kind.section_id and kind.category_id in (None, seat.category_id)
+        ]
         read = self._reads.get(kind)
         if read is None:
             read = self._read(kind, max(READ_MIN, READ_TO_WANTED * self._wanted.get(kind, demand.quantity)))
@@ -158,7 +154,3 @@ class Proposer:
 
 def _kind(demand: BestAvailable) -> _Kind:
     return _Kind(demand.section_id, demand.category_id, demand.accessible)
-
-
-def _matches_key(kind: _Kind, seat: FreeSeat) -> bool:
-    return seat.section_id == kind.section_id and kind.category_id in (None, seat.category_id)

@@ -432,7 +432,7 @@ def test_stranded_reservations_at_the_front_do_not_starve_later_ones(monkeypatch
 
 def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much has lapsed: here the time is up after the first batch, and the next task continues."""
-    monkeypatch.setattr(expiry_jobs, "BEAT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(tasks, "BEAT_SECONDS_MAX", 0.0)
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     event = make_event(general_admission=5)
     for _ in range(5):

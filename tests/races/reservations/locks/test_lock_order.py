@@ -22,11 +22,12 @@ from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.checks import oversell_compensation, oversell_plan
 from apps.reservations.gate import rebuild
-from apps.reservations.holds import replacement, statements, transaction
+from apps.reservations.holds import inventory_locks, replacement, statements, transaction
 from apps.reservations.lifecycle import expiry_jobs, queue_slots, release
 from apps.reservations.models import GeneralAdmissionInventory, PurchaseCap, Reservation, ReservationLine, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
+from apps.reservations.staff.stock_summary import read_section_stock
 from tests.reservations.checks.test_oversell_compensation import oversold_by_one, without_constraints
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.races import ConcurrentCall, rival_connection
@@ -169,7 +170,7 @@ def test_every_operation_locks_in_the_global_order_and_before_it_writes() -> Non
         reconciler.run,
         auditor.run,
         lambda: rebuild.reset(event.id),
-        lambda: reservations.availability(event.id),
+        lambda: read_section_stock(event.id),
     ):
         assert locked_by(read) == [], read
     assert_audit_clean(without_money=True)
@@ -369,7 +370,7 @@ def is_deadlock(error: BaseException | None) -> bool:
 @pytest.mark.parametrize(
     ("make_conflict", "module", "name"),
     [
-        (batches_for_the_same_seats, statements, "_lock_seats_waiting"),
+        (batches_for_the_same_seats, inventory_locks, "_lock_seats_waiting"),
         (batches_for_the_same_tickets, statements, "_lock_general_admission"),
         (batches_of_the_same_buyers, statements, "_lock_caps"),
         (batches_of_the_same_admissions, statements, "_lock_admissions"),
