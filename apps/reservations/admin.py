@@ -63,7 +63,7 @@ class ReservationAdmin(ReadOnlyAdmin):
     list_filter = ["status", "event"]
     list_select_related = ["event", "access_code"]
     search_fields = ["=id", "=buyer", "=email", "=entry__id"]
-    search_help_text = "The id of a reservation or queue entry, account:ID, visitor:ID, or an exact e-mail address."
+    search_help_text = "The id of a reservation or queue entry, account:ID, visitor:ID, or an exact email address."
     ordering = ["-created_at"]
     inlines = [LineInline, TransitionInline]
     actions = ["release", "cancel"]

@@ -326,7 +326,7 @@ class InventoryChange(models.Model):
 
 
 class PurchaseCap(models.Model):
-    """The lock under which a buyer's seats of an event are counted. It stores no count: reservations are counted, so
+    """A row to lock while a buyer's seats of an event are counted. It stores no count: the reservations are counted, so
     that no counter can drift."""
 
     id = models.BigAutoField(primary_key=True)

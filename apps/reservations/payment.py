@@ -39,7 +39,7 @@ _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 
 
 def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
-    """Create the e-mail address's cap row. Called outside transactions: inserted within one, it would make concurrent
+    """Create the email address's cap row. Called outside transactions: inserted within one, it would make concurrent
     transactions wait. `event` saves reading it again."""
     if (event or events.get_event_by_id(event_id)).policy.per_buyer_max is None:
         return
@@ -57,7 +57,7 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
     """Begin payment, with a deadline that is never extended; a reservation that is paying already stays unchanged.
 
     Raises ReservationExpired after its deadline,
-    PurchaseCapReached if the e-mail address would have too many seats, and Busy if it has too many only until the next
+    PurchaseCapReached if the email address would have too many seats, and Busy if it has too many only until the next
     sweep: the hold then stays alive. The caller has normalized `email` and called `prepare_payment`. `event` saves
     reading it again.
     """

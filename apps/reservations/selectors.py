@@ -131,7 +131,7 @@ class ReservationView:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The reservation as pages list it: the deadline in force, every line with its price, the bill, the event."""
+        """Return the reservation as pages show it: its current deadline, lines with prices, bill and event."""
         return {
             "id": self.id,
             "status": self.status,

@@ -33,7 +33,7 @@ class SectionCounts(serializers.Serializer):
 class UpdateFrame(serializers.Serializer):
     event = serializers.CharField(help_text="The frame's type: sections, queue, state, seats, reservation, order, …")
     id = serializers.CharField(allow_blank=True, help_text="What `since` gives back; empty where nothing does.")
-    data = serializers.JSONField()  # type: ignore[assignment] # A field of that name, as the contract has it.
+    data = serializers.JSONField()  # type: ignore[assignment] # The contract's name hides an attribute of Serializer.
 
 
 class Updates(serializers.Serializer):

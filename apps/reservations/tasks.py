@@ -10,11 +10,11 @@ others to deliveries."""
 
 @shared_task(name="reservations.sweep")
 def sweep_expired() -> int:
-    """Everything past its deadline is free again; how many reservations ended."""
+    """Expire overdue reservations within the task's time; return how many."""
     return release.sweep_all(by="beat", seconds_max=BEAT_SECONDS_MAX)
 
 
 @shared_task(name="reservations.reset_gates")
 def reset_gates() -> int:
-    """Every gate whose counts are due has those of this moment; how many."""
+    """Reset every gate that is due; return how many were opened."""
     return rebuild.reset_due()

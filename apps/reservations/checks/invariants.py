@@ -289,7 +289,7 @@ def _above_cap(event_id: int, most: int) -> Rows:
     params = {"event_id": event_id, "per_buyer_max": most}
     (buyers,) = auditor.collect(counted, "", [_caps_of_buyers], key="buyer", **params)
     (emails,) = auditor.collect(counted.exclude(email=""), "", [_caps_of_emails], key="email", **params)
-    return [*(("buyer", *row) for row in buyers), *(("e-mail", *row) for row in emails)]
+    return [*(("buyer", *row) for row in buyers), *(("email", *row) for row in emails)]
 
 
 def _check_access(context: auditor.AuditContext) -> Iterator[str]:

@@ -92,7 +92,7 @@ def _for_each_event(find: FindInEvent) -> FindDifferences:
     return find_all
 
 
-# --- the plan against the rows ------------------------------------------------------------------------------------
+# --- the plan against the rows ---------------------------------------------------------------------------------------
 
 
 def _find_capacity(event: events.EventView) -> Differences:
@@ -133,7 +133,7 @@ def _count_rows(event_id: int) -> int:
     return seats + GeneralAdmissionInventory.objects.filter(event_id=event_id).count()
 
 
-# --- reservations against their lines -----------------------------------------------------------------------------
+# --- reservations against their lines --------------------------------------------------------------------------------
 
 
 def _find_lines(part: int | None) -> Differences:
@@ -253,7 +253,7 @@ def _restore_lines(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> 
     return REPAIRED
 
 
-# --- seats against the lines on them -------------------------------------------------------------------------------
+# --- seats against the lines on them ---------------------------------------------------------------------------------
 
 
 def _find_seats(part: int | None) -> Differences:
@@ -313,7 +313,7 @@ def _owner_of(seat: repair.Seat) -> UUID | None:
     return owner
 
 
-# --- counts against the lines --------------------------------------------------------------------------------------
+# --- counts against the lines ----------------------------------------------------------------------------------------
 
 
 def _find_general_admission(event: events.EventView) -> Differences:
@@ -349,7 +349,7 @@ def _repair_general_admission(difference: Difference, by: str) -> str:
         return REPAIRED if repair.set_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 
 
-# --- holds that nothing ends ---------------------------------------------------------------------------------------
+# --- overdue holds, and their queue entries --------------------------------------------------------------------------
 
 
 def _find_overdue(event: events.EventView) -> Differences:
@@ -389,7 +389,7 @@ def _find_entries(event: events.EventView) -> Differences:
         )
 
 
-# --- what must be impossible ---------------------------------------------------------------------------------------
+# --- oversold stock --------------------------------------------------------------------------------------------------
 
 
 def _find_oversold(event: events.EventView) -> Differences:

@@ -82,7 +82,7 @@ def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
 
 
 class Undecided:
-    """The result for a request that needs more reads: use `refusals`."""
+    """The result for a request whose seats must be read first: use `refusals`."""
 
 
 UNDECIDED = Undecided()

@@ -54,9 +54,9 @@ class _Code(NamedTuple):
     uses_max: int | None
     uses_per_buyer_max: int | None
     standing: int
-    """If uses are limited: those by reservations in time,"""
+    """Uses by reservations that are not overdue; counted only if `uses_max` is set."""
     lapsed: Sequence[UUID] | None
-    """and the reservations past their deadline that are not swept yet."""
+    """Overdue reservations with the code that are not swept yet; also read only if `uses_max` is set."""
 
     def opens(self, section_ids: Collection[int]) -> bool:
         return self.is_active and (not self.section_ids or set(section_ids) <= set(self.section_ids))
@@ -69,7 +69,8 @@ class _Uses(NamedTuple):
 
 def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, *, waiting: bool) -> dict[str, sql.Call]:
     """Lock the codes that these requests name or keep, and read them under the locks; no statement if there is none.
-    With `waiting` the locks wait, in the order of all locks: a whole club's code is as hot as general admission."""
+    With `waiting` the locks wait, in the order of all locks: a code shared by a whole club is as contended as a
+    general-admission row."""
     guarded = [request for request in requests if request.guarded]
     named = [(code_key(request, replaced_by(request, replaced)), request.buyer) for request in guarded]
     pairs = sorted({(*key, buyer) for key, buyer in named if key[1]})
@@ -195,8 +196,8 @@ class LockedCodes:
     def uses_changed_by(
         self, request: HoldRequest, replaced: Replaced | None, section_ids: Collection[int]
     ) -> tuple[Mapping[CodeKey, int], int | None]:
-        """Return the uses that a winning request adds and releases, by code, and the id of the code that admitted it if
-        its sections need one. A lapsed use that it releases was not counted as standing."""
+        """Return by how much a winning request changes the uses of each code, and the id of the code that admitted it
+        if its sections need one. A lapsed use that it releases was not counted as standing."""
         changes: Counter[CodeKey] = Counter()
         if replaced is not None and replaced.access_code is not None:
             before = replaced.event_id, replaced.access_code

@@ -26,7 +26,7 @@ BuyerKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class BuyerLocks:
-    """What a transaction knows once everything that belongs to the buyers is locked."""
+    """The state of a transaction once everything that belongs to the buyers is locked."""
 
     undecided: Undecided
     results: Results
@@ -114,7 +114,7 @@ def _refuse_by_entry(
             return Refused(refusal)
     if blocking is not None and blocking.reservation_id != request.replaces:
         if blocking.is_paid:
-            # The entry is completed by a transaction after the one that sold: in between it still reads ready.
+            # A separate transaction after the sale completes the entry; until then its status is still ready.
             return Refused(queue.AdmissionExpired("This admission has been used; join again."))
         exists = ReservationExists(reservation=str(blocking.reservation_id))
         return Shortage(exists, (blocking.reservation_id,)) if blocking.has_lapsed else Refused(exists)
@@ -150,7 +150,7 @@ def _lock_caps(batch: Batch, locks: BuyerLocks) -> BuyerLocks:
         elif refusal := refuse_by_cap(request, locks.replaced, counts):
             verdicts[index] = refusal
         elif lapsed.get(key):
-            # Past their deadline but not swept yet, they still hold seats: swept first, so that the cap stays exact.
+            # Overdue reservations that are not swept yet still hold seats. They are swept first: the cap stays exact.
             verdicts[index] = Shortage(problems.Busy(), tuple(lapsed[key]))
     return replace(locks, undecided=locks.undecided.without(verdicts), results=results, seat_counts=counts)
 

@@ -38,9 +38,9 @@ def read_claims(cursor: sql.Cursor, owners: Iterable[UUID | None], known: Claims
 def judge_claims(
     claims: Claims, names: Mapping[int, str], taken: Mapping[int, UUID | None], released: Collection[int] = ()
 ) -> Verdict:
-    """Return the verdict on a request for the seats of these names, of which `taken` (seat to owner) are not free. It
-    is final if one of them is sold, blocked, or held in time. An owner that has ended since it was read, or that this
-    batch replaces (`released`), gives its seats up."""
+    """Return the verdict on a request for seats (`names`: id to public id) of which some are `taken` (id to owner). The
+    verdict is final if a taken seat is sold, blocked, or held by a reservation before its deadline. It is not final for
+    a seat whose owner has ended since it was read, or that this batch releases by a replacement (`released`)."""
     by_seat = {
         seat: _ENDED if seat in released else _BLOCKED if owner is None else claims[owner]
         for seat, owner in taken.items()

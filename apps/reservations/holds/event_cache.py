@@ -1,4 +1,5 @@
-"""The sections, categories and seats of events on sale, kept so that a hold's words become ids without a query."""
+"""The sections, categories and seats of events on sale, cached so that the names in a hold's payload are resolved to
+ids without a query."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -92,7 +93,7 @@ def _keep_seats(event_id: int, found: dict[str, SeatPlace]) -> None:
 
 
 async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
-    """Return what `read_lookup` does, from the cache if possible."""
+    """Return the same as `requests.read_lookup`, from the cache if possible."""
     found = await seating.get(event.id)
     guids = named_seats(event, payload)
     seats = cached_seats(event.id, guids)

@@ -50,7 +50,7 @@ class LockedSeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a transaction knows once all inventory of its requests is chosen and locked."""
+    """The state of a transaction once all inventory of its requests is chosen and locked."""
 
     undecided: Undecided
     results: Results
@@ -158,8 +158,8 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
         proposal = proposer.propose(request.best, own, request.seats.keys())
         is_short = proposal.seats is None and proposal.fitting_count < request.best.quantity
         if is_short and lapsed_events is None:
-            # Seats read as taken before must be read again after what has lapsed: a sweep that commits between the two
-            # reads is in neither, the seat still held in the first, nothing lapsed any more in the second.
+            # Seats read as taken are read again after the lapsed reservations: otherwise a sweep that commits between
+            # the two reads would be missed. The seat was still held in the first, and nothing is overdue in the second.
             lapsed_events = read_lapsed_events(batch)
             proposer = Proposer(batch.cursor, demands, proposer.taken | passed_over, alternatives)
             proposal = proposer.propose(request.best, own, request.seats.keys())
@@ -176,7 +176,7 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
             for seat in seats_released_by(one, buyers.replaced).values()
         ]
         if not is_short or request.best.section_id in released:
-            # Rivals, or requests of this batch, have the missing seats or may release some: none of that is final.
+            # Rivals or requests of this batch have locked the missing seats, or may release some: not final.
             verdicts[index] = Contended(problems.Busy())
         else:
             problem = shortage_problem(proposal.fitting_count)
@@ -240,8 +240,8 @@ def read_lapsed_events(batch: Batch) -> Set[int]:
 
 
 def refused_or_shortage(request: HoldRequest, problem: problems.Problem, lapsed_events: Collection[int]) -> Verdict:
-    """Return the verdict on what is missing under a lock, or was read after what has lapsed: final, unless a sweep may
-    release it."""
+    """Return the verdict on missing stock, counted under its lock or read after the lapsed reservations: final unless a
+    sweep may release some."""
     return Shortage(problem) if request.event.id in lapsed_events else Refused(problem)
 
 

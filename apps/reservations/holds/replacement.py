@@ -1,4 +1,4 @@
-"""Replacing a live hold with another selection: only together with the new hold, and never with a later deadline."""
+"""Replacing a live hold with another selection: in the transaction of the new hold, which keeps the old deadline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

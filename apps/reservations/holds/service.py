@@ -2,8 +2,8 @@
 
 Requests that one transaction cannot decide get `Contended` if only a lock blocked them (a lock is not a refusal: the
 rival may lose elsewhere and leave the seat free), or `Shortage` if a reservation past its deadline may still hold what
-they want (sweeping inside the batch would give one seat to two buyers). Both are decided again, from the second round
-on waiting in id order. Only sold or held is a final refusal.
+they want (sweeping inside the batch would give one seat to two buyers). Both are decided again; from the second round
+on, locks are waited for in id order. Only stock that is sold or held is a final refusal.
 
 A lock that is kept blocks only the requests that need it: if the wait for it fails, and with it the transaction of the
 whole batch, the batch is decided again without waiting for anything, and only those requests remain undecided.
@@ -31,7 +31,8 @@ __all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
 
 ROUNDS_MAX = 4
 FAILED_WAITS_MAX = 2
-"""Other batches wait behind this one: a request whose lock did not come twice is answered with a retry."""
+"""Other batches wait behind this one: if waits for locks have failed twice, what is undecided is answered with a
+retry."""
 BATCH_MAX = 128
 COMMITTERS_MAX = 4
 """Batches of different events at once in one process, each with a connection: a stuck event occupies one."""
@@ -102,7 +103,7 @@ def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpen
         if short and round_number < ROUNDS_MAX - 1:
             hopeless = _sweep_for(short, requests, waiting=waiting, write=write)
     if undecided:
-        # What a lapsed reservation holds is not gone, whichever sweep ends it: no final answer.
+        # Stock of a lapsed reservation will be free again, whichever sweep releases it: the answer is not final.
         still_open = {index for index in undecided if isinstance(last[index], Shortage) and index not in hopeless}
         yield {index: Refused(problems.Busy() if index in still_open else last[index].problem) for index in undecided}
 
@@ -142,9 +143,9 @@ def _sweep_for(
     waiting: bool,
     write: transactions.TransactionOpener,
 ) -> set[int]:
-    """Sweep the lapsed reservations that block these requests: those that hold what they want where they are known,
-    else the longest overdue of the event. Return the requests for which that is hopeless, because what has lapsed
-    cannot release what it holds.
+    """Sweep the lapsed reservations that block these requests: the holders of the wanted stock where they are known,
+    else the longest overdue of the event. Return the requests for which sweeping is hopeless, because the stock of the
+    lapsed reservations cannot be released.
 
     The winners are committed and this batch has no lock: the sweep takes its own, in its own order. The first sweep
     skips what another sweep or a payment has locked. If that does not suffice, the next ones wait for them: a seat that
@@ -155,7 +156,7 @@ def _sweep_for(
     hopeless: set[int] = set()
     if known:
         holders = sorted({holder for index in known for holder in short[index].holders})
-        if _is_hopeless(partial(sweep_these, holders, "hold", goes_round=True), waiting=waiting, write=write):
+        if _is_hopeless(partial(sweep_these, holders, "hold", splits=True), waiting=waiting, write=write):
             hopeless.update(known)
     for event_id in sorted({requests[index].event.id for index in unknown}):
         if _is_hopeless(partial(sweep, event_id=event_id, by="hold"), waiting=waiting, write=write):

@@ -2,8 +2,8 @@
 
 Locks come in the order of the whole system: queue entries, reservations to be replaced, cap rows, access codes, seats,
 then general-admission rows. A lock whose rows are known beforehand may travel with an earlier one. It may then lock
-rows for requests that the results in between refuse. That delays other transactions no longer than a lock that is
-used: a transaction that holds such a row waits for no lock that comes before it.
+rows for requests that are refused by the earlier results. That delays other transactions no longer than a lock that is
+used: a transaction that holds such a row waits for no lock that comes before it in the order.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Batch:
     requests: Sequence[HoldRequest]
     wait: LockWait
     careful: bool
-    """A seat with status free under a live line, which no service leaves behind, does not count as free."""
+    """Whether seats with status free but a live line, a state that no service leaves behind, count as taken."""
 
 
 Results = Mapping[str, roundtrip.StatementResult]

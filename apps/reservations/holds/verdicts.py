@@ -110,7 +110,7 @@ class _Remaining:
         return self._buyers.codes.judge(request, released, sections, added=self._added_uses, releasable={})
 
     def take(self, request: HoldRequest, choice: Choice) -> Win:
-        """The request wins: what it asks for is no longer left for the others."""
+        """Let the request win: subtract what it asks for from what is left for the others. Return the win."""
         released = replaced_by(request, self._buyers.replaced)
         seats = (*request.seats, *[seat.seat_id for seat in choice])
         self._free.difference_update(seats)

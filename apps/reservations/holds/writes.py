@@ -36,7 +36,7 @@ class Line(NamedTuple):
     """None: general admission."""
     quantity: int
     price_minor: int
-    """Of one seat, frozen here."""
+    """The price of one seat or ticket, fixed by the hold."""
 
 
 class Win(NamedTuple):

@@ -15,7 +15,7 @@ _count_free = sql.load("apps.reservations", "count_free")
 _last_frames = sql.load("apps.reservations", "last_frames")
 
 FRAME_SECONDS_MAX = 15.0
-"""An older frame means that no relay runs: it rewrites each after ten seconds at the latest (`relay`)."""
+"""An older frame means that no relay runs: a relay rewrites each after ten seconds at the latest."""
 
 STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
 

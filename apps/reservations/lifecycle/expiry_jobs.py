@@ -2,7 +2,7 @@
 
 1. `redis_deadlines`: a watcher of the deadlines in Redis, in the relay's process. Within a second.
 2. Celery beat, every second, in any worker (`tasks.sweep_expired`).
-3. The maintenance loop in the gatekeeper's process (`sweep_unswept`), which needs only PostgreSQL.
+3. The maintenance loop in the gatekeeper's process, which needs only PostgreSQL (`sweep_unswept`).
 4. A hold that finds too few seats sweeps its events before it refuses (`holds.service`).
 
 A reservation is released once because its row decides: each of them locks the row and reads status and deadline under

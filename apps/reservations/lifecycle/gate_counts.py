@@ -33,10 +33,9 @@ def record_holds(holds: Sequence[Hold]) -> redis.CommandBatch:
     never refuses. The next reset repairs what Redis misses."""
     updates = []
     for event_id, of_event in _by_event(holds).items():
-        moved: dict[int, int] = {}
+        moved: Counts[int] = Counts()
         for hold in of_event:
-            for section_id, quantity in hold.taken.items():
-                moved[section_id] = moved.get(section_id, 0) - quantity
+            moved.subtract(hold.taken)
         updates.append((event_id, _note_arguments([str(hold.entry_id) for hold in of_event], moved)))
     return _command_batch(updates)
 

@@ -1,7 +1,7 @@
 """The first of four ways to expire holds: a watcher that releases what is due in the deadline set within a second.
 
-The set (`deadline_set`) is written after the commit that made or moved a deadline, and is a copy like everything in
-Redis: a superfluous member is found under the reservation's lock, and a missing one expires by another job. The watcher
+The set (`deadline_set`) is written after the commit that set or changed a deadline, and is a copy like everything in
+Redis: a wrong member is detected under the reservation's lock, and a missing one is expired by another job. The watcher
 reads the time from PostgreSQL, so neither Redis's clock nor the process's own can release early or late.
 
 The watcher is a thread of the relay's process, which needs both Redis and PostgreSQL anyway and shares nothing with
@@ -102,7 +102,7 @@ class Watcher:
 
     def _release(self, event_id: int, ids: Sequence[UUID]) -> None:
         """Expire those that are overdue, and put those that are still live into the set again."""
-        sweep_these(ids, by="deadline", goes_round=True)
+        sweep_these(ids, by="deadline", splits=True)
         with connection.cursor() as cursor:
             live = _deadlines_of.rows(cursor, reservation_ids=list(ids))
         if not live:

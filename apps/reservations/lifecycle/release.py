@@ -117,7 +117,7 @@ def sweep(
         lock = _lock_lapsed_of_event_waiting if waiting else _lock_lapsed_of_event
         return _ids(lock.rows(cursor, limit=limit, event_id=event_id))
 
-    return _sweep(lock_lapsed, by, lock_ms, write, goes_round=until is not None, until=until)
+    return _sweep(lock_lapsed, by, lock_ms, write, splits=until is not None, until=until)
 
 
 def sweep_these(
@@ -125,14 +125,14 @@ def sweep_these(
     by: str,
     *,
     waiting: bool = False,
-    goes_round: bool = False,
+    splits: bool = False,
     until: float | None = None,
     lock_ms: int | None = None,
     write: transactions.TransactionOpener = transactions.write_on_django,
 ) -> SweepResult:
     """Expire those of these reservations that are overdue and not locked by another transaction. Own transaction.
 
-    `waiting`: see `sweep`. With `goes_round` a batch that meets a lock timeout is split, until `until` (monotonic
+    `waiting`: see `sweep`. With `splits` a batch that meets a lock timeout is split, until `until` (monotonic
     clock).
     """
     lock = _lock_reservations_waiting if waiting else _lock_reservations_skipping
@@ -141,7 +141,7 @@ def sweep_these(
         return _ids(lock.rows(cursor, reservation_ids=list(reservation_ids)))
 
     lock_ms = LOCK_WAIT_MS if lock_ms is None else lock_ms
-    return _sweep(lock_them, by, lock_ms, write, goes_round=goes_round, until=until)
+    return _sweep(lock_them, by, lock_ms, write, splits=splits, until=until)
 
 
 def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: float | None = None) -> int:
@@ -162,7 +162,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
             rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
             return _ids(rows)
 
-        swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_on_django, goes_round=True, until=until)
+        swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_on_django, splits=True, until=until)
         total += swept.reservations
         if swept.found < SWEEP_MAX or _is_past(until):
             return total
@@ -174,7 +174,7 @@ def _sweep(
     lock_ms: int,
     write: transactions.TransactionOpener,
     *,
-    goes_round: bool = False,
+    splits: bool = False,
     until: float | None = None,
 ) -> SweepResult:
     """Expire what `lock` returns in one transaction; if that fails, in several over parts of it."""
@@ -188,7 +188,7 @@ def _sweep(
         obstacle: Exception = error
     except transactions.FAILURES as error:
         # Neither must a lock held by another transaction.
-        if not goes_round or not found or not transactions.is_transient(error):
+        if not splits or not found or not transactions.is_transient(error):
             raise
         obstacle = error
     else:
@@ -206,9 +206,7 @@ def _sweep(
         # Each half in its own transaction, so that the obstacle is alone after a few of them.
         middle = len(found) // 2
         halves = [
-            sweep_these(
-                half, by, goes_round=goes_round, until=until, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write
-            )
+            sweep_these(half, by, splits=splits, until=until, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)
             for half in (found[:middle], found[middle:])
         ]
         return replace(_sum(halves), found=len(found))

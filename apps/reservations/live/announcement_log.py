@@ -15,7 +15,7 @@ SILENT_SECONDS = 1.2
 INITIAL_COUNT = 3
 """The number of newest announcements sent to a new listener."""
 KEPT_MAX = 60
-"""As many as are loaded at once: current and withdrawn ones."""
+"""The number of announcements, current and withdrawn, that one read loads."""
 
 
 class _FrameVersion(msgspec.Struct):

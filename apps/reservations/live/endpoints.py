@@ -55,7 +55,7 @@ _STREAM_HEADERS = (
 _random = random.Random()  # noqa: S311 - It only spreads polls.
 
 Authorize = Callable[[queue.Caller, Request, uuid.UUID], object]
-"""Raises a problem unless the caller owns it. Blocks: call it in a thread."""
+"""Raises a problem unless the caller owns the thing with this id. Blocks: call it in a thread."""
 
 
 class TooManyListeners(problems.Busy):
@@ -69,7 +69,9 @@ class LiveEndpoints:
         self.hub = Hub()
         self.event_updates = EventUpdates(self.hub)
         self._seat_viewers = SeatViewers(self.hub)
-        self._authorize: dict[str, Authorize] = {"reservation": _own_reservation}
+        self._authorize: dict[str, Authorize] = {
+            "reservation": lambda caller, _, reservation_id: get_reservation_for(caller, reservation_id)
+        }
         self._numbers = itertools.count(1)
 
     def register_owned(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
@@ -299,7 +301,8 @@ class _Subscriptions:
 
 
 def _parse_id(kind: str, text: str) -> uuid.UUID:
-    """Return the id, in the one form that responses have: Python also takes braces and no hyphens. Raises Invalid."""
+    """Return the id. Only the form of our responses is accepted: Python also parses braces and missing hyphens. Raises
+    Invalid."""
     try:
         if str(found := uuid.UUID(text)) == text.lower():
             return found
@@ -322,10 +325,6 @@ async def _send_first_frame(listener: Listener, watched: Any) -> None:
     first = await watched
     if first is not None:
         listener.send_frame(first)
-
-
-def _own_reservation(caller: queue.Caller, request: Request, reservation_id: uuid.UUID) -> object:
-    return get_reservation_for(caller, reservation_id)
 
 
 def _refusal(request: Request, error: BaseException) -> Reply:

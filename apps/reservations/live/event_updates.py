@@ -9,7 +9,7 @@ itself. So updates are at most two seconds late, and listeners are informed whil
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -76,12 +76,8 @@ class EventUpdates:
         self._by_id: dict[int, _EventFeed] = {}
         self._channel: str | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._tick_task: asyncio.Task[None] | None = None
-        self._receive_task: asyncio.Task[None] | None = None
-        self._counts_task: asyncio.Task[None] | None = None
-        self._queue_task: asyncio.Task[None] | None = None
-        self._subscribe_task: asyncio.Task[None] | None = None
-        self._announcements_task: asyncio.Task[None] | None = None
+        self._running: dict[str, asyncio.Task[None]] = {}
+        """The last task of each kind of work, by the method's name."""
         self.add_owned("reservation", read_reservations)
 
     def add_owned(self, kind: str, reader: OwnerReader) -> None:
@@ -96,12 +92,13 @@ class EventUpdates:
         """Follow the event; return the frames for a new listener."""
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
-            sections = await thread_pool.run_in_thread(_sections_of, event.id)
-            followed = self._by_id.setdefault(event.id, _EventFeed(event, sections))
+            sections = await thread_pool.run_in_thread(events.list_sections, event.id)
+            ids = {section.slug: section.id for section in sections}
+            followed = self._by_id.setdefault(event.id, _EventFeed(event, ids))
             followed.wanted_at = monotonic()
             self._ensure_tasks()
             await self._read_counts([event.id])
-            await self._read_queue(followed)
+            await self._read_queues([followed])
             await self._read_announcements([event.id])
         followed.wanted_at, followed.event = monotonic(), event
         self._ensure_tasks()
@@ -114,25 +111,22 @@ class EventUpdates:
     async def close(self) -> None:
         """Disconnect all listeners and stop all tasks."""
         await self.hub.close()
-        for task in (
-            self._tick_task,
-            self._receive_task,
-            self._counts_task,
-            self._queue_task,
-            self._subscribe_task,
-            self._announcements_task,
-        ):
-            if task is not None:
-                task.cancel()
+        for task in self._running.values():
+            task.cancel()
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> bool:
+        """Run `work(*args)` in a task unless its last task is still running; return whether it was started."""
+        last = self._running.get(work.__name__)
+        if last is not None and not last.done():
+            return False
+        self._running[work.__name__] = asyncio.get_running_loop().create_task(work(*args))
+        return True
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
     def _ensure_tasks(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._tick_task is None or self._tick_task.done():
-            self._tick_task = loop.create_task(self._tick_loop())
-        if self._receive_task is None or self._receive_task.done():
-            self._receive_task = loop.create_task(self._receive_loop())
+        self._start(self._tick_loop)
+        self._start(self._receive_loop)
 
     async def _receive_loop(self) -> None:
         layer = get_channel_layer()
@@ -223,10 +217,9 @@ class EventUpdates:
                 del self._by_id[event_id]
                 if followed.is_subscribed:
                     self._run_in_background(self._leave_group(event_id))
-        if self._channel is not None and (self._subscribe_task is None or self._subscribe_task.done()):
-            new = [one for one in self._by_id.values() if not one.is_subscribed]
-            if new:
-                self._subscribe_task = asyncio.get_running_loop().create_task(self._subscribe(self._channel, new))
+        new = [one for one in self._by_id.values() if not one.is_subscribed]
+        if new and self._channel is not None:
+            self._start(self._subscribe, self._channel, new)
         silent = [
             event_id
             for event_id, one in self._by_id.items()
@@ -234,19 +227,16 @@ class EventUpdates:
             and now - one.read_at > SILENT_READ_SECONDS
             and now >= one.paused_until
         ]
-        if silent and (self._counts_task is None or self._counts_task.done()):
-            self._counts_task = asyncio.get_running_loop().create_task(self._read_counts(silent))
+        if silent and self._start(self._read_counts, silent):
             self.seats.mark_all_due()
             for owned in self._owned.values():
                 owned.mark_all_due()
-        if self._queue_task is None or self._queue_task.done():
-            due = [one for one in self._by_id.values() if now - one.queue_read_at > QUEUE_SECONDS]
-            if due:
-                self._queue_task = asyncio.get_running_loop().create_task(self._read_queues(due))
-        if self._announcements_task is None or self._announcements_task.done():
-            late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.received_at)]
-            if late:
-                self._announcements_task = asyncio.get_running_loop().create_task(self._read_announcements(late))
+        due = [one for one in self._by_id.values() if now - one.queue_read_at > QUEUE_SECONDS]
+        if due:
+            self._start(self._read_queues, due)
+        late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.received_at)]
+        if late:
+            self._start(self._read_announcements, late)
         self.seats.tick()
         for owned in self._owned.values():
             owned.tick()
@@ -272,23 +262,20 @@ class EventUpdates:
             self._publish_counts(one, document)
             self._publish_state(one, is_late=document.is_late)
 
-    async def _read_queues(self, followed: Collection[_EventFeed]) -> None:
-        for one in followed:
-            await self._read_queue(one)
-
-    async def _read_queue(self, followed: _EventFeed) -> None:
-        followed.queue_read_at = monotonic()
-        try:
-            document = await queue.get_room_progress(followed.event)
-        except Exception as error:  # noqa: BLE001 - As above.
-            logger.debug("the queue's progress is read later: %s", log_context.summarize_error(error))
-            return
-        if document is None:
-            return
-        update = Frame(_QUEUE, msgspec.json.encode(document))
-        last = followed.latest.get(_QUEUE)
-        if last is None or last.data != update.data:
-            self._publish(followed, update)
+    async def _read_queues(self, events_due: Collection[_EventFeed]) -> None:
+        for followed in events_due:
+            followed.queue_read_at = monotonic()
+            try:
+                document = await queue.get_room_progress(followed.event)
+            except Exception as error:  # noqa: BLE001 - As above.
+                logger.debug("the queue's progress is read later: %s", log_context.summarize_error(error))
+                continue
+            if document is None:
+                continue
+            update = Frame(_QUEUE, msgspec.json.encode(document))
+            last = followed.latest.get(_QUEUE)
+            if last is None or last.data != update.data:
+                self._publish(followed, update)
 
     async def _read_announcements(self, event_ids: Collection[int]) -> None:
         """Publish announcements that the subscription has missed."""
@@ -319,10 +306,6 @@ class EventUpdates:
 
 
 _COUNTS, _QUEUE, _STATE = Key("sections"), Key("queue"), Key("state")
-
-
-def _sections_of(event_id: int) -> dict[str, int]:
-    return {section.slug: section.id for section in events.list_sections(event_id)}
 
 
 def _is_newer(one: str, other: str) -> bool:

@@ -21,7 +21,7 @@ from apps.reservations.models import Reservation, SeatInventory
 _relay_frames = sql.load("apps.reservations", "relay_frames")
 
 RELAY_SECONDS_MAX = 12.0
-"""An older frame in PostgreSQL means that no relay runs: it rewrites each after ten seconds."""
+"""An older frame in PostgreSQL means that no relay runs: a relay rewrites each after ten seconds."""
 _SECTIONS_KEPT_MAX = 512
 
 
@@ -114,7 +114,7 @@ def read_seats(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
 
 
 def read_reservations(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Return the states of these reservations; an overdue one is reported as expired even before the sweep."""
+    """Return the states of these reservations. An overdue one counts as expired even before the sweep."""
     rows = Reservation.objects.filter(pk__in=list(ids)).values_list("pk", "status", "expires_at", "pay_deadline")
     now, found = clock.now(), {}
     for pk, status, expires_at, pay_deadline in rows:

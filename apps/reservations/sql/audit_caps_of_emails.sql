@@ -1,4 +1,4 @@
--- I5: e-mail addresses of this batch above the event's cap. All reservations of an address are in one batch.
+-- I5: email addresses of this batch above the event's cap. All reservations of an address are in one batch.
 SELECT email, sum(seat_count)
 FROM reservations_reservation
 WHERE event_id = %(event_id)s

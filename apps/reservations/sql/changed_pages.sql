@@ -1,5 +1,5 @@
 -- Public events whose page has changed since caches were last purged: its present state, and the one of the last purge.
--- Of counts, only whether anything is left during the sale is part of it. Events purged a moment ago are skipped.
+-- The state has no counts, only whether anything is left during the sale. Events purged a moment ago are skipped.
 SELECT page.event_id, page.slug, page.status, page.version, page.stock,
        published.status, published.version, published.stock
 FROM (

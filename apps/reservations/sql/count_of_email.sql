@@ -1,4 +1,4 @@
--- The event's seats of this e-mail address, without one reservation: those that count, and those of overdue
+-- The event's seats of this email address, without one reservation: those that count, and those of overdue
 -- reservations that are not swept, which a payment in time may still confirm.
 SELECT coalesce(sum(seat_count) FILTER (WHERE NOT lapsed.yes), 0),
        coalesce(sum(seat_count) FILTER (WHERE lapsed.yes), 0)

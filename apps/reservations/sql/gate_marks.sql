@@ -1,6 +1,6 @@
--- The entries whose responses to holds of these events (event ids as text) were stored after a given time, oldest
--- first, one page including all with its last time; and the event of each. Keys contain the buyer, marks the entry: the
--- response names the reservation, and that its entry.
+-- The entries whose responses to holds of these events (event ids as text) were stored after a given time, with the
+-- event of each, oldest first: one page, with all rows of its last time. Stored responses name the buyer, but marks the
+-- entry: the response has the reservation's id, and the reservation its entry.
 SELECT answer.created_at, split_part(answer.scope, ':', 2), reservation.entry_id
 FROM kernel_idempotentanswer AS answer
 JOIN reservations_reservation AS reservation ON reservation.id = (answer.answer::jsonb ->> 'reservation_id')::uuid

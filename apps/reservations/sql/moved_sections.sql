@@ -1,7 +1,7 @@
--- The sections with holds, releases or changes since the given ends of the ledger and of the inventory changes (none if
--- these are NULL), with at most so many reservations and their sections; the number of ledger entries; the present ends
--- of both; and the transactions that this statement could not see: its own number, which is above theirs, and the
--- lowest of those in progress.
+-- The changes since given ids of the ledger and of the inventory log (none if these are NULL), in one row: the changed
+-- sections; the sections and ids of the changed reservations, of at most %(most)s ledger entries; the number of these
+-- entries; the last assigned ids of both logs; this statement's transaction id; and the lowest id of the transactions
+-- in progress, whose changes it could not see.
 WITH news AS MATERIALIZED (
     SELECT reservation_id
     FROM reservations_reservationtransition

@@ -1,10 +1,10 @@
--- The reservations that may prevent new holds of these entries: their own, and those that each of these buyers (given
--- with the event) has by another entry that was left with a reservation. The caller decides whose they are. Not locked:
--- only a hold creates reservations, under its entry's lock, and a buyer has one valid entry at a time.
+-- The reservations that may prevent new holds of these entries: their own, and those of these buyers (given with the
+-- event) by an earlier entry that they left while it had a reservation. The caller assigns them to the entries. Not
+-- locked: only a hold creates reservations, under its entry's lock, and a buyer has one valid entry at a time.
 --
--- Each buyer is one lookup in the index of buyers, by the index's condition, and confirmed ones are filtered
--- afterwards: given lists, or only live ones, the planner expects few rows and reads all live ones, comparing each with
--- every buyer. In the middle of a sale that was most of a batch's cost.
+-- Each buyer costs one lookup in the index of buyers, by the index's own condition; confirmed reservations are filtered
+-- afterwards. With lists of buyers, or a condition on live reservations, the planner expects few rows, reads all live
+-- reservations and compares each with every buyer. In the middle of a sale that was most of a batch's cost.
 SELECT id, entry_id, event_id, buyer, status,
        CASE status
            WHEN 'pending_payment' THEN expires_at <= clock_timestamp()

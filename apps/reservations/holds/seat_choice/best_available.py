@@ -118,7 +118,7 @@ def _choose_cluster(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...]:
 
 def _seeds(runs: FreeRuns, quantity: int) -> Iterator[Part]:
     """Yield starting points for a party that cannot sit together: long runs before short ones, so that few sit alone.
-    All but one together comes after the others, because that one would sit alone."""
+    Runs for all but one member come late, because that member would sit alone."""
     sizes = [quantity - 2]
     while sizes[-1] > 2:
         # Small parties try every size, large ones halve it: each size costs a pass over all free seats.
@@ -161,12 +161,12 @@ def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[fl
 
 
 def _distance(run: Run, row: int, first: int, last: int) -> int:
-    """Return the distance, in seats, from a run to these seats of a row, where they are nearest."""
+    """Return the distance, in seats, from a run to the nearest of the places `first` to `last` of a row."""
     return ROW_SEATS * abs(run.row - row) + max(0, run.first - last, first - run.last)
 
 
 def _nearest_start(run: Run, size: int, first: int, last: int) -> int:
-    """Return where in the run so many seats are nearest to the middle of those seats."""
+    """Return where in the run `size` seats are nearest to the middle of the places `first` to `last`."""
     return min(max((first + last + 1 - size) // 2 - run.first, 0), len(run) - size)
 
 

@@ -13,14 +13,14 @@ from apps.kernel.db import sql
 from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool, fitting_count, is_adjacent
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
-# The first read takes so many of the best free seats, more for a batch that wants more. If no row of those has room for
-# a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that ten thousand free seats cannot seat
-# together sits close together. docs/performance.md measures these bounds.
+# The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times what the batch wants if that is more. If
+# their rows have no room for a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that does
+# not fit side by side among ten thousand free seats sits close together. docs/performance.md measures these bounds.
 READ_MIN = 400
 READ_TO_WANTED = 2
 READ_FACTOR = 5
 READ_ADJACENT_MAX = 10_000
-# The first read for accessible seats takes the free seats around so many of the best accessible ones.
+# The first read for accessible seats takes the free seats around this many of the best accessible ones.
 READ_ACCESSIBLE = 24
 
 _free_seats = sql.load("apps.reservations", "free_seats")
@@ -64,7 +64,7 @@ class Proposer:
     taken: set[int]
     """Seats that may not be chosen: named or chosen by another request, or locked by a rival."""
     alternatives: int = 1
-    """Start at a random one of so many best choices, because after losing one all batches would take the next."""
+    """The number of best choices from which the first is drawn: all batches that lost one would take the same next."""
     _wanted: dict[_Kind, int] = field(default_factory=dict)
     _reads: dict[_Kind, _Read] = field(default_factory=dict)
 

@@ -12,8 +12,8 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-# To avoid leaving a single free seat beside it, a party is moved back by up to so many ranks per seat: about a row of
-# forty, or two of twenty. Buyers in company do not buy single seats.
+# A party may be seated worse by so many ranks per seat, about one row of forty or two of twenty, to avoid leaving a
+# single free seat beside it: most buyers are not alone, and do not buy single seats.
 ORPHAN_RANKS = 40
 
 
@@ -168,8 +168,8 @@ class FreeRuns:
         return self._windows[size].current()
 
     def pairs(self, size: int) -> Iterator[Offer]:
-        """Yield two parts, one behind the other in consecutive rows: the most even split first, then the best. Only
-        parties of two and three leave one member alone in a row. Of each run in front, the best pair."""
+        """Yield two parts, one behind the other in consecutive rows: the best pair of each run in front, the most even
+        split first, then the best ranks. Only in parties of two and three does one member sit alone in a row."""
         if size not in self._pairs:
             least = _least(size)
             self._pairs[size] = _Offers(
@@ -235,7 +235,7 @@ _key: Callable[[tuple[Key, Offer]], Key] = itemgetter(0)
 
 
 def _least(size: int) -> int:
-    """Return how many of a party sit together at least when it is split over two rows."""
+    """Return the smallest group into which a party may be split over two rows."""
     return 1 if size < 4 else 2
 
 

@@ -33,8 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
-        event = events.get_event_for_command(slug)
-        now = clock.now()
+        event, now = events.get_event_for_command(slug), clock.now()
         if event.is_over(now):
             raise CommandError(f"{slug} is over: sales have ended")
         done = preload(event.id)

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from apps.events import facade as events
+from apps.kernel.admin_lists import format_count
 from apps.kernel.checks import reconciler
 from apps.kernel.cli import get_os_username, report_errors_in_one_line
 
@@ -27,9 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        part = None
-        if options["event"] is not None:
-            part = events.get_event_for_command(options["event"]).id
+        part = None if options["event"] is None else events.get_event_for_command(options["event"]).id
         result = reconciler.run_and_record(part, repair_by=f"operator:{get_os_username()}" if options["repair"] else "")
         found = result.difference_count or result.failure_count
         if options["json"]:
@@ -59,15 +58,11 @@ class Command(BaseCommand):
                 self.stdout.write(f"       {difference['line']}")
             if count > len(check["differences"]):
                 self.stdout.write(f"       … and {count - len(check['differences'])} more")
-        verdict = _counted(result.difference_count, "difference") if result.difference_count else "no difference"
+        verdict = format_count(result.difference_count, "difference") if result.difference_count else "no difference"
         if result.failure_count:
-            verdict = f"{_counted(result.failure_count, 'check')} FAILED, {verdict} found by the others"
+            verdict = f"{format_count(result.failure_count, 'check')} FAILED, {verdict} found by the others"
         if result.repair_by and result.difference_count:
             verdict += f", {result.repaired_count} repaired, {result.left_count} left"
             if result.gone_count:
                 verdict += f", {result.gone_count} gone before the repair"
         self.stdout.write(f"reconcile: {verdict} ({len(result.report)} checks, {result.duration_ms} ms)")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

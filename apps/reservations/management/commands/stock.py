@@ -74,7 +74,8 @@ class Command(BaseCommand):
         try:
             self.stdout.write(self._act(event, options))
         except problems.Invalid as problem:
-            raise CommandError(f"{event.slug}: {_error_text(problem)}") from problem
+            errors = "; ".join(map(str, problem.extra["errors"].values()))
+            raise CommandError(f"{event.slug}: {errors}") from problem
         except problems.Problem as problem:
             raise CommandError(f"{event.slug}: {problem.detail}") from problem
 
@@ -137,10 +138,6 @@ def _section_of(options: dict[str, Any]) -> str:
     if options["seats"] or options["row"] or not options["section"] or options.get("only_free"):
         raise CommandError("--quantity needs one --section of general admission, and no seats or rows")
     return str(options["section"])
-
-
-def _error_text(problem: problems.Invalid) -> str:
-    return "; ".join(str(error) for error in problem.extra["errors"].values())
 
 
 def _price_text(event: events.EventView, changed: events.PriceChange) -> str:
