@@ -381,6 +381,3 @@ class ToldPage(models.Model):
     version = models.CharField(max_length=32, help_text="Version of the page's content, without counts.")
     stock = models.CharField(max_length=4, blank=True, help_text="free, gone, or empty while nothing is on sale.")
     told_at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"event {self.event_id}: {self.status} {self.stock}"

@@ -11,7 +11,7 @@ SEAT_STATUSES = ["available", "held", "sold", "blocked"]
 QUANTITY_MAX = 1_000_000
 SEAT_ID_LENGTH_MAX = 120
 SECTIONS_MAX = 4
-"""The number of sections whose seats one client can follow: what a zoomed-in map shows."""
+"""The number of sections whose seats one client can follow: as many as a zoomed-in map shows."""
 
 
 class Price(serializers.Serializer):

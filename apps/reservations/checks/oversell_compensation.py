@@ -32,7 +32,7 @@ class ApprovalRequired(Exception):
 
 
 class CompensationHooks(Protocol):
-    """What the app that took the payment does when a reservation is compensated, in the same transaction."""
+    """Calls to the app that took the payment when a reservation is compensated, in the same transaction."""
 
     def lock(self, reservation_id: UUID) -> Any:
         """Lock the reservation's order before the reservation; return the order for the other hooks, or None."""

@@ -78,9 +78,9 @@ class Plan:
     oversold: tuple[Oversold, ...] = ()
     steps: list[Step] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
-    """What this strategy cannot compensate; an operator chooses the other one, or adds stock."""
+    """Seats and tickets that this strategy cannot compensate; an operator chooses the other one, or adds stock."""
     approval_reasons: list[str] = field(default_factory=list)
-    """Sections of which more than APPROVAL_PERCENT would be affected."""
+    """The sections in which the plan affects more than APPROVAL_PERCENT of the tickets."""
 
 
 def find(event_id: int) -> Iterator[Oversold]:

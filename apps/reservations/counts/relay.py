@@ -6,7 +6,7 @@ changes costs almost nothing. Frames in Redis expire shortly after the relay sto
 
 Listeners are notified over the channel layer, at most every 0.25 s per event and less often if counting is slow: the
 latest counts, the changed sections and reservations; at least twice a second, also without changes
-(`live.event_updates`). Of several relays one leads, and the others stand by.
+(`live.event_updates`). If several relays run, one leads and the others stand by.
 """
 
 import logging

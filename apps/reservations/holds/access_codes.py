@@ -1,9 +1,9 @@
 """Admission to sections behind an access code: the codes of one hold transaction, under their locks.
 
-A code's row is a cap row: locked after purchase caps, before seats. It holds no counter: its uses are the standing
-reservations that name it. A code with a limit is locked exclusively, and uses committed before are counted under the
-lock. A code without one is locked FOR SHARE, so holds do not wait for one another. A request for sections without a
-code locks no code.
+A code's row is a cap row: locked after purchase caps, before seats. It has no counter: its uses are the live and
+confirmed reservations with the code. A code with a limit is locked exclusively, and uses committed before are counted
+under the lock. A code without one is locked FOR SHARE, so holds do not wait for one another. A request for sections
+without a code locks no code.
 """
 
 from collections import Counter

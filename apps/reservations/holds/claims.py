@@ -1,4 +1,4 @@
-"""Why a requested seat is not free: which reservation holds it, and whether that reservation still stands."""
+"""Why a requested seat is not free: which reservation holds it, and whether that reservation is still valid."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple

@@ -84,7 +84,7 @@ class Choices:
 
 def lock_inventory(batch: Batch, buyers: BuyerLocks) -> Choices:
     """Choose and lock the seats of all requests that can still win, then the general-admission rows; then read prices
-    and what a decision may need of seats that are not free."""
+    and the claims on seats that are not free."""
     choices = _judge_named_seats(batch, buyers)
     is_choosing = bool(_best_available(choices))
     for try_number in range(CHOICES_MAX):

@@ -55,7 +55,7 @@ class Undecided:
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
 
     def without(self, verdicts: Mapping[int, Verdict]) -> "Undecided":
-        """Return what is undecided after these further verdicts."""
+        """Return the requests that are still undecided after these further verdicts, and all verdicts."""
         if not verdicts:
             return self
         still_open = {index: request for index, request in self.requests.items() if index not in verdicts}

@@ -57,7 +57,7 @@ class HoldRequest:
 
 @dataclass(frozen=True, slots=True)
 class EventLookup:
-    """What the names in a payload refer to, as read a moment ago."""
+    """The objects that the names in a payload refer to, as read a moment ago."""
 
     sections: Mapping[str, events.SectionView]
     categories: Mapping[str, int]
@@ -180,7 +180,7 @@ def _seats(event: events.EventView, asked: Any, lookup: EventLookup, wrong: dict
 
 
 def _seat_list_error(event: events.EventView, asked: Any) -> str | None:
-    """Return what is wrong with the list, whatever seats exist."""
+    """Return the error of the list itself, without checking which seats exist; None if there is none."""
     if not isinstance(asked, list) or not all(isinstance(guid, str) and 0 < len(guid) <= 120 for guid in asked):
         return "a list of seat ids is expected"
     if len(asked) > event.policy.seats_per_reservation_max:

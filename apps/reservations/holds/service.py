@@ -35,7 +35,7 @@ FAILED_WAITS_MAX = 2
 retry."""
 BATCH_MAX = 128
 COMMITTERS_MAX = 4
-"""Batches of different events at once in one process, each with a connection: a stuck event occupies one."""
+"""Concurrent batches of different events in one process, each with a connection: a stuck event occupies one."""
 CAP_WAIT_MS = 20
 SWEEP_WAIT_MS = 100
 SWEEP_SECONDS_MAX = 0.5
@@ -169,7 +169,7 @@ def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: 
         until = time.monotonic() + SWEEP_SECONDS_MAX
         swept = sweeping(waiting=waiting, until=until, lock_ms=SWEEP_WAIT_MS, write=write)
     except transactions.FAILURES as error:
-        # The lock is kept. The losers are decided as things stand; the winners keep their answers.
+        # The lock is still held. The losers are decided without the sweep; the winners keep their answers.
         if not transactions.is_transient(error):
             raise
         return False

@@ -43,7 +43,7 @@ class Batch:
 
 
 Results = Mapping[str, roundtrip.StatementResult]
-"""Results of statements by what they are for, including those that travelled ahead of their use."""
+"""Results of statements by purpose, including those that were sent before they are needed."""
 
 _PACKAGE = "apps.reservations"
 _try_admissions = sql.load(_PACKAGE, "try_admissions", prepared=True)

@@ -70,7 +70,7 @@ def decide(batch: Batch, buyers: BuyerLocks, choices: Choices) -> Verdicts:
 
 
 class _Remaining:
-    """What is left of stock, caps and access codes after the winners so far."""
+    """The stock and the uses of caps and access codes that are left after the winners so far."""
 
     def __init__(self, buyers: BuyerLocks, choices: Choices) -> None:
         self._buyers, self._choices = buyers, choices
@@ -117,7 +117,8 @@ class _Remaining:
         for section_id, quantity in request.quantities.items():
             self._left[section_id] -= quantity
         if released is not None:
-            # Its general admission is only counted, so others may have it at once; its seats from the next batch on.
+            # Its general admission is only counted: other requests of this batch may have it. Its seats are free for
+            # others only from the next batch on.
             for seat_id in released.seats:
                 self._owners.pop(seat_id, None)
             self._released |= released.seats.keys() - set(seats)

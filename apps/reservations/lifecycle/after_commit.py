@@ -43,7 +43,7 @@ def _update(changes: Sequence[Change], *updates: Update[Change]) -> None:
     for update in updates:
         try:
             batches.append(update(changes))
-        except Exception:  # The commit stands, whatever happens to a copy of it.
+        except Exception:  # The commit is valid, whatever happens to its copies.
             logger.exception("%s failed after a commit", update.__qualname__)
     try:
         redis.run_command_batches(batches)

@@ -1,4 +1,4 @@
-"""The first of four ways to expire holds: a watcher that releases what is due in the deadline set within a second.
+"""The first of four ways to expire holds: a watcher of the deadline set that releases due holds within a second.
 
 The set (`deadline_set`) is written after the commit that set or changed a deadline, and is a copy like everything in
 Redis: a wrong member is detected under the reservation's lock, and a missing one is expired by another job. The watcher
@@ -32,7 +32,7 @@ TICK_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 """Reservations locked by another transaction are retried after this time."""
 EVENT_KEPT_SECONDS = 3_600
-"""An event is dropped this long after its last deadline; the other ways have expired what is left of it."""
+"""An event is dropped this long after its last deadline; the other ways have expired its holds by then."""
 FILLED_KEY = "deadlines:filled"
 FILL_PAGE = 1_000
 
@@ -80,8 +80,8 @@ class Watcher:
     def _take(self, client: Redis, now: float) -> _Taken:
         """Remove and return the due members.
 
-        They are removed first and checked afterwards: a deadline that changes in between is written again either by its
-        change, after this, or by us, since we then read the new one.
+        They are removed first and checked afterwards. If a deadline changes in between, it is written again: by the
+        change if it commits after our read, else by us, since we have read the new one.
         """
         with client.pipeline(transaction=False) as pipe:
             pipe.exists(FILLED_KEY)

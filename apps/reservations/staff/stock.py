@@ -59,7 +59,7 @@ class InventoryMissing(problems.Problem):
 
 
 class CapacityInUse(problems.Problem):
-    """The new capacity is below what is in use; `least` is the lowest possible."""
+    """The new capacity is below the number of tickets in use; `least` is the lowest possible."""
 
     type, status, title = "capacity-in-use", 409, "More tickets than that are held, sold or blocked."
 

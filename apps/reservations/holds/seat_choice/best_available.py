@@ -16,7 +16,7 @@ from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Of
 
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
-# Where the rest of a cluster is searched: so many rows in front and behind, so many runs of each to either side.
+# The rest of a cluster is searched in this many rows in front and behind, in this many runs of each to either side.
 NEAR_ROWS = ((2, 4), (8, 16))
 # Distances are in seats: one row counts as three, a member of the party who sits alone as fifteen.
 ROW_SEATS = 3

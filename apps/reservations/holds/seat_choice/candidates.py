@@ -60,7 +60,7 @@ class Proposer:
 
     cursor: sql.Cursor
     demands: Iterable[BestAvailable]
-    """All requests that will ask, so that enough is read at once."""
+    """All requests that will choose, so that one read is enough for them."""
     taken: set[int]
     """Seats that may not be chosen: named or chosen by another request, or locked by a rival."""
     alternatives: int = 1
@@ -76,7 +76,7 @@ class Proposer:
         self, demand: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
     ) -> Proposal:
         """Return the best seats for the request, or how many fit. Seats of its `own` are free for this request alone.
-        Seats that the request has `named` are not counted: it gets them in any case."""
+        Seats that the request has `named` itself are not counted."""
         kind = _kind(demand)
         mine = [
             seat
@@ -129,7 +129,7 @@ class Proposer:
             if limit is not None and len(seats) < limit:
                 limit = None
             if limit is not None and seats[0].row_index != seats[-1].row_index:
-                # The read may end within a row, whose seats would then look like single ones.
+                # The read may end within a row; the seats of that row would then look like single ones.
                 seats = [seat for seat in seats if seat.row_index != seats[-1].row_index]
         self._reads[kind] = _Read(seats, limit, self._build_pool(seats))
         return self._reads[kind]

@@ -45,7 +45,7 @@ class Run:
         return len(self.seats)
 
     def cost(self, start: int, size: int) -> int:
-        """Return the summed ranks of so many seats from there; lower is better. Single seats left over cost extra."""
+        """Return the summed ranks of `size` seats from `start`; lower is better. Single seats left over cost extra."""
         if not self._ranks:
             self._ranks = [0, *accumulate(seat.rank for seat in self.seats)]
         orphans = (start == 1) + (len(self.seats) - start - size == 1)
@@ -85,7 +85,7 @@ Key = tuple[int, ...]
 class _Offers:
     """The best offer of each run for parties of one size, the best first.
 
-    A run's offer is computed when the run comes next; until then it is sorted by the best key it could have. So while
+    A run's offer is computed when the run is next in order; until then it is sorted by its best possible key. So while
     few seats are taken, few runs are examined.
     """
 
@@ -200,7 +200,7 @@ class FreeRuns:
             yield runs[at]
 
     def around(self, part: Part, rows: int, each: int) -> list[Run]:
-        """Return the other runs in so many rows in front and behind: of each row the nearest, `each` to either side."""
+        """Return the nearest other runs in `rows` rows in front and behind: of each row, `each` to either side."""
         near: list[Run] = []
         for row in range(part.run.row - rows, part.run.row + rows + 1):
             runs = self.rows.get(row)
