@@ -54,7 +54,7 @@ def return_tickets(
             raise TicketsNotReturnable
         if any(not 1 <= count <= (lines[line][2] if line in lines else 0) for line, count in quantities.items()):
             raise TicketsNotReturnable
-        returned = _by_section(lines, quantities, reservation_id)
+        returned = _by_section(lines, quantities)
         if all(quantities.get(line) == quantity for line, (_, _, quantity, _) in lines.items()):
             release.end(reservation, who=who, why=why)
         else:
@@ -65,18 +65,14 @@ def return_tickets(
     return reservation
 
 
-def _by_section(
-    lines: Mapping[int, _Line], quantities: Mapping[int, int], reservation_id: UUID
-) -> dict[int, release.Returned]:
+def _by_section(lines: Mapping[int, _Line], quantities: Mapping[int, int]) -> dict[int, release.Returned]:
     sections: dict[int, release.Returned] = defaultdict(release.Returned)
     for line, count in quantities.items():
         section_id, seat_id, _, _ = lines[line]
-        back = sections[section_id]
-        back.by[reservation_id] = back.by.get(reservation_id, 0) + count
         if seat_id is None:
-            back.tickets += count
+            sections[section_id].tickets += count
         else:
-            back.seats += 1
+            sections[section_id].seats += 1
     return sections
 
 

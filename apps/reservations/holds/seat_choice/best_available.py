@@ -161,12 +161,12 @@ def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[fl
 
 
 def _distance(run: Run, row: int, first: int, last: int) -> int:
-    """Return the distance, in seats, from a run to the nearest of the places `first` to `last` of a row."""
+    """Return the distance, in seats, from a run to the nearest of the seats `first` to `last` of a row."""
     return ROW_SEATS * abs(run.row - row) + max(0, run.first - last, first - run.last)
 
 
 def _nearest_start(run: Run, size: int, first: int, last: int) -> int:
-    """Return where in the run `size` seats are nearest to the middle of the places `first` to `last`."""
+    """Return where in the run `size` seats are nearest to the middle of the seats `first` to `last`."""
     return min(max((first + last + 1 - size) // 2 - run.first, 0), len(run) - size)
 
 
