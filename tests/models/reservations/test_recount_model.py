@@ -195,7 +195,7 @@ class RelayMachine(RuleBasedStateMachine):
 
     @rule(way=st.sampled_from(["received", "received", "received", "refused", "lost"]), stores=st.booleans())
     def a_window(self, way: str, stores: bool) -> None:
-        self.observer(way=way, stores=stores)
+        self.look(way=way, stores=stores)
 
     @rule()
     def a_window_of_everything(self) -> None:
