@@ -20,8 +20,8 @@ SILENCE_MS_MAX = 3_000
 """A leader that has sent nothing for so long has lost the leadership."""
 
 _try_leadership = sql.load("apps.kernel", "try_leadership")
-_keep_leading = sql.load("apps.kernel", "keep_leading")
-_give_up_leadership = sql.load("apps.kernel", "give_up_leadership")
+_keep_session_alive = sql.load("apps.kernel", "keep_session_alive")
+_release_leadership = sql.load("apps.kernel", "release_leadership")
 
 
 def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
@@ -71,7 +71,7 @@ class Leadership:
         """Keep the session alive, also in the middle of a long round. Raises psycopg.Error."""
         assert self.session is not None, "a leader has its session"
         with self.session.cursor() as cursor:
-            _keep_leading.rows(cursor)
+            _keep_session_alive.rows(cursor)
 
     def resign(self) -> None:
         """Give up the leadership; any other process may take it."""
@@ -81,7 +81,7 @@ class Leadership:
         # The server notices a closed session only later; an explicit unlock frees the leadership at once.
         try:
             with session.cursor() as cursor:
-                _give_up_leadership.rows(cursor)
+                _release_leadership.rows(cursor)
         except psycopg.Error as error:
             logger.info("%s: its session had ended before it resigned: %s", self._name, error)
         finally:

@@ -41,9 +41,9 @@ KEPT_SECONDS = 3_600
 
 Statistic = Callable[[Sequence[float]], float]
 
-_report = sql.load("apps.kernel", "report_signs")
-_latest = sql.load("apps.kernel", "latest_signs")
-_forget = sql.load("apps.kernel", "forget_signs")
+_report = sql.load("apps.kernel", "store_signals")
+_latest = sql.load("apps.kernel", "latest_signals")
+_forget = sql.load("apps.kernel", "delete_old_signals")
 _count_lock_waits = sql.load("apps.kernel", "count_lock_waits")
 
 

@@ -37,7 +37,7 @@ oldest_due_seconds = outbox_metrics.oldest_due_seconds
 _publish = sql.load("apps.kernel.outbox", "publish_messages")
 _claim = sql.load("apps.kernel.outbox", "claim_messages")
 _set_behind = sql.load("apps.kernel.outbox", "set_behind")
-_let_next_go = sql.load("apps.kernel.outbox", "let_next_go")
+_unblock_next_message = sql.load("apps.kernel.outbox", "unblock_next_message")
 _settle = sql.load("apps.kernel.outbox", "settle_message")
 _retry = sql.load("apps.kernel.outbox", "retry_message")
 _postpone = sql.load("apps.kernel.outbox", "postpone_message")
@@ -268,13 +268,13 @@ def hand_over(message: Message) -> None:
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
     """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
     with transactions.write(), connection.cursor() as cursor:
-        # `_let_next_go` is a separate statement, since it must see what `set_behind` did while we waited for the row.
-        # It shares the roundtrip: if the claim is not ours, it changes nothing that the claim's holder would not.
+        # `_unblock_next_message` is a statement of its own: it must see what `set_behind` did while this one waited for
+        # the row. Both are one round trip: if the claim is not ours, it changes nothing that its holder would not.
         ended, _ = sql.execute_batch(
             cursor,
             [
                 statement.call(id=message.id, receipt=message.receipt, **params),
-                _let_next_go.call(topic=message.topic, key=message.key),
+                _unblock_next_message.call(topic=message.topic, key=message.key),
             ],
         )
     if not ended.rows:

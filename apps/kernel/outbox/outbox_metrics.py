@@ -31,7 +31,7 @@ _delivered = Histogram(
 )
 METRICS = (_published, _ended, _handled, _delivered)
 
-_standing = sql.load("apps.kernel.outbox", "standing")
+_message_counts = sql.load("apps.kernel.outbox", "message_counts")
 _oldest_due = sql.load("apps.kernel.outbox", "oldest_due")
 
 
@@ -68,7 +68,7 @@ class OutboxStatus:
 def get_status() -> OutboxStatus:
     """Return the current figures of the outbox."""
     with connection.cursor() as cursor:
-        ((published_count, pending, stuck, given_up, mean_seconds),) = _standing.rows(cursor)
+        ((published_count, pending, stuck, given_up, mean_seconds),) = _message_counts.rows(cursor)
     return OutboxStatus(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
 
 

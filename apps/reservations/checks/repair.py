@@ -26,7 +26,7 @@ _seat = sql.load(_PACKAGE, "reconcile_seat")
 _set_seat = sql.load(_PACKAGE, "set_seat")
 _general_admission = sql.load(_PACKAGE, "reconcile_general_admission")
 _set_general_admission = sql.load(_PACKAGE, "set_general_admission")
-_standing_without_line = sql.load(_PACKAGE, "standing_without_line")
+_reservations_missing_lines = sql.load(_PACKAGE, "reservations_missing_lines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCoun
     the locked row is lowered to the sum of its lines. None without one, or if the row would not be lowered."""
     if row.by_lines >= row.taken:
         return None
-    rows = _standing_without_line.rows(cursor, event_id=row.event_id, section_id=row.section_id)
+    rows = _reservations_missing_lines.rows(cursor, event_id=row.event_id, section_id=row.section_id)
     return rows[0][0] if rows else None
 
 

@@ -36,7 +36,7 @@ EVENT_KEPT_SECONDS = 3_600
 FILLED_KEY = "deadlines:filled"
 FILL_PAGE = 1_000
 
-_standing_deadlines = sql.load("apps.reservations", "standing_deadlines")
+_live_deadlines = sql.load("apps.reservations", "live_deadlines")
 _deadlines_of = sql.load("apps.reservations", "deadlines_of")
 
 _FROM_THE_START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -118,7 +118,7 @@ class Watcher:
             return False
         after, after_id = self._after
         with connection.cursor() as cursor:
-            rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
+            rows = _live_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
         page = deadline_set.add_deadlines(
             [(event_id, one, deadline) for one, event_id, deadline in rows], only_missing=True
         )

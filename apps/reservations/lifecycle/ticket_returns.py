@@ -22,7 +22,7 @@ from apps.reservations.models import BlockedFor, InventoryChange, Reservation
 
 _PACKAGE = "apps.reservations"
 _read_clock = sql.load(_PACKAGE, "read_clock")
-_standing_lines = sql.load(_PACKAGE, "standing_lines")
+_unreturned_lines = sql.load(_PACKAGE, "unreturned_lines")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _free_taken_seats = sql.load(_PACKAGE, "free_taken_seats")
 _return_lines = sql.load(_PACKAGE, "return_lines")
@@ -49,7 +49,7 @@ def return_tickets(
     reservation = release.lock(reservation_id)
     with connection.cursor() as cursor:
         # Read after the lock: of two concurrent returns of one ticket, the second finds it returned.
-        lines = {row[0]: row[1:] for row in _standing_lines.rows(cursor, reservation_id=reservation_id)}
+        lines = {row[0]: row[1:] for row in _unreturned_lines.rows(cursor, reservation_id=reservation_id)}
         if reservation.status != Reservation.Status.CONFIRMED or not quantities:
             raise TicketsNotReturnable
         if any(not 1 <= count <= (lines[line][2] if line in lines else 0) for line, count in quantities.items()):

@@ -13,7 +13,7 @@ from apps.kernel.db import sql
 from apps.kernel.formatting import format_money
 from apps.reservations.models import BlockedFor, InventoryChange
 
-_standing_of_sections = sql.load("apps.reservations", "standing_of_sections")
+_stock_of_sections = sql.load("apps.reservations", "stock_of_sections")
 
 _Kind = InventoryChange.Kind
 
@@ -54,7 +54,7 @@ def read_section_stock(event_id: int) -> list[SectionStock]:
     """Return the current counts of the event's sections, in the order of the plan."""
     sections = events.list_sections(event_id)
     with connection.cursor() as cursor:
-        rows = _standing_of_sections.rows(cursor, section_ids=[section.id for section in sections])
+        rows = _stock_of_sections.rows(cursor, section_ids=[section.id for section in sections])
     figures = {row[0]: row[1:] for row in rows}
     return [SectionStock(section, *figures.get(section.id, [0] * 6)) for section in sections]
 

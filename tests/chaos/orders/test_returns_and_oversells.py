@@ -110,7 +110,7 @@ def test_an_order_compensated_during_a_return_keeps_its_other_ticket() -> None:
     the capacity. D keeps the other ticket."""
     event, orders = oversold_by_one()
     plan = oversell_plan.plan(event)
-    with rival_waiting_at("standing_lines", "before", lambda: compensate(plan)) as rival:
+    with rival_waiting_at("unreturned_lines", "before", lambda: compensate(plan)) as rival:
         assert return_one(orders[3]) == "partly_refunded"
     assert rival.result() == [False]
     assert status_of(orders) == ["confirmed", "confirmed", "confirmed", "partly_refunded"]

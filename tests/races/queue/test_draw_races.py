@@ -271,7 +271,9 @@ def test_the_shape_of_a_draw() -> None:
     with statements() as seen:
         draw_all()
     work = [
-        name for name in seen if name not in ("try_leadership", "keep_leading", "draws_under_way", "give_up_leadership")
+        name
+        for name in seen
+        if name not in ("try_leadership", "keep_session_alive", "draws_under_way", "release_leadership")
     ]
     assert work == [
         "digest_entrants", "lock_draw", "fix_digest", "record_act",

@@ -245,4 +245,4 @@ def test_the_locks_are_taken_in_the_one_order() -> None:
         return_tickets(reservation.id, {line_of(reservation, "hall-A-1"): 1, floor.line_id: 1}, keep=True)
     locks = [name for name in seen if name.startswith("lock_")]
     assert locks == ["lock_reservation", "lock_seats_waiting", "lock_general_admission"]
-    assert seen.index("standing_lines") > seen.index("lock_reservation")
+    assert seen.index("unreturned_lines") > seen.index("lock_reservation")
