@@ -17,7 +17,7 @@ import pytest
 
 from apps.kernel.db import role_limits
 from apps.orders.models import Order
-from tests.kernel.db.test_role_limits import forget
+from tests.kernel.db.test_role_limits import reset_limits
 from tests.support.factories import assert_audit_clean
 from tests.support.pgbouncer import Pooler, pooler
 from tests.support.queue.rooms import make_room
@@ -104,7 +104,7 @@ def limited(transactional_db: None, settings: Any) -> Iterator[None]:
     settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = 43_000
     role_limits.apply()
     yield
-    forget()
+    reset_limits()
 
 
 def test_a_sale_works_with_one_session_for_all_processes(limited: None, tmp_path: Path) -> None:
