@@ -280,7 +280,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='promocode',
             name='uses_per_buyer_max',
-            field=models.PositiveIntegerField(blank=True, help_text='Counted by account or browser, and by e-mail address.', null=True, verbose_name='uses per buyer'),
+            field=models.PositiveIntegerField(blank=True, help_text='Counted by account or browser, and by email address.', null=True, verbose_name='uses per buyer'),
         ),
         migrations.AlterField(
             model_name='providermessage',

@@ -38,7 +38,7 @@ class PromoCode(AbstractCode):
         "total uses", null=True, blank=True, help_text="How many orders may use it; empty: no limit."
     )
     uses_per_buyer_max = models.PositiveIntegerField(
-        "uses per buyer", null=True, blank=True, help_text="Counted by account or browser, and by e-mail address."
+        "uses per buyer", null=True, blank=True, help_text="Counted by account or browser, and by email address."
     )
 
     class Meta(AbstractCode.Meta):
