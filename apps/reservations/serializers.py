@@ -32,7 +32,7 @@ class SectionCounts(serializers.Serializer):
 
 class UpdateFrame(serializers.Serializer):
     event = serializers.CharField(help_text="The frame's type: sections, queue, state, seats, reservation, order, …")
-    id = serializers.CharField(allow_blank=True, help_text="For `since` in a later request; empty if there is nothing to continue from.")
+    id = serializers.CharField(allow_blank=True, help_text="To send as `since` in a later request; may be empty.")
     data = serializers.JSONField()  # type: ignore[assignment] # The contract's name hides an attribute of Serializer.
 
 
