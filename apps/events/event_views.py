@@ -19,8 +19,8 @@ from apps.kernel.db import arrays, sql
 from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.kernel.http import problems
 
-# Read on nearly every request. With the ORM, compiling the query and filling models took longer than PostgreSQL's
-# response.
+# These statements run on nearly every request. With the ORM, compiling a query and filling models took longer than
+# PostgreSQL's response.
 _event_rows = sql.load("apps.events", "event_views")
 _section_rows = sql.load("apps.events", "section_views")
 _section_slugs = sql.load("apps.events", "section_slugs")
@@ -29,7 +29,7 @@ _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
-_PLAN_FORMAT = 3  # part of every plan version: raise it when the document's format changes
+_PLAN_FORMAT = 3  # part of every plan version; increment it when the format of plan.json changes
 
 
 class EventNotFound(problems.NotFound):
@@ -58,7 +58,7 @@ class WaitingRoomSettings:
     rate_per_second: int
     active_max: int
     lobby_opens_at: datetime | None = None
-    """Visitors gather from then until the on-sale opens and are numbered by a draw; None: no lobby."""
+    """From this time until the on-sale opens, visitors gather in a lobby; a draw then numbers them. None: no lobby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ class SeatView:
     accessible: bool
     companion: bool
     tax_rate: int | None = None
-    """Of its category; None: the event's rate."""
+    """The tax rate of the seat's category; None: the event's rate."""
 
 
 @lru_cache(maxsize=1_024)
 def policy_of(*columns: int) -> PricePolicy:
-    """Return the price policy of these on-sale columns, in their order; the same object for the same values."""
-    return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of them are booleans.
+    """Return the price policy with these values, in the order of its fields. Equal values share one cached object."""
+    return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of the columns are booleans.
 
 
 def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
@@ -175,7 +175,7 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
-    waiting room (null without one), and its price policy."""
+    waiting room (null without a waiting room), and the columns of its price policy."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     policy = Policy(*(*row[9:17], room))
     return EventView(*(*row[:9], policy, policy_of(*row[20:])))
@@ -210,9 +210,9 @@ event_cache: BatchRefreshingCache[str, EventView] = BatchRefreshingCache(
 get_cached_event = event_cache.get
 """Return the public event as it was a moment ago, policy included. Raises EventNotFound."""
 peek_event = event_cache.peek
-"""Return the same if that needs no waiting, else None. For the event loop."""
+"""Return the cached event, or None if it would have to be read first. For the event loop."""
 read_cached_event = event_cache.read
-"""Return the same, for threads."""
+"""Return what `get_cached_event` returns. Blocks if the event has to be read: call it in a thread."""
 
 
 def get_event_by_id(event_id: int) -> EventView:
@@ -281,7 +281,7 @@ def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
     """Return the ids of each event's sections by position, with one query."""
-    return {event_id: list(slugs) for event_id, slugs in section_slugs(event_ids).items()}
+    return {event_id: list(slugs_by_id) for event_id, slugs_by_id in section_slugs(event_ids).items()}
 
 
 def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
@@ -302,13 +302,13 @@ def _seats(**filters: Any) -> list[SeatView]:
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
-    """Return the event's seats among these public ids; unknown ids are left out."""
+    """Return the event's seats with these public ids, by public id, without unknown ids."""
     wanted = [guid for guid in guids if sql.is_text(guid)]
     return {seat.guid: seat for seat in _seats(event_id=event_id, guids=wanted)} if wanted else {}
 
 
 def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
-    """Return the ids of the event's seats among these public ids; unknown ids are left out."""
+    """Return the ids of the event's seats with these public ids, by public id, without unknown ids."""
     wanted = [guid for guid in guids if guid.isprintable()]
     return dict(Seat.objects.filter(event_id=event_id, guid__in=wanted).values_list("guid", "pk"))
 
@@ -324,7 +324,7 @@ def seats_across_events(guid: str) -> dict[int, SeatView]:
 
 
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
-    """Return these seats by id; unknown ids are left out."""
+    """Return these seats by id, without unknown ids."""
     wanted = list(seat_ids)
     return {seat.id: seat for seat in _seats(seat_ids=wanted)} if wanted else {}
 
@@ -342,7 +342,7 @@ def read_prices_call(event_ids: Iterable[int]) -> sql.Call:
 
 
 def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[int, str]:
-    """Return the public ids of the section's seats by id, of all rows or only of these."""
+    """Return the public ids of the section's seats, by seat id. `rows` limits them to these rows; empty: all rows."""
     seats = Seat.objects.filter(section_id=section_id)
     if rows:
         seats = seats.filter(row__in=[row for row in rows if sql.is_text(row)])
@@ -361,16 +361,17 @@ def section_seats(section_id: int, offset: int = 0, limit: int | None = None) ->
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:
-    """Return the ids of the event's seats in the order of its public plan (`plan.json`), which is the order of ids:
-    publication writes the seats in one load."""
+    """Return the ids of the event's seats in the order of its public plan (`plan.json`).
+
+    Publication inserts the seats in that order with one COPY, so it is the order of their ids."""
     return list(Seat.objects.filter(event_id=event_id).order_by("id").values_list("id", flat=True))
 
 
 def plan_version(event_id: int) -> str:
     """Return a value that changes whenever the event's public plan does, without building the plan.
 
-    It covers prices, capacities, access code requirements and the newest link between a section and a category: moving
-    seats writes those links anew.
+    It covers prices, capacities, access code requirements and the newest link between a section and a category, because
+    moving seats creates new links.
     """
     fields = ("key", "name", "color", "price_minor", "tax_rate")
     prices = Category.objects.filter(event_id=event_id).values_list(*fields)

@@ -1,4 +1,4 @@
-"""Post, correct and retract announcements: written to PostgreSQL first, then published to Redis and listeners."""
+"""Posts, corrects and retracts announcements. Each is stored in PostgreSQL, then published to Redis and listeners."""
 
 import logging
 import uuid
@@ -27,7 +27,7 @@ from apps.kernel.push.channel_names import group_of
 logger = logging.getLogger(__name__)
 
 PER_MINUTE_MAX = 10
-"""Per author, corrections included. Retractions are never refused."""
+"""Posts and corrections of one author per minute. Retractions are not limited."""
 AUTHOR_CHARACTERS_MAX = 150
 _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Emoji and some scripts contain them."""
@@ -40,7 +40,7 @@ class AnnouncementRefused(problems.Problem):
 class PostResult(NamedTuple):
     announcement: Announcement
     is_new: bool
-    """Whether this call added a version; False for a form that was sent before."""
+    """Whether this call added a version; False for a repeated form and for an unchanged text."""
 
 
 def plain_text(text: str) -> str:
@@ -56,21 +56,24 @@ def plain_text(text: str) -> str:
 
 
 def post(event_id: int, text: str, *, author: str, key: str = "") -> PostResult:
-    """Publish an announcement. A repeated key publishes nothing more. Raises AnnouncementRefused."""
+    """Publish an announcement. A second call with the same key publishes nothing. Raises AnnouncementRefused."""
     return _post_version(event_id, None, plain_text(text), author, key)
 
 
 def correct(
     event_id: int, announcement_id: int, text: str, *, author: str, key: str = "", version: int = 0
 ) -> PostResult:
-    """Publish a corrected text. `version` is the one that the author has seen: a newer one refuses the correction. An
-    unchanged text publishes nothing. Raises AnnouncementRefused."""
+    """Publish a corrected text. An unchanged text publishes nothing.
+
+    `version` is the version that the author has seen: if there is a newer one, the correction is refused; 0 skips this
+    check. Raises AnnouncementRefused.
+    """
     return _post_version(event_id, announcement_id, plain_text(text), author, key, version)
 
 
 def retract(event_id: int, announcement_id: int, *, author: str, key: str = "") -> PostResult:
-    """Remove the announcement from the feed; its versions stay on record. Repeating it changes nothing. Raises
-    AnnouncementRefused."""
+    """Remove the announcement from the feed; its versions stay in the database. A second retraction changes nothing.
+    Raises AnnouncementRefused."""
     return _post_version(event_id, announcement_id, "", author, key)
 
 
@@ -108,7 +111,8 @@ def _require_public(event_id: int) -> datetime:
 
 
 def _find_duplicate(event_id: int, announcement: int | None, text: str, key: str) -> PostResult | None:
-    """Return the version that this form has already posted: under the lock, a double click finds the first one's."""
+    """Return the version that this form has already posted, if any. The feed is locked, so the second request of a
+    double click finds the version of the first."""
     sent = AnnouncementVersion.objects.filter(event_id=event_id, key=key).first()
     if sent is None:
         return None
@@ -137,7 +141,8 @@ def _find_unchanged(event_id: int, announcement: int | None, text: str, seen: in
 
 
 def _check_rate_limit(author: str, now: datetime) -> None:
-    # Exact for one event, whose lock we hold. An author who posts at several events at once may exceed the limit.
+    # The lock on this event's feed makes the count exact for posts to this event. An author who posts to several events
+    # at the same time may exceed the limit.
     recent = AnnouncementVersion.objects.filter(who=author, at__gt=now - timedelta(minutes=1)).exclude(text="")
     if recent.count() >= PER_MINUTE_MAX:
         raise AnnouncementRefused(f"an author posts at most {PER_MINUTE_MAX} times a minute; wait a moment")
@@ -163,8 +168,8 @@ def _to_announcement(row: AnnouncementVersion) -> Announcement:
 
 
 def _publish(event_id: int, announcement: Announcement, starts_at: datetime) -> None:
-    """Publish the committed version to Redis and listeners if Redis is available. `redis_cache.refresh` repairs a lost
-    write; each process with listeners also reads PostgreSQL now and then."""
+    """Publish the committed version to Redis and listeners, if Redis is available. A lost write is repaired by
+    `redis_cache.refresh`; a lost message is replaced when processes with listeners next read PostgreSQL."""
     try:
         redis_cache.store(event_id, queries.get_current(event_id), starts_at)
     except DatabaseError as error:
@@ -173,7 +178,7 @@ def _publish(event_id: int, announcement: Announcement, starts_at: datetime) -> 
 
 
 def channel_message(event_id: int, announcement: Announcement) -> dict[str, object]:
-    """Return the message of one frame for the channel layer."""
+    """Return the announcement as a message of the channel layer that contains one frame."""
     frame = [FRAME, str(announcement.announcement_id), "", msgspec.json.encode(announcement)]
     return {"type": "news", "event": event_id, "frames": [frame]}
 

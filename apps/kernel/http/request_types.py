@@ -1,5 +1,7 @@
-"""The parts that Django's and the fast path's requests and responses have in common. Code for identities, origins and
-problem documents uses only these, so it serves both."""
+"""Types for what the requests and responses of Django and of the fast path have in common.
+
+Code for identities, origins and problem documents uses only these attributes, so it works with both.
+"""
 
 from collections.abc import Callable, Mapping
 from http.cookies import SimpleCookie
@@ -28,7 +30,7 @@ class AnyRequest(Protocol):
     @property
     def content_type(self) -> str | None: ...
     @property
-    def COOKIES(self) -> Mapping[str, str]: ...  # noqa: N802 - As Django calls it.
+    def COOKIES(self) -> Mapping[str, str]: ...  # noqa: N802 - Django's name.
     def is_secure(self) -> bool: ...
     def get_host(self) -> str: ...
 

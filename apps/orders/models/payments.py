@@ -11,13 +11,14 @@ ATTEMPTS_MAX = 3
 
 
 class Payment(models.Model):
-    """One attempt to charge the order: one charge at the provider, whose idempotency key is this row's id."""
+    """One attempt to charge the order: one charge at the provider. Its idempotency key is this row's id."""
 
     class Status(models.TextChoices):
+        # An arrow precedes the statuses that may follow.
         PENDING = "pending", "pending"  # → succeeded, declined, abandoned
         SUCCEEDED = "succeeded", "succeeded"
         DECLINED = "declined", "declined"  # → succeeded: a provider may revise a decline
-        ABANDONED = "abandoned", "abandoned"  # never sent, or without a result at the end → succeeded
+        ABANDONED = "abandoned", "abandoned"  # never sent, or sent and never charged → succeeded
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="payments", db_index=False)
@@ -89,18 +90,18 @@ class Payment(models.Model):
 
     @property
     def tries(self) -> int:
-        """The number of the order's present try, from 1; calls without a response count."""
+        """The number of the order's current try, from 1. A call without a response counts as a try."""
         return self.attempt + self.faults_count
 
 
 class Refund(models.Model):
-    """A refund; its id is the provider's idempotency key."""
+    """A refund. Its id is the idempotency key of the request to the provider."""
 
     class Status(models.TextChoices):
         REQUESTED = "requested", "requested"  # the provider may not know of it → pending, succeeded, failed
         PENDING = "pending", "pending"  # the provider has accepted it and decides later → succeeded, failed
-        SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may return it days later
-        FAILED = "failed", "failed"  # the buyer is still owed it: staff decide → paid_out
+        SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may return the money days later
+        FAILED = "failed", "failed"  # staff decide how the buyer gets the money → paid_out
         PAID_OUT = "paid_out", "paid out by other means"  # recorded by staff: cash or a transfer, no provider
 
     OPEN = (Status.REQUESTED, Status.PENDING)

@@ -43,11 +43,11 @@ def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
 @never_cache
 @require_safe
 def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    shown = access.get_authorized_order(request, order_id)
-    if not shown.valid_tickets:
+    order = access.get_authorized_order(request, order_id)
+    if not order.valid_tickets:
         raise problems.NotFound("This order has no valid tickets.")
-    headers = {"Content-Disposition": f'inline; filename="tickets-{shown.number}.pdf"'}
-    return HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf", headers=headers)
+    headers = {"Content-Disposition": f'inline; filename="tickets-{order.number}.pdf"'}
+    return HttpResponse(ticket_pdf.tickets_pdf(order), content_type="application/pdf", headers=headers)
 
 
 @csrf_exempt

@@ -1,4 +1,4 @@
-"""Finds the queue entry of an account or a browser on the fast path: read from PostgreSQL in batches."""
+"""Finds the live queue entry of an account or a browser for the fast path, with batched reads of PostgreSQL."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class _Owner(NamedTuple):
 
 
 async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
-    """Return the id of the account's live entry, or of the browser's if there is no account; None without an entry."""
+    """Return the id of the account's live entry or, without an account, of the browser's; None if there is none."""
     if caller.account_id is None and not caller.visitor_id:
         return None
     return await _entry_id_loader.ask(
@@ -30,7 +30,7 @@ async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
 
 
 def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
-    """Return the id of each owner's live entry, in order. For threads."""
+    """Return the id of each owner's live entry, in order. Blocks: call it in a thread."""
     found = load_guest_entry_ids([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
     entry_ids = {_Owner(event_id, None, visitor_id): entry_id for (event_id, visitor_id), entry_id in found.items()}
     accounts = [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
@@ -43,7 +43,7 @@ def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
 
 
 def load_guest_entry_ids(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
-    """Return the ids of live guest entries by event and visitor id. For threads."""
+    """Return the ids of live guest entries by event and visitor id. Blocks: call it in a thread."""
     if not keys:
         return {}
     event_ids, visitor_ids = zip(*keys, strict=True)

@@ -1,6 +1,6 @@
 """Manual rebuild of a room's copy in Redis, with a check that the order of the queue did not change.
 
-Nothing is replayed: the copy is one small value, and the order is stored only in PostgreSQL.
+The copy is one small value, so there is nothing to replay. The order is stored only in PostgreSQL.
 """
 
 import hashlib
@@ -14,18 +14,18 @@ from apps.queue.snapshot import room_snapshot
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 
 CHUNK_MAX = 50_000
-"""Entries digested by one statement, to keep each read of the queue short."""
+"""Entries that one statement digests; the limit keeps each statement short."""
 
 _order_digest = sql.load("apps.queue", "order_digest")
 
 
 @dataclass(frozen=True, slots=True)
 class EntryOrder:
-    """The order of an event's entries below a number."""
+    """The number and the digest of an event's entries below a limit, in the order of the queue."""
 
     entry_count: int
     digest: str
-    """SHA-256 over the digests of its chunks, in hex."""
+    """SHA-256 over the digests of the chunks, in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class RebuildResult:
 
 
 def digest_order(event_id: int, *, before_number: int) -> EntryOrder:
-    """Return the order of the event's entries below this number, from PostgreSQL."""
+    """Read the event's entries with numbers below this one from PostgreSQL; return their count and the digest."""
     digest, count, after = hashlib.sha256(), 0, 0
     while True:
         with connection.cursor() as cursor:
-            ((in_piece, last, piece),) = _order_digest.rows(
+            ((chunk_count, last_number, chunk_digest),) = _order_digest.rows(
                 cursor, event_id=event_id, after=after, before=before_number, most=CHUNK_MAX
             )
-        if not in_piece:
+        if not chunk_count:
             return EntryOrder(count, digest.hexdigest())
-        digest.update(bytes.fromhex(piece))
-        count, after = count + in_piece, last
+        digest.update(bytes.fromhex(chunk_digest))
+        count, after = count + chunk_count, last_number
 
 
 def rebuild(event_id: int) -> RebuildResult:
     """Delete the event's copy in Redis, write it again from PostgreSQL, and compare the order before and after.
 
-    Raises redis.RedisUnavailable, and WaitingRoom.DoesNotExist for an event without a room. Safe at any time: without
-    a copy, polls read PostgreSQL. Numbers assigned meanwhile are above the compared ones.
+    Raises redis.RedisUnavailable, and WaitingRoom.DoesNotExist for an event without a room. It may run at any time:
+    while there is no copy, polls read PostgreSQL, and entries that join meanwhile get numbers above the compared ones.
     """
     limit = room_snapshot.read_snapshot(event_id).next_number
     begun = time.perf_counter()

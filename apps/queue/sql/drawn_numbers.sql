@@ -1,4 +1,4 @@
--- The numbers that these entries drew.
+-- The numbers that the draw gave these entries.
 SELECT entry_id, number
 FROM queue_drawnplace
 WHERE entry_id = ANY(%(entry_ids)s::uuid[])

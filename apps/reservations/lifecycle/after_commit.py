@@ -1,6 +1,7 @@
 """Updates of the copies in Redis after a commit: the gate's counts and the deadline set.
 
-A copy may miss an update: it is rebuilt from the ledger. So nothing here can undo or fail what was committed.
+The ledger is already committed, so an error here is only logged. A copy that misses an update is rebuilt from the
+ledger.
 """
 
 import logging
@@ -27,7 +28,7 @@ def notify_deadline_changed(deadlines: Sequence[DeadlineChange]) -> None:
 
 
 def notify_ended(endings: Sequence[Ended]) -> None:
-    """Update the copies with reservations that have ended, also those that another one replaced."""
+    """Update the copies with reservations that have ended, including those replaced by another reservation."""
     _update(endings, gate_counts.record_endings, deadline_set.remove_ended)
 
 
@@ -43,7 +44,7 @@ def _update(changes: Sequence[Change], *updates: Update[Change]) -> None:
     for update in updates:
         try:
             batches.append(update(changes))
-        except Exception:  # The commit is valid, whatever happens to its copies.
+        except Exception:  # The commit stays valid even if a copy misses it.
             logger.exception("%s failed after a commit", update.__qualname__)
     try:
         redis.run_command_batches(batches)

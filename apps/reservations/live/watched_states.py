@@ -1,5 +1,7 @@
-"""Things whose state listeners of this process follow. Changed ones are read together, once per round for all
-listeners, and all of them are read again at intervals."""
+"""The states of seats, reservations and orders that listeners of this process follow.
+
+Changed states are read together, in one round for all listeners. At intervals all followed states are read again.
+"""
 
 import asyncio
 import logging
@@ -19,19 +21,19 @@ from apps.reservations.live.queries import OwnerReader, read_seats
 logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 0.3
-"""The shortest interval of reading changes; longer if reading is slow."""
+"""The shortest time from one round to the next; slow reads make it longer."""
 READ_MAX = 200
-"""Per read."""
+"""Things read in one round; the rest wait for the next."""
 
 Thing = TypeVar("Thing", bound=Hashable)
 State = TypeVar("State")
 
 
 class WatchedStates(ABC, Generic[Thing, State]):
-    """The followed things of one kind, each with its own topic."""
+    """The states of all followed things of one kind. Each thing has its own topic in the hub."""
 
     AGAIN_SECONDS = 10.0
-    """The interval of reading all of them, changed or not."""
+    """The interval after which all followed things are read again, changed or not."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -46,7 +48,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
     @abstractmethod
     def read(self, things: Collection[Thing]) -> Mapping[Thing, State]:
-        """Return the current states; missing things are left out. Blocks: called in a thread."""
+        """Return the current state of each thing that exists. Blocks, so it is called in a thread."""
 
     @abstractmethod
     def full_frame(self, thing: Thing, state: State) -> Frame:
@@ -72,7 +74,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
         return None if state is None else self.full_frame(thing, state)
 
     def mark_due(self, things: Collection[Thing]) -> None:
-        """Schedule a read of those of these things that are followed."""
+        """Schedule a read of these things, except those that are not followed."""
         self._changed_ids.update(thing for thing in things if thing in self._known)
 
     def mark_all_due(self) -> None:
@@ -98,9 +100,9 @@ class WatchedStates(ABC, Generic[Thing, State]):
         begun = monotonic()
         try:
             await self._read_now(due)
-        except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
+        except Exception as error:  # noqa: BLE001 - The things stay due for the next round.
             self._changed_ids.update(due)
-            logger.debug("states are read later: %s", log_context.summarize_error(error))
+            logger.debug("reading states failed; the next round tries again: %s", log_context.summarize_error(error))
         self._paused_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
 
     async def _read_now(self, things: Collection[Thing]) -> None:
@@ -116,7 +118,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
 
 class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
-    """The seats of sections, by section id and slug."""
+    """The seat states of sections. A thing is a section's id and slug."""
 
     def topic(self, thing: tuple[int, str]) -> str:
         return f"seats:{thing[0]}"
@@ -139,7 +141,7 @@ def _key(thing: tuple[int, str]) -> Key:
 
 
 class OwnedStates(WatchedStates[UUID, Mapping[str, Any]]):
-    """Things of one kind that have an owner, read by the app that owns them."""
+    """The states of reservations or of orders: only an owner may follow them, and their app supplies `reader`."""
 
     def __init__(self, hub: Hub, kind: str, reader: OwnerReader, *, again_seconds: float) -> None:
         super().__init__(hub)

@@ -1,4 +1,4 @@
--- Locks these reservations in id order, skipping locked ones.
+-- Locks these reservations in id order, except those that another transaction has locked.
 SELECT id
 FROM reservations_reservation
 WHERE id = ANY(%(reservation_ids)s::uuid[])

@@ -15,7 +15,7 @@ AT_LENGTH_MAX = 40
 
 
 class SeatHistoryMixin(admin.ModelAdmin):
-    """Adds to a seat's admin page who held it and when, from the ledger; `?at=` selects one time."""
+    """Shows on a seat's admin page who held it and when, as the ledger has it. `?at=` selects one time."""
 
     change_form_template = "admin/reservations/seatinventory/change_form.html"
 
@@ -33,17 +33,17 @@ class SeatHistoryMixin(admin.ModelAdmin):
 
 def _history_context(row: SeatInventory, at_text: str) -> dict[str, Any]:
     event, seat = events.get_event_by_id(row.event_id), events.seats_by_id([row.pk])[row.pk]
-    story = seat_history.timeline(event, seat)
+    timeline = seat_history.timeline(event, seat)
     context: dict[str, Any] = {
-        "story": story,
-        "spans": story.spans[::-1],  # Newest first.
-        "zone": ZoneInfo(story.timezone),
-        "asked": at_text[:AT_LENGTH_MAX],
+        "timeline": timeline,
+        "spans": timeline.spans[::-1],  # Newest first.
+        "zone": ZoneInfo(timeline.timezone),
+        "requested_time": at_text[:AT_LENGTH_MAX],
     }
     if not at_text.strip():
         return context
     try:
-        moment = seat_history.parse_moment(at_text, story.timezone, clock.now())
+        moment = seat_history.parse_moment(at_text, timeline.timezone, clock.now())
     except seat_history.BadMoment as bad:
         return context | {"bad_moment": str(bad)}
-    return context | {"moment": moment, "holders": story.at(moment), "free_since": story.free_since(moment)}
+    return context | {"moment": moment, "holders": timeline.at(moment), "free_since": timeline.free_since(moment)}
