@@ -1,16 +1,17 @@
-"""How long each step of a large lobby's draw takes, how fast tokens are exchanged, and how other requests slow down.
+"""Measures each step of a large lobby's draw, the exchange of lobby tokens, and the delay of other requests meanwhile.
 
     python -m benchmarks.scenarios.draw [--sizes 10000,100000,1000000] [--rounds 3] [--quiet 10] [--pace 5]
                               [--exchanges-per-second 100] [--burst 20000]
 
-Starts a PostgreSQL server that would survive a power cut and a Valkey server. Each round measures all sizes in turn,
-each in a new lobby whose entrants are inserted with COPY. Closing, digest, reveal, draw and numbering use Fairgate's
-own code, in a separate process with a running gatekeeper, as `manage.py gatekeeper` does it. Every draw is checked
-against a second computation in this process.
+Starts a Valkey server and a PostgreSQL server whose commits would survive a power cut. Each round measures all sizes in
+turn, each in a new lobby whose entrants are inserted with COPY. Closing, digest, reveal, draw and numbering use
+Fairgate's own code, in a separate process with a running gatekeeper, as `manage.py gatekeeper` does it. Every draw is
+checked against a second computation in this process.
 
-Meanwhile visitors of the same room and of another one join and poll at a steady rate. Their times are measured from the
-moment at which each call was due: before the draw and after it (*quiet*), during each of its steps, and while another
-process exchanges lobby tokens at a steady rate. Finally 32 callers exchange as many tokens as they can.
+Meanwhile visitors of the same room and of another one join and poll at a steady rate. The time of a call starts at the
+moment at which it was due. Times are reported by phase: before and after the draw (*quiet*), each step of the draw, and
+the exchange of lobby tokens by another process at a steady rate. Finally 32 callers exchange as many tokens as they
+can.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from benchmarks.support.rooms import make_full_room, start_servers, vacuum_table
 VISITORS = 5_000
 """Entrants who poll, join again or exchange a token."""
 ELSEWHERE = 10_000
+"""Entries of the other room."""
 CALLERS = 32
 STEPS = ("close", "digest", "reveal", "draw", "numbers")
 BUSY = ("digest", "draw", "numbers", "exchange")
@@ -45,22 +47,24 @@ Span = tuple[float, float]
 
 @dataclass
 class Drawn:
-    """One draw, in seconds."""
+    """The measurements of one draw; times are in seconds."""
 
     steps: dict[str, float]
     slowest_chunk: float
     exchange: list[float] = field(default_factory=list)
-    """The seconds of each exchange at the steady rate."""
+    """The time of each exchange at the steady rate."""
     burst_per_second: float = 0.0
-    burst_of: float = 0.0
-    """Lookups in one statement, on average."""
+    lookups_per_statement: float = 0.0
+    """During the burst, on average."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="10000,100000,1000000")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quiet", type=float, default=10.0, help="seconds before a draw, after it, and of exchanges")
+    parser.add_argument(
+        "--quiet", type=float, default=10.0, help="seconds of each quiet phase, and of the exchanges at a steady rate"
+    )
     parser.add_argument("--pace", type=float, default=5.0, help="calls a second of each kind")
     parser.add_argument("--exchanges-per-second", type=float, default=100.0)
     parser.add_argument("--burst", type=int, default=20_000, help="exchanges at full speed, without other calls")
@@ -81,7 +85,7 @@ def measure(sizes: list[int], options: argparse.Namespace) -> None:
 
 
 def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str, dict[str, list[float]]]) -> Drawn:
-    """Draw a lobby of this size and exchange its tokens; add the times of others to `others`, by kind and phase."""
+    """Draw a lobby of this size and exchange its tokens; add other calls' times to `others`, by kind and phase."""
     from django.db import connection
 
     from tests.support.queue.lobbies import backdate_sale_start, make_lobby
@@ -103,32 +107,32 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
         time.sleep(options.quiet)
         spans["quiet"].append((begin, time.monotonic()))
 
-    with beside(_draw, event.id) as drawer:
+    with running_process(_draw, event.id) as drawer:
         closing = ask(drawer, "close")
         with run_at_rate(visitors(event, elsewhere, tokens), options.pace, threads_each=3) as watch:
             quiet()
             steps = ask(drawer, "draw")
             quiet()
-            with beside(_exchange, slug, tokens, options) as exchanger:
+            with running_process(_exchange, slug, tokens, options) as exchanger:
                 begin = time.monotonic()
                 exchanges = ask(exchanger, "pace")
                 spans["exchange"] = [(begin, time.monotonic())]
         ask(drawer, "end")
-    with beside(_exchange, slug, tokens, options) as exchanger:
-        burst_per_second, burst_of = ask(exchanger, "burst")
+    with running_process(_exchange, slug, tokens, options) as exchanger:
+        burst_per_second, lookups_per_statement = ask(exchanger, "burst")
     check(event)
     for name, begin, end in steps:
         spans.setdefault(name, []).append((begin, end))
     add_times(others, watch, spans)
     seconds = {step: sum(end - begin for name, begin, end in (closing, *steps) if name == step) for step in STEPS}
     chunk = max(end - begin for name, begin, end in steps if name == "numbers")
-    drawn = Drawn(seconds, chunk, exchanges, burst_per_second, burst_of)
+    drawn = Drawn(seconds, chunk, exchanges, burst_per_second, lookups_per_statement)
     print(f"{slug}: " + ", ".join(f"{step} {took:.2f} s" for step, took in seconds.items()), flush=True)
     return drawn
 
 
 def fill(event_id: int, count: int) -> None:
-    """Insert this many entrants into the lobby, in the state in which a join leaves them."""
+    """Insert this many entrants into the lobby, with the same columns as after a join."""
     from django.db import connection
 
     from apps.kernel import clock
@@ -228,7 +232,7 @@ def check(event: Any) -> None:
 
 
 @contextmanager
-def beside(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
+def running_process(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
     """Run `work` in another process while the block runs; the block sends it commands through the pipe."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -335,7 +339,7 @@ def add_times(others: dict[str, dict[str, list[float]]], watch: Measurements, sp
 
 
 def show_draws(draws: dict[int, list[Drawn]]) -> None:
-    print("\n| entrants | " + " | ".join(STEPS) + " | digest to numbers | for each | slowest chunk |")
+    print("\n| entrants | " + " | ".join(STEPS) + " | digest to numbers | per entrant | slowest chunk |")
     print("| ---: |" + " ---: |" * (len(STEPS) + 3))
     for size, of in draws.items():
         middle = {step: statistics.median(one.steps[step] for one in of) for step in STEPS}
@@ -343,16 +347,20 @@ def show_draws(draws: dict[int, list[Drawn]]) -> None:
         cells = " | ".join(f"{took * 1_000:,.0f} ms" if took < 1 else f"{took:,.1f} s" for took in middle.values())
         chunk = statistics.median(one.slowest_chunk for one in of)
         print(f"| {size:,} | {cells} | {whole:,.1f} s | {whole / size * 1e6:,.0f} µs | {chunk * 1_000:,.0f} ms |")
-    print("\n| entrants | exchange at a steady rate: median | 99 % | worst | burst, a second | lookups a statement |")
+    print(
+        "\n| entrants | exchange at a steady rate: median | 99 % | worst | burst per second | lookups per statement |"
+    )
     print("| ---: |" + " ---: |" * 5)
     for size, of in draws.items():
         paced = percentiles_ms([took for one in of for took in one.exchange])
         rate = statistics.median(one.burst_per_second for one in of)
-        print(f"| {size:,} | {paced} | {rate:,.0f} | {statistics.median(one.burst_of for one in of):.1f} |")
+        print(
+            f"| {size:,} | {paced} | {rate:,.0f} | {statistics.median(one.lookups_per_statement for one in of):.1f} |"
+        )
 
 
 def show_others(size: int, others: dict[str, dict[str, list[float]]]) -> None:
-    print(f"\nOthers, with {size:,} in the lobby, ms:\n")
+    print(f"\nOther calls, with {size:,} entrants in the lobby, in ms:\n")
     print("| what | when | calls | median | 99 % | worst |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     for kind, phases in others.items():

@@ -7,7 +7,8 @@
 // [data-announcements-box]      hidden while the list is empty; [data-announcements-more] links to older announcements
 // [data-announcements-says]     the live region for screen readers
 //
-// Listens on the document for live:announcement, whose detail is an announcement as in the API, and live:connection {way}.
+// Listens on the document for live:announcement (detail: an announcement as in the API) and live:connection (detail:
+// {way}).
 
 const POLL_MS = 5_000;
 const POLL_MS_MAX = 60_000;
@@ -57,7 +58,7 @@ function isAnnouncement(value) {
 
 const items = () => [...list.querySelectorAll("[data-announcement]")];
 
-// Shows this version unless the page has it, or a newer one, already: duplicates and late deliveries are ignored.
+// Shows this version unless the page already has it or a newer one. So duplicates and late deliveries are ignored.
 function apply(announcement) {
   if (!isAnnouncement(announcement) || announcement.version <= (known.get(announcement.announcement_id) ?? 0)) return;
   known.set(announcement.announcement_id, announcement.version);
@@ -116,7 +117,7 @@ async function poll() {
 
 function pollSoon(spreadMs = 0) {
   clearTimeout(timer);
-  // Switching between tabs does not poll more often than a page that stays visible.
+  // A page that is hidden and shown again polls no more often than one that stays visible.
   timer = setTimeout(poll, Math.max(0, polledAt + POLL_MS - Date.now()) + Math.random() * spreadMs);
 }
 

@@ -12,7 +12,7 @@ export class Watch {
     Object.assign(this, { plan, view, chosen, own, seats, counts, refetch });
     this.sectionIndex = new Map(plan.sections.map(({ id }, index) => [id, index]));
     this.watched = [];
-    this.known = new Set(); // Sections whose every seat is known and whose every change is received.
+    this.known = new Set(); // Sections for which all seats are known and all changes are received.
     on("seats", (update) => this.#applySeats(update));
     on("sections", ({ sections }) => this.#applyCounts(sections));
     document.addEventListener("live:connection", ({ detail }) => detail.way || this.known.clear());
@@ -20,7 +20,8 @@ export class Watch {
     this.settle();
   }
 
-  // The map has moved or the selection has changed: watch other sections, if needed, once that has settled.
+  // Call it when the map moves or the selection changes. After SETTLE_MS without such a change, other sections are
+  // watched if needed.
   settle() {
     clearTimeout(this.settling);
     this.settling = setTimeout(() => this.#watch(), SETTLE_MS);
@@ -61,7 +62,7 @@ export class Watch {
     const { plan } = this;
     const visible = new Set([...this.view.visibleSections(), ...[...this.chosen].map((seat) => plan.section[seat])]);
     let isChanged = false;
-    let isUnexplained = false;
+    let needsRefetch = false;
     for (const { section_id: id, available_seats: available } of sections) {
       const index = this.sectionIndex.get(id);
       if (index === undefined || this.known.has(index)) continue;
@@ -70,9 +71,9 @@ export class Watch {
       if (section.free === available + own) continue;
       section.free = available + own;
       isChanged = true;
-      isUnexplained ||= visible.has(index);
+      needsRefetch ||= visible.has(index);
     }
     if (isChanged) this.counts();
-    if (isUnexplained) this.refetch();
+    if (needsRefetch) this.refetch();
   }
 }
