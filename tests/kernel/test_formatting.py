@@ -9,7 +9,7 @@ from apps.events.currencies import CODES
 from apps.kernel import formatting
 
 EVENING = datetime(2027, 4, 1, 17, 30, 5, tzinfo=UTC)
-FEWER_IN_EVERYDAY_USE = {
+FEWER_DIGITS_IN_EVERYDAY_USE = {
     "AFN", "ALL", "IQD", "IRR", "KPW", "LAK", "LBP", "MGA", "MMK", "RSD", "SOS", "SYP", "YER",
 }  # fmt: skip
 
@@ -43,13 +43,13 @@ def test_a_missing_amount_is_an_empty_text() -> None:
     assert formatting.format_money(None, "USD") == ""
 
 
-def test_minor_digits_are_those_of_babel_except_where_everyday_use_has_fewer_than_iso() -> None:
-    others = {code for code in CODES if formatting.minor_digits(code) != get_currency_precision(code)}
-    assert others == FEWER_IN_EVERYDAY_USE
-    assert all(get_currency_precision(code) < formatting.minor_digits(code) for code in others)
+def test_minor_digits_equal_babels_except_for_currencies_with_fewer_digits_in_everyday_use() -> None:
+    different = {code for code in CODES if formatting.minor_digits(code) != get_currency_precision(code)}
+    assert different == FEWER_DIGITS_IN_EVERYDAY_USE
+    assert all(get_currency_precision(code) < formatting.minor_digits(code) for code in different)
 
 
-def test_every_currency_that_is_sold_in_has_a_name_in_babel() -> None:
+def test_babel_has_a_name_for_every_supported_currency() -> None:
     assert set(formatting._LOCALE.currencies) >= CODES
 
 

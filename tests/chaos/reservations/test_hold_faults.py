@@ -1,5 +1,8 @@
-"""Faults during a hold's group commit: the connection is cut at each statement, a request is invalid, two of one batch
-conflict. Every request gets an answer, retries get the same one, and no seat is held twice or by no reservation."""
+"""Faults during the group commit of holds: the connection is cut at each statement, a request is invalid, or two
+requests of one batch conflict.
+
+Every request gets an answer, and a retry gets the same answer. No seat is held twice, or held without a reservation.
+"""
 
 import dataclasses
 import json
@@ -25,9 +28,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Cuts:
-    """Cuts the connection of the batcher: in its first `times` attempts at the batch after the leader's, before the
-    statement number `step` (from 0); after the last one, so that the COMMIT fails; or after the commit, so that only
-    its answer is lost."""
+    """Cuts the batcher's connection in each of its first `times` attempts at the batch that follows the leader's.
+
+    `step` says where: less than `statement_count`, before that statement (from 0); equal to it, after the last
+    statement, so that the COMMIT fails; greater, after the commit, so that only the server's answer is lost.
+    """
 
     def __init__(self, step: int, times: int, statement_count: int) -> None:
         self.step, self.times, self.count = step, times, statement_count
@@ -70,8 +75,8 @@ _decide_once = service.decide_once
 
 
 class Sale:
-    """One buyer, who holds seat 1 and a ticket, replaces them by the two best seats and two tickets; in the same batch
-    another buyer takes a seat and a ticket."""
+    """A batch of two requests. One buyer holds a seat and a ticket and replaces them with the two best seats and two
+    tickets; another buyer holds a seat and a ticket."""
 
     def __init__(self) -> None:
         self.event = make_event(rows=2, seats_per_row=6, general_admission=6, per_buyer_max=6)
@@ -100,7 +105,7 @@ class Sale:
         return outcomes
 
     def hold_requests(self) -> list[reservations.HoldRequest]:
-        """Return requests with the same keys as before, and new reservation ids."""
+        """Return the two requests. Each call uses the same idempotency key and new reservation ids."""
         pairs = zip(self.entries, self.payloads, strict=True)
         return [make_hold_request(self.event, entry, key="same", **payload) for entry, payload in pairs]
 
@@ -110,7 +115,10 @@ class Sale:
         return [outcome.answer.body for outcome in outcomes if isinstance(outcome, reservations.Held)]
 
     def require_held_once(self, bodies: list[str]) -> None:
-        """Assert that each request has one live reservation, which its answer names, and that nothing else is held."""
+        """Assert that each request has one live reservation, named in its answer, and that only the leader has another.
+
+        Afterwards both reservations are released.
+        """
         live = {row.entry_id: row.pk for row in Reservation.objects.filter(status="pending_payment")}
         answered = [uuid.UUID(json.loads(body)["reservation_id"]) for body in bodies]
         assert [live[entry.id] for entry in self.entries] == answered
@@ -126,8 +134,8 @@ class Sale:
 def test_wherever_the_connection_is_cut_nothing_is_held_twice_or_lost(
     times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut once, every request still gets its answer. Cut again in the second attempt, the outcome is unknown, and a
-    retry with the same key returns it."""
+    """If the connection is cut in the first attempt only, every request still gets its answer. If it is cut in the
+    second attempt too, the outcome is unknown, and a retry with the same key gets the answer."""
     sale = Sale()
     uncut = Cuts(0, 0, 0)
     outcomes = sale.run(monkeypatch, uncut)
@@ -136,7 +144,7 @@ def test_wherever_the_connection_is_cut_nothing_is_held_twice_or_lost(
             "lock_general_admission", "release_general_admission", "take_seats", "take_general_admission",
             "insert_reservations", "insert_lines", "insert_transitions",
             "remember_answers"} <= set(uncut.names)  # fmt: skip
-    assert uncut.names[-1] == "remember_answers", "the commit comes next"
+    assert uncut.names[-1] == "remember_answers", "no statement comes between this one and the COMMIT"
     for step in range(len(uncut.names) + 2):
         cuts = Cuts(step, times, len(uncut.names))
         outcomes = sale.run(monkeypatch, cuts)
@@ -149,9 +157,9 @@ def test_wherever_the_connection_is_cut_nothing_is_held_twice_or_lost(
     assert_audit_clean()
 
 
-def test_an_answer_lost_with_the_commit_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an observer the COMMIT is sent with the writes; the connection is cut after it, and the whole batch is
-    decided again."""
+def test_an_answer_that_is_lost_after_the_commit_is_found_by_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an observer of statements, the COMMIT is sent together with the writes. The connection is cut after the
+    COMMIT, so the whole batch is decided again."""
     event = make_event(general_admission=4)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
@@ -181,13 +189,13 @@ def test_an_answer_lost_with_the_commit_is_found_again(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("payload", "round_trips_expected"), [({"ga_section": "floor", "ga_quantity": 1}, 2), ({"seats": ["hall-A-1"]}, 3)]
 )
-def test_a_batch_needs_the_fewest_possible_round_trips(
+def test_a_batch_needs_two_round_trips_and_one_more_each_for_seats_and_caps(
     payload: dict[str, Any], round_trips_expected: int, cap: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One round trip locks and reads, one more reads free seats if seats are named, one writes and commits; caps come
-    first."""
+    """One round trip locks and reads, and one writes and commits. If the request names seats, another one between them
+    reads which are free. If the event has a cap per buyer, another one comes first."""
     event = make_event(general_admission=4, per_buyer_max=cap)
-    request = make_hold_request(event, **payload)  # Joins the queue, by round trips of its own.
+    request = make_hold_request(event, **payload)  # It also joins the queue; those round trips are not counted.
     send_batch, sent = roundtrip.Cursor._send_batch, []
 
     def send_and_count(self: roundtrip.Cursor, texts: list[str]) -> Any:
@@ -203,22 +211,24 @@ def test_a_batch_needs_the_fewest_possible_round_trips(
     assert_audit_clean()
 
 
-# --- poison ---------------------------------------------------------------------------------------------------------
+# --- invalid requests -------------------------------------------------------------------------------------------------
 
-POISONS: dict[str, Callable[[reservations.HoldRequest], dict[str, Any]]] = {
+INVALID_FIELDS: dict[str, Callable[[reservations.HoldRequest], dict[str, Any]]] = {
     "a key with a NUL": lambda request: {"idempotency_key": "\x00"},
     "a buyer with a NUL": lambda request: {"buyer": "visitor:\x00"},
-    "a section beyond every number": lambda request: {"quantities": {2**70: 1}},
-    "a seat beyond every number": lambda request: {"seats": {2**70: "hall-A-9"}},
-    "a reservation that exists": lambda request: {"reservation_id": Reservation.objects.earliest("created_at").pk},
-    "an event beyond every number": lambda request: {"event": dataclasses.replace(request.event, id=2**70)},
+    "a section id beyond 64 bits": lambda request: {"quantities": {2**70: 1}},
+    "a seat id beyond 64 bits": lambda request: {"seats": {2**70: "hall-A-9"}},
+    "the id of an existing reservation": lambda request: {
+        "reservation_id": Reservation.objects.earliest("created_at").pk
+    },
+    "an event id beyond 64 bits": lambda request: {"event": dataclasses.replace(request.event, id=2**70)},
 }
 
 
-@pytest.mark.parametrize("poison", POISONS)
-def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(poison: str) -> None:
-    """A request that validation should have refused reaches a batch: two before it and two after it want one of the
-    last tickets each, and two are left; the first two get them."""
+@pytest.mark.parametrize("fault", INVALID_FIELDS)
+def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(fault: str) -> None:
+    """A request that validation should have refused reaches a batch, after two valid requests and before three. Each
+    valid request is for one ticket, and three tickets are left: the first three valid requests get them."""
     event = make_event(general_admission=3, per_buyer_max=4)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
@@ -226,9 +236,9 @@ def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(poison: 
         make_hold_request(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
         for number in range(1, 6)
     ]
-    bad = make_hold_request(event, seats=["hall-B-1"])
-    bad = dataclasses.replace(bad, **POISONS[poison](bad))
-    requests.insert(2, bad)
+    invalid = make_hold_request(event, seats=["hall-B-1"])
+    invalid = dataclasses.replace(invalid, **INVALID_FIELDS[fault](invalid))
+    requests.insert(2, invalid)
     callers = hold_in_one_batch(leader, requests)
     assert isinstance(callers.pop(2).error(), psycopg.Error)
     outcomes = [caller.result() for caller in callers]
@@ -241,7 +251,7 @@ def test_an_invalid_request_fails_alone_and_the_others_keep_their_order(poison: 
 # --- conflicts within a batch ---------------------------------------------------------------------------------------
 
 
-def test_two_requests_of_one_batch_for_one_seat_or_ticket_are_decided_in_order() -> None:
+def test_two_requests_of_one_batch_for_the_same_seat_or_the_last_ticket_are_decided_in_order() -> None:
     event = make_event(general_admission=1)
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
@@ -254,9 +264,9 @@ def test_two_requests_of_one_batch_for_one_seat_or_ticket_are_decided_in_order()
     assert_audit_clean()
 
 
-def test_two_requests_of_one_batch_with_one_admission_or_key_are_decided_in_order() -> None:
-    """A double click gets the first one's answer, byte for byte; a different hold of the same admission is refused with
-    the existing reservation; the same key with another body is the client's mistake."""
+def test_requests_of_one_batch_with_the_same_admission_or_key_are_decided_in_order() -> None:
+    """The second request of a double click gets the answer of the first, byte for byte. Another hold of the same
+    admission is refused, and the refusal names the existing reservation. The same key with another body is refused."""
     event = make_event()
     leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])

@@ -77,7 +77,7 @@ def test_the_view_and_the_fast_path_return_the_same_bytes(concert: EventView, qu
 @pytest.mark.parametrize(
     "since", ["", "x", "-1", "1.5", "1e3", "%D9%A1", "%00", "+1", "null", "9999999999", "1" * 5_000]
 )
-def test_an_invalid_number_is_refused_with_its_field(api: Api, concert: EventView, since: str) -> None:
+def test_an_invalid_number_is_refused_and_the_error_names_its_field(api: Api, concert: EventView, since: str) -> None:
     assert list(assert_problem(api.get(f"{ANNOUNCEMENTS}?since={since}"), 422, "invalid")["errors"]) == ["since"]
     assert list(assert_problem(api.get(f"{HISTORY}?before={since}"), 422, "invalid")["errors"]) == ["before"]
 
@@ -98,18 +98,20 @@ def test_the_api_of_announcements_is_read_only(api: Api, concert: EventView) -> 
     assert_problem(api.post(ANNOUNCEMENTS, {"text": "Hello."}), 405, "method-not-allowed")
 
 
-def test_without_redis_both_entries_read_postgresql(api: Api, concert: EventView, own_redis: OwnRedis) -> None:
+def test_without_redis_the_view_and_the_fast_path_read_postgresql(
+    api: Api, concert: EventView, own_redis: OwnRedis
+) -> None:
     own_redis.kill()
     post(concert, "While it is away.")
     assert texts(api.get(ANNOUNCEMENTS)) == [(1, "While it is away.")]
 
 
-def test_a_reader_that_missed_more_than_the_feed_has_is_pointed_to_the_history(api: Api, concert: EventView) -> None:
+def test_has_older_is_true_if_only_the_history_has_all_announcements(api: Api, concert: EventView) -> None:
     for number in range(1, 34):
         service.post(concert.id, f"Number {number}.", author=f"author {number}")
-    every = api.get(ANNOUNCEMENTS)
-    assert [number for number, _ in texts(every)] == list(range(33, 3, -1))
-    assert every.json()["has_older"]
+    feed = api.get(ANNOUNCEMENTS)
+    assert [number for number, _ in texts(feed)] == list(range(33, 3, -1))
+    assert feed.json()["has_older"]
     assert api.get(f"{ANNOUNCEMENTS}?since=2").json()["has_older"]
     assert not api.get(f"{ANNOUNCEMENTS}?since=4").json()["has_older"]
     page = api.get(HISTORY)

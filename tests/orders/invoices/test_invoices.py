@@ -69,10 +69,10 @@ def test_a_paid_order_has_one_invoice_with_its_lines_and_parties() -> None:
     assert_audit_clean()
 
 
-def test_the_orders_lock_is_taken_before_the_counters_and_none_after_it(
+def test_the_order_is_locked_before_the_counter_and_no_row_after_it(
     django_assert_max_num_queries: Callable[..., Any],
 ) -> None:
-    """Shape: a transaction that holds a counter waits for no other row, so the counter is held only briefly."""
+    """A transaction that has locked a counter waits for no other row, so the counter is locked only briefly."""
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
@@ -83,7 +83,7 @@ def test_the_orders_lock_is_taken_before_the_counters_and_none_after_it(
     tables = [re.search(r"FROM \"?(\w+)", sql).group(1) for sql in locks]  # type: ignore[union-attr]
     assert tables == ["orders_order"]
     # One statement creates, or locks and increments, the counter; after it only the document is written.
-    (counted,) = [place for place, sql in enumerate(statements) if "INTO orders_invoicecounter" in sql]
+    (counted,) = [index for index, sql in enumerate(statements) if "INTO orders_invoicecounter" in sql]
     assert counted > statements.index(locks[0])
     after = [sql.split(" (")[0] for sql in statements[counted + 1 :] if sql != "COMMIT"]
     assert after == ['INSERT INTO "orders_invoice"']
@@ -91,7 +91,7 @@ def test_the_orders_lock_is_taken_before_the_counters_and_none_after_it(
     assert paper.sequence == 1
 
 
-def test_the_orders_page_and_the_api_link_only_its_own_documents() -> None:
+def test_the_order_page_and_the_api_link_only_the_documents_of_the_order() -> None:
     browser = joined_browser(make_event(price_policy=POLICY, name="Späte Förderung & 東京").slug)
     response = browser.post(
         "/api/events/concert/reservations",
@@ -165,7 +165,7 @@ def test_a_refund_has_a_credit_note_that_credits_the_invoice_exactly() -> None:
     assert_audit_clean()
 
 
-def test_an_order_refunded_before_its_invoice_was_written_has_both() -> None:
+def test_an_order_refunded_before_its_invoice_was_written_has_an_invoice_and_a_credit_note() -> None:
     order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
@@ -209,17 +209,17 @@ def test_the_auditor_finds_a_missing_number() -> None:
 
 
 def test_a_number_whose_document_was_not_committed_is_reused(monkeypatch) -> None:
-    """A increments the counter to 1 and dies before its commit. B increments it to 1."""
+    """A increments the counter to 1 and is interrupted before its commit, so B increments it from 0 to 1 as well."""
     event = make_event()
     orders = [place_order(hold(event, join(event), seats=[f"hall-A-{seat}"])) for seat in (1, 2)]
 
-    def die(*args: object, **kwargs: object) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
     for message in outbox.claim(10):
         outbox.hand_over(message)
     with monkeypatch.context() as patch:
-        patch.setattr(invoices, "_invoice_document", die)
+        patch.setattr(invoices, "_invoice_document", interrupt)
         with pytest.raises(KeyboardInterrupt):
             invoices.issue(orders[0].pk)
     (paper,) = invoices.issue(orders[1].pk)
@@ -229,12 +229,12 @@ def test_a_number_whose_document_was_not_committed_is_reused(monkeypatch) -> Non
     assert_audit_clean()
 
 
-def test_control_numbers_taken_without_the_lock_are_given_twice() -> None:
-    """The naive way reads the highest number and takes the next. Both read before either writes: one number for two
-    documents, and only the constraint refuses the second."""
+def test_control_without_the_lock_two_documents_get_the_same_number() -> None:
+    """Naive code reads the highest number and takes the next one. Here both threads read before either writes, so both
+    take the same number, and only the constraint refuses the second document."""
     event = make_event()
-    papers = [sold_to(event, seat) for seat in (1, 2)]
-    first = the_invoice(papers[0])
+    orders = [sold_to(event, seat) for seat in (1, 2)]
+    first = the_invoice(orders[0])
     both_have_read = threading.Barrier(2)
 
     def naive(number: int) -> int:
@@ -242,7 +242,7 @@ def test_control_numbers_taken_without_the_lock_are_given_twice() -> None:
         both_have_read.wait(timeout=10)
         Invoice.objects.create(
             kind="credit_note", series="NAIVE", year=first.year, sequence=highest + 1, number=f"naive-{number}",
-            order=papers[number], refers_to=the_invoice(papers[number]), issued_at=clock.now(), currency="USD",
+            order=orders[number], refers_to=the_invoice(orders[number]), issued_at=clock.now(), currency="USD",
             total_minor=1, tax_minor=0, paper={},
         )  # fmt: skip
         return highest + 1
@@ -277,8 +277,9 @@ def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> No
     assert_audit_clean()
 
 
-def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_are_refunded() -> None:
-    """A ticket returned without its fee, a goodwill refund, and the rest: each note credits exactly its refund."""
+def test_each_of_several_partial_refunds_has_a_credit_note_of_its_amount() -> None:
+    """Three refunds: a returned ticket without its fee, goodwill, and the rest. Each credit note has its refund's
+    amount."""
     order = sold()
     invoice, kept_minor = the_invoice(order), 250
     (first, _) = order.tickets.order_by("id")
@@ -295,7 +296,7 @@ def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_are_refunded() ->
     assert notes[1].paper["lines"][0]["description"] == "Other refund"
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
-    back_minor = sum(Invoice.objects.filter(refers_to=invoice).values_list("total_minor", flat=True))
-    assert back_minor == Payment.objects.get().refunded_minor
-    assert back_minor in (invoice.total_minor, invoice.total_minor - kept_minor)
+    credited_minor = sum(Invoice.objects.filter(refers_to=invoice).values_list("total_minor", flat=True))
+    assert credited_minor == Payment.objects.get().refunded_minor
+    assert credited_minor in (invoice.total_minor, invoice.total_minor - kept_minor)
     assert_audit_clean()

@@ -1,4 +1,4 @@
-"""A second verifier, written from docs/fairness.md alone, agrees with ours on every room."""
+"""A second verifier, written from docs/fairness.md alone, agrees with Fairgate's verifier on every generated room."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
-    """Return whether the queue verifies, by the steps of the document's section "To verify", on well-formed data."""
+def second_verifier_accepts(proof: dict[str, Any], get_page: Any) -> bool:
+    """Return whether a well-formed proof is valid. Comments number the steps of "To verify" in docs/fairness.md."""
     room, draw = proof["room"], proof["draw"]
     number_of_next, lobby = room["next_number"], room["lobby_count"]
     if lobby >= number_of_next or room["head"] >= number_of_next or (draw is None and lobby):  # 1
@@ -38,7 +38,7 @@ def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
             break
         page = get_page("places", page["next"])
     leaves = {number: bytes.fromhex(leaf) for number, leaf in leaves.items() if leaf and number < number_of_next}
-    if draw is not None and not draw_holds(proof, draw, lobby, leaves, get_page):
+    if draw is not None and not is_valid_draw(proof, draw, lobby, leaves, get_page):
         return False
     late = [leaves.get(number) for number in range(lobby + 1, number_of_next)]  # 8
     if None in late or len(set(late)) != len(late):
@@ -62,7 +62,7 @@ def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
     return True
 
 
-def draw_holds(
+def is_valid_draw(
     proof: dict[str, Any], draw: dict[str, Any], lobby: int, leaves: dict[int, bytes], get_page: Any
 ) -> bool:
     if h(draw["statement"].encode()).hex() != draw["commitment"]:  # 2
@@ -120,7 +120,7 @@ MOMENT = "2026-11-21T12:00:{:02d}.000Z"
 
 @dataclass
 class Paged:
-    """A document, and the pages that follow its first ones, as an honest or a dishonest system serves them."""
+    """A proof document, which contains the first page of each part, and the further pages that a verifier requests."""
 
     document: dict[str, Any]
     size: int
@@ -130,7 +130,10 @@ class Paged:
         return self.pages[part, after]
 
     def cut(self, part: str, values: list[Any], first: int | None = None) -> dict[str, Any]:
-        """Return the first page of these values, and keep the others for later requests."""
+        """Split the values into pages; return the first and store the others for `get`.
+
+        `first` is the number of the first leaf; None for a part that is not a list of leaves.
+        """
         name = "items" if first is None else "leaves"
         begin = first or 0
         pieces = [values[at : at + self.size] for at in range(0, len(values), self.size)] or [[]]
@@ -165,8 +168,9 @@ def rooms(draw: st.DrawFn) -> Paged:
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     reached = ["open", "closed", "counted", "revealed", "drawn"]
 
-    def since(name: str, what: Any) -> Any:
-        return what if stage in reached[reached.index(name) :] else None
+    def from_stage(name: str, content: Any) -> Any:
+        """Return the content if the room has reached this stage, else None."""
+        return content if stage in reached[reached.index(name) :] else None
 
     drawn = sorted(entrants, key=lambda leaf: (h(seed, leaf), leaf))
     published = (drawn if stage == "drawn" else []) + late_leaves
@@ -199,19 +203,19 @@ def rooms(draw: st.DrawFn) -> Paged:
             "statement": text,
             "commitment": h(text.encode()).hex(),
             "committed_at": MOMENT.format(0),
-            # The same instant, in another time zone.
+            # The same time, in UTC or in another time zone.
             "reveal_by": draw(st.sampled_from([MOMENT.format(4), "2026-11-21T14:00:04+02:00"])),
-            "frozen_at": since("closed", MOMENT.format(1)),
-            "entrants_count": since("closed", lobby),
-            "digest": since("counted", digest.hex()),
-            "digest_at": since("counted", MOMENT.format(2)),
-            "secret": since("revealed", secret.hex()),
-            "beacon_value": since("revealed", value.hex() or None),
-            "revealed_at": since("revealed", MOMENT.format(5)),
-            "seed": since("revealed", seed.hex()),
-            "is_operator_proof": since("revealed", bool(value)),
-            "drawn_at": since("drawn", MOMENT.format(6)),
-            "numbered_at": since("drawn", MOMENT.format(7)),
+            "frozen_at": from_stage("closed", MOMENT.format(1)),
+            "entrants_count": from_stage("closed", lobby),
+            "digest": from_stage("counted", digest.hex()),
+            "digest_at": from_stage("counted", MOMENT.format(2)),
+            "secret": from_stage("revealed", secret.hex()),
+            "beacon_value": from_stage("revealed", value.hex() or None),
+            "revealed_at": from_stage("revealed", MOMENT.format(5)),
+            "seed": from_stage("revealed", seed.hex()),
+            "is_operator_proof": from_stage("revealed", bool(value)),
+            "drawn_at": from_stage("drawn", MOMENT.format(6)),
+            "numbered_at": from_stage("drawn", MOMENT.format(7)),
         },
         "keys": [],
         "entrants": paged.cut("entrants", sorted(leaf.hex() for leaf in entrants))
@@ -225,7 +229,7 @@ def rooms(draw: st.DrawFn) -> Paged:
     return paged
 
 
-def agrees(paged: Paged) -> bool:
+def fairgate_accepts(paged: Paged) -> bool:
     outcome = verification.verify(paged.document, paged.get)
     return isinstance(outcome, verification.Verified)
 
@@ -234,14 +238,14 @@ def agrees(paged: Paged) -> bool:
 def test_both_verifiers_accept_every_honest_room(paged: Paged) -> None:
     outcome = verification.verify(paged.document, paged.get)
     assert isinstance(outcome, verification.Verified), outcome
-    assert second_opinion(paged.document, paged.get)
+    assert second_verifier_accepts(paged.document, paged.get)
 
 
 @settings(max_examples=examples(300))
 @given(rooms(), st.data())
 def test_both_verifiers_agree_on_every_tampered_room(paged: Paged, data: st.DataObject) -> None:
-    """One value is changed anywhere: both verifiers refuse, or both find it harmless (a part that is not needed at that
-    stage)."""
+    """One value of the proof is changed. Either both verifiers refuse the proof, or both accept it, because the value
+    is not needed at that stage."""
     document = paged.document
     leaves = [
         document["places"]["leaves"],
@@ -269,7 +273,7 @@ def test_both_verifiers_agree_on_every_tampered_room(paged: Paged, data: st.Data
             document["draw"][name] = (not old) if isinstance(old, bool) else "ef" * 32
     else:
         is_changed = False
-    ours = agrees(paged)
-    assert ours == second_opinion(document, paged.get)
+    is_accepted = fairgate_accepts(paged)
+    assert is_accepted == second_verifier_accepts(document, paged.get)
     if is_changed and kind != "room":
-        assert not ours
+        assert not is_accepted

@@ -1,5 +1,5 @@
-"""The gate on the event loop: sold-out demand is refused without a thread, and if Redis dies, hangs or returns empty
-during a question, the gate lets the request through to the database and no request waits."""
+"""The gate on the event loop: requests for sold-out tickets are refused without a thread. If Redis is killed or hangs
+while a request waits for its answer, or has restarted without data, the gate lets the request through to PostgreSQL."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.support.reservations.gates import count_answers, disable_expiry, open
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SECONDS_MAX = 20
-PLACE = {"ga_section": "floor", "ga_quantity": 1}
+ONE_TICKET = {"ga_section": "floor", "ga_quantity": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,13 @@ def sold_out() -> tuple[events.EventView, queue.EntryView, queue.EntryView]:
     """A sold-out event with an open gate, the holder of its only ticket, and a late visitor."""
     event = make_event(rows=0, general_admission=1)
     holder, late = join(event), join(event)
-    hold(event, holder, **PLACE, key="last")
+    hold(event, holder, **ONE_TICKET, key="last")
     open_gate(event)
     return event, holder, late
 
 
 class Asker:
-    """One process's gate."""
+    """The gate of one process, with its own connection to Redis."""
 
     def __init__(self, event: events.EventView) -> None:
         self.event = event
@@ -51,13 +51,13 @@ class Asker:
         self.gate = AsyncGate(self.redis)
 
     async def ready(self) -> "Asker":
-        """Connect to Redis and let the process cache the event."""
+        """Connect to Redis and ask once, so that this process caches the event."""
         assert await self.redis.wait_until_connected()
         await asyncio.gather(self.put(missing_entry(self.event)), return_exceptions=True)
         return self
 
     def put(self, entry_id: Any, key: str = "a-key") -> "asyncio.Task[queue.LoadedEntry | None]":
-        return asyncio.create_task(self.gate.ask(gate.Question(self.event, entry_id, PLACE, key)))
+        return asyncio.create_task(self.gate.ask(gate.Question(self.event, entry_id, ONE_TICKET, key)))
 
     async def outcome(self, entry: queue.EntryView, key: str = "a-key") -> str:
         return await outcome_of(self.put(entry.id, key))
@@ -77,44 +77,45 @@ async def outcome_of(question: "asyncio.Task[queue.LoadedEntry | None]") -> str:
     return "let through"
 
 
-def counting_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def record_thread_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list to which the name of each function that runs in a thread is added."""
     calls: list[str] = []
-    ask = thread_pool.run_in_thread
+    run_in_thread = thread_pool.run_in_thread
 
     async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         calls.append(act.__name__)
-        return await ask(act, *args, **kwargs)
+        return await run_in_thread(act, *args, **kwargs)
 
     monkeypatch.setattr(thread_pool, "run_in_thread", counting)
     return calls
 
 
-def test_sold_out_demand_needs_no_thread_and_released_tickets_are_seen_at_once(
+def test_sold_out_requests_are_refused_without_a_thread_until_tickets_are_released(
     sold_out: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event, holder, late = sold_out
-    calls = counting_threads(monkeypatch)
+    calls = record_thread_calls(monkeypatch)
 
     async def ask() -> None:
         asker = await Asker(event).ready()
         calls.clear()
         refused = count_answers("refused")
-        both = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
-        assert [await outcome_of(one) for one in both] == ["sold out", "let through", "sold out"]
+        questions = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
+        assert [await outcome_of(question) for question in questions] == ["sold out", "let through", "sold out"]
         assert count_answers("refused") == refused + 2
-        assert calls == ["_load_entries"], "only for requests that the gate lets through"
+        assert calls == ["_load_entries"], "a thread runs only for requests that the gate lets through"
         await thread_pool.run_in_thread(reservations.release, live, "test")
         assert await asker.outcome(late) == "let through"
         asker.redis.close()
 
     live = reservations.live_reservation_of(holder.id).id  # type: ignore[union-attr]
     asyncio.run(ask())
-    assert "pending_payment" in reservations.hold_one(event, late, PLACE, "a-key").body
+    assert "pending_payment" in reservations.hold_one(event, late, ONE_TICKET, "a-key").body
     assert_audit_clean()
 
 
 @pytest.mark.parametrize("dies", [True, False])
-def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
+def test_requests_are_let_through_if_redis_dies_or_hangs_while_they_wait(
     own_redis: OwnRedis, sold_out: Any, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     event, holder, late = sold_out
@@ -124,13 +125,13 @@ def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
         asker = await Asker(event).ready()
         away_before = count_answers("away")
         os.kill(pid, signal.SIGSTOP)
-        both = [asker.put(late.id), asker.put(holder.id, "last")]
+        sent = [asker.put(late.id), asker.put(holder.id, "last")]
         for _ in range(2):
-            await run_loop_once()  # The question has been sent.
+            await run_loop_once()  # The first batch has been sent.
         waiting = asker.put(late.id, "another")
         if dies:
             own_redis.kill()
-        assert [await outcome_of(one) for one in (*both, waiting)] == ["let through"] * 3
+        assert [await outcome_of(question) for question in (*sent, waiting)] == ["let through"] * 3
         assert count_answers("away") == away_before + 3
         asker.redis.close()
 
@@ -140,12 +141,14 @@ def test_a_redis_that_dies_or_hangs_during_a_question_lets_through(
     else:
         os.kill(pid, signal.SIGCONT)
     with pytest.raises(reservations.SoldOut):
-        reservations.hold_one(event, late, PLACE, "a-key")
-    assert "pending_payment" in reservations.hold_one(event, holder, PLACE, "last").body
+        reservations.hold_one(event, late, ONE_TICKET, "a-key")
+    assert "pending_payment" in reservations.hold_one(event, holder, ONE_TICKET, "last").body
     assert_audit_clean()
 
 
-def test_a_redis_without_the_gate_or_its_script_gets_both_again(own_redis: OwnRedis, sold_out: Any) -> None:
+def test_an_empty_redis_lets_requests_through_until_the_gate_is_opened_again(
+    own_redis: OwnRedis, sold_out: Any
+) -> None:
     event, holder, late = sold_out
     own_redis.kill()
     own_redis.return_empty()

@@ -1,5 +1,5 @@
-"""A confirmed reservation returns some of its tickets: they become free, or house seats, and the rest stays sold. Under
-any concurrency nothing is returned twice."""
+"""Some tickets of a confirmed reservation are returned: they become free, or house seats, and the others stay sold.
+Concurrent returns never return a ticket twice."""
 
 from typing import Any
 from uuid import UUID
@@ -64,7 +64,7 @@ def test_a_returned_seat_is_free_again_and_the_other_stays_sold() -> None:
     assert (seat("hall-A-1").status, seat("hall-A-2").status) == (0, 2)
 
 
-def test_tickets_of_a_line_are_returned_one_by_one_and_the_lines_record_when() -> None:
+def test_tickets_of_a_line_are_returned_in_steps_and_each_step_records_its_time() -> None:
     reservation = sold(make_event(general_admission=10), ga_section="floor", ga_quantity=4)
     (floor,) = reservation.general_admission
     left = return_tickets(reservation.id, {floor.line_id: 1})
@@ -94,17 +94,17 @@ def test_a_reservation_with_returned_tickets_can_be_canceled_completely() -> Non
     assert (seat("hall-A-1").status, seat("hall-A-2").status, get_general_admission().taken) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_tickets_kept_as_house_seats_are_not_on_sale(whole: bool) -> None:
+@pytest.mark.parametrize("returns_all", [False, True])
+def test_tickets_kept_as_house_seats_are_not_on_sale(returns_all: bool) -> None:
     event = make_event(general_admission=10)
     reservation = sold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
     (floor,) = reservation.general_admission
     quantities = {line_of(reservation, "hall-A-1"): 1, floor.line_id: 2}
-    if whole:
+    if returns_all:
         quantities = {line_of(reservation, "hall-A-1"): 1, line_of(reservation, "hall-A-2"): 1, floor.line_id: 3}
     return_tickets(reservation.id, quantities, keep=True)
     row = GeneralAdmissionInventory.objects.get()
-    assert (row.taken, row.blocked, row.house) == ((0, 3, 3) if whole else (1, 2, 2))
+    assert (row.taken, row.blocked, row.house) == ((0, 3, 3) if returns_all else (1, 2, 2))
     assert (seat("hall-A-1").status, seat("hall-A-1").blocked_for) == (3, "house")
     assert InventoryChange.objects.filter(kind="blocked", who="staff:7", why=WHY).count() == len(quantities)
 
@@ -114,27 +114,27 @@ def test_a_returned_seat_is_sold_again_and_its_history_names_both_buyers() -> No
     first = sold(event, seats=["hall-A-1", "hall-A-2"])
     return_tickets(first.id, {line_of(first, "hall-A-1"): 1})
     second = sold(event, seats=["hall-A-1"])
-    one = events.seats_by_guid(event.id, ["hall-A-1", "hall-A-2"])
-    story = seat_history.timeline(event, one["hall-A-1"]).spans
-    assert [(span.reservation_id, span.ended_as) for span in story if span.state == "sold"] == [
+    seats = events.seats_by_guid(event.id, ["hall-A-1", "hall-A-2"])
+    spans = seat_history.timeline(event, seats["hall-A-1"]).spans
+    assert [(span.reservation_id, span.ended_as) for span in spans if span.state == "sold"] == [
         (first.id, "returned"),
         (second.id, ""),
     ]
-    (stays,) = (span for span in seat_history.timeline(event, one["hall-A-2"]).spans if span.state == "sold")
-    assert (stays.reservation_id, stays.until) == (first.id, None)
+    (other,) = (span for span in seat_history.timeline(event, seats["hall-A-2"]).spans if span.state == "sold")
+    assert (other.reservation_id, other.until) == (first.id, None)
 
 
 def test_the_ledger_records_the_actor_and_the_reason() -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     return_tickets(reservation.id, {line_of(reservation, "hall-A-1"): 1})
-    step = ReservationTransition.objects.filter(reservation_id=reservation.id).last()
-    assert step is not None
-    assert (step.from_status, step.to_status, step.who, step.why) == (
+    transition = ReservationTransition.objects.filter(reservation_id=reservation.id).last()
+    assert transition is not None
+    assert (transition.from_status, transition.to_status, transition.who, transition.why) == (
         "confirmed", "confirmed", "staff:7", f"1 returned: {WHY}",
     )  # fmt: skip
 
 
-def test_returned_tickets_count_against_no_cap() -> None:
+def test_returned_tickets_do_not_count_against_the_cap() -> None:
     event = make_event(per_buyer_max=2)
     buyer = join(event, visitor_id="v" * 22)
     reservation = sold(event, buyer, seats=["hall-A-1", "hall-A-2"])
@@ -145,7 +145,7 @@ def test_returned_tickets_count_against_no_cap() -> None:
     assert Reservation.objects.get(pk=again.id).status == "paying"
 
 
-def test_counters_are_notified_of_the_returned_stock_and_not_of_an_end(monkeypatch) -> None:
+def test_a_return_notifies_counters_of_changed_stock_but_not_of_an_ended_reservation(monkeypatch) -> None:
     notified: list[Any] = []
     event = make_event(general_admission=10)
     reservation = sold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
@@ -157,7 +157,10 @@ def test_counters_are_notified_of_the_returned_stock_and_not_of_an_end(monkeypat
 
 
 @pytest.mark.parametrize("quantities", [{}, {0: 1}, {None: 2}, {None: 0}, {None: -1}])
-def test_tickets_of_a_reservation_that_is_not_live_cannot_be_returned(quantities: dict[Any, int]) -> None:
+def test_a_return_without_lines_or_with_an_unknown_line_or_a_wrong_quantity_is_refused(
+    quantities: dict[Any, int],
+) -> None:
+    """`None` stands for the line of the first seat, which has one ticket."""
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     first = line_of(reservation, "hall-A-1")
     with pytest.raises(reservations.TicketsNotReturnable):
@@ -175,13 +178,13 @@ def test_an_unpaid_ticket_cannot_be_returned() -> None:
 
 
 def results(outcomes: list[Outcome]) -> list[str]:
-    """Return the sorted outcomes: `done`, or the type of the refusal."""
+    """Return the outcomes, sorted: `done`, or the name of the refusal's class."""
     return sorted("done" if one.error is None else type(one.error).__name__ for one in outcomes)
 
 
-def test_of_eight_concurrent_returns_of_one_seat_one_is_done() -> None:
-    """All wait for the reservation's row. The first frees the seat; the others read its line, under the lock, as
-    returned."""
+def test_of_eight_concurrent_returns_of_one_seat_one_succeeds() -> None:
+    """All wait for the lock on the reservation. The first frees the seat; each of the others, once it has the lock,
+    reads that the line was returned."""
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     quantities = {line_of(reservation, "hall-A-1"): 1}
     outcomes = storm(8, lambda _: return_tickets(reservation.id, quantities))
@@ -189,8 +192,8 @@ def test_of_eight_concurrent_returns_of_one_seat_one_is_done() -> None:
     assert reservations.get_reservation(reservation.id).seat_count == 1
 
 
-def test_eight_concurrent_returns_of_one_ticket_each_return_no_more_than_there_are() -> None:
-    """Five tickets, eight returns of one: any five succeed; the fifth cancels the reservation."""
+def test_of_eight_concurrent_returns_of_one_of_five_tickets_five_succeed() -> None:
+    """The line has five tickets. Any five of the returns succeed, and the fifth cancels the reservation."""
     reservation = sold(make_event(general_admission=10), ga_section="floor", ga_quantity=5)
     (floor,) = reservation.general_admission
     outcomes = storm(8, lambda _: return_tickets(reservation.id, {floor.line_id: 1}))
@@ -200,7 +203,8 @@ def test_eight_concurrent_returns_of_one_ticket_each_return_no_more_than_there_a
 
 
 def test_a_return_that_waits_for_a_cancellation_finds_nothing_to_return() -> None:
-    """A cancels and has the seats locked; B waits for the reservation. After A's commit, B reads it as canceled."""
+    """A cancels the reservation and has locked its seats; B waits for the reservation. After A's commit, B reads that
+    the reservation is canceled."""
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     quantities = {line_of(reservation, "hall-A-1"): 1}
     with rival_waiting_at("free_taken_seats", "before", lambda: return_tickets(reservation.id, quantities)) as rival:
@@ -219,8 +223,8 @@ def test_a_cancellation_that_waits_for_a_return_frees_the_rest() -> None:
 
 
 def test_concurrent_returns_and_holds_of_the_same_tickets_lose_none() -> None:
-    """Four return a ticket and four hold one, of a section that is full: the locks are taken in one order, so there is
-    no deadlock, and each is visible to the count of the next."""
+    """Four threads return one ticket each and four hold one each, in a full section. All take their locks in the same
+    order, so there is no deadlock, and each counts what the one before it committed."""
     event = make_event(general_admission=8)
     reservation = sold(event, ga_section="floor", ga_quantity=8)
     (floor,) = reservation.general_admission
@@ -236,8 +240,8 @@ def test_concurrent_returns_and_holds_of_the_same_tickets_lose_none() -> None:
     assert get_general_admission().taken == 4 + held
 
 
-def test_the_locks_are_taken_in_the_one_order() -> None:
-    """The reservation, its seats, and general admission last."""
+def test_a_return_takes_its_locks_in_the_common_order() -> None:
+    """First the reservation, then its seats, then general admission (docs/locking.md, rule 3)."""
     event = make_event(general_admission=10)
     reservation = sold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     (floor,) = reservation.general_admission

@@ -1,4 +1,5 @@
-"""manage.py: an error that the operator can fix is one line and exit status 1; `--traceback` shows the traceback."""
+"""If the operator can fix an error, manage.py prints it in one line and ends with exit status 1. `--traceback` shows
+the traceback."""
 
 import subprocess
 import sys
@@ -25,32 +26,32 @@ def manage(checkout: Path, *arguments: str, **environment: str) -> subprocess.Co
     )
 
 
-def refused(checkout: Path, *arguments: str, **environment: str) -> str:
-    """Run a command that cannot succeed, and return the one line that it prints."""
+def error_line(checkout: Path, *arguments: str, **environment: str) -> str:
+    """Run a command that must fail with exit status 1, and return the one line of its error output."""
     done = manage(checkout, *arguments, **environment)
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = done.stderr.strip().splitlines()
     return line
 
 
-def unreachable() -> str:
+def unreachable_database_url() -> str:
     return f"postgres://a:b@127.0.0.1:{free_port()}/c"
 
 
 @pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "load_demo", "migrate"])
-def test_without_a_demo_every_command_reports_it_in_one_line(bare_checkout: Path, command: str) -> None:
-    assert "no demo of this checkout runs" in refused(bare_checkout, command, SECRET_KEY="of-this-test")
+def test_without_a_running_demo_every_command_says_so_in_one_line(bare_checkout: Path, command: str) -> None:
+    assert "no demo of this checkout runs" in error_line(bare_checkout, command, SECRET_KEY="of-this-test")
 
 
 @pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "migrate"])
-def test_an_unreachable_database_is_one_line(bare_checkout: Path, command: str) -> None:
-    line = refused(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=unreachable())
+def test_an_unreachable_database_is_reported_in_one_line(bare_checkout: Path, command: str) -> None:
+    line = error_line(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=unreachable_database_url())
     assert line.startswith(f"manage.py {command}: the database failed: ")
     assert "Connection refused" in line
 
 
 def test_the_traceback_option_shows_the_traceback(bare_checkout: Path) -> None:
-    done = manage(bare_checkout, "audit", "--traceback", DATABASE_URL=unreachable())
+    done = manage(bare_checkout, "audit", "--traceback", DATABASE_URL=unreachable_database_url())
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 
@@ -64,5 +65,5 @@ def test_the_traceback_option_shows_the_traceback(bare_checkout: Path) -> None:
         ("DATABASE_LOCK_TIMEOUT_MS", "soon"),
     ],
 )
-def test_an_invalid_setting_is_one_line_with_its_name(bare_checkout: Path, variable: str, value: str) -> None:
-    assert variable in refused(bare_checkout, "audit", **{variable: value})
+def test_an_invalid_setting_is_reported_by_name_in_one_line(bare_checkout: Path, variable: str, value: str) -> None:
+    assert variable in error_line(bare_checkout, "audit", **{variable: value})
