@@ -1,4 +1,4 @@
-"""The ASGI application of `web`: live sockets, the fast path, and a proxy to the Django site for all other requests."""
+"""The ASGI application of `web`: live updates, the fast path, and a proxy to the Django site for all other requests."""
 
 import asyncio
 import gc
@@ -25,15 +25,15 @@ from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
 startup.begin("web")
-# Other threads commit and read beside the event loop. A thread waits up to this interval for the interpreter lock: with
-# Python's default of 5 ms each of the loop's system calls, and each response of PostgreSQL, could be delayed as long
-# (docs/performance.md, "Holds").
+# Other threads commit and read while the event loop runs. A thread may wait this long for the interpreter lock. With
+# Python's default of 5 ms, each system call of the event loop, and each response of PostgreSQL, could be delayed by
+# that time (docs/performance.md, "Holds").
 sys.setswitchinterval(0.001)
 # Objects created so far live as long as the process: exclude them from garbage collection.
 gc.collect()
 gc.freeze()
-# Reference counting frees nearly everything that a request leaves. With Python's threshold of 700 the collector ran
-# once every few dozen requests and took a twentieth of a refusal's time.
+# Reference counting frees nearly all objects of a request. With Python's threshold of 700 the collector ran once every
+# few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
 dispatcher = create_dispatcher(forwarder)
@@ -63,7 +63,7 @@ async def _healthz(send: Send) -> None:
 
 
 async def reject_socket(scope: Scope, receive: Receive, send: Send) -> None:
-    """Close a socket without a route before it opens."""
+    """Refuse a WebSocket whose path has no route."""
     await receive()
     await send({"type": "websocket.close", "code": 4404})
 
@@ -91,7 +91,8 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class RootApplication(ProtocolTypeRouter):
-    """Also lets our server respond synchronously (`apps.kernel.fastpath.server_extensions`)."""
+    """Also has `respond_sync`, by which our own server gets a response without a task
+    (`apps.kernel.fastpath.server_extensions`)."""
 
     respond_sync = staticmethod(dispatcher.respond_sync)
 

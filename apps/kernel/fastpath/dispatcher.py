@@ -1,9 +1,9 @@
 """The fast path's dispatcher: finds a request's route, checks the request, calls the route's handler and returns or
-sends its reply. Requests of no route are forwarded to the site.
+sends its reply. Requests that match no route are forwarded to the site.
 
-Our own server calls `respond_sync` with a completely received request: a handler that does not wait has its reply sent
-in the step in which the request arrived. Every other request, and every request under another server, comes through
-ASGI. Both ways run the same coroutine.
+Our own server calls `respond_sync` with a completely received request. If the handler never waits, its reply is sent in
+the step of the event loop in which the request arrived. Every other request, and every request under another server,
+comes through ASGI. The same coroutine answers both.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Handler = Callable[[Request, str], Awaitable[Reply]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROOT = "/api/"
-# As Django's converters match them. The site answers what they do not match.
+# The same as the patterns of Django's path converters. A request that matches none of them is answered by the site.
 _KINDS = {
     "slug": r"[-a-zA-Z0-9_]+",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
@@ -47,11 +47,11 @@ class Route:
     path: str
     handler: Handler
     name: str
-    """In metrics and in the access log."""
+    """The route's name in metrics and in the access log."""
     kind: str
-    """Of rate limit, one of `rate_limits.KINDS`."""
+    """The kind of the rate limit that applies, one of `rate_limits.KINDS`."""
     concurrency_limit: ConcurrencyLimit | None = None
-    """Where a request waits while too many of its event are being handled."""
+    """Limits how many requests of one event are handled at once; further ones wait."""
 
 
 class _ActiveRequest:
@@ -73,16 +73,16 @@ class Dispatcher:
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
         self._forward = forward
         self._tasks: set[asyncio.Task[Reply]] = set()
-        """The loop itself keeps only weak references to tasks."""
+        """Keeps the tasks alive: the event loop itself has only weak references to them."""
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._patterns: dict[str, tuple[re.Pattern[str], list[Route]]] = {}
         for method in {route.method for route in routes}:
-            of_method = [route for route in routes if route.method == method]
-            found = re.compile("|".join(_pattern(route.path) for route in of_method)), of_method
-            self._patterns[method] = found
+            method_routes = [route for route in routes if route.method == method]
+            pattern = re.compile("|".join(_pattern(route.path) for route in method_routes))
+            self._patterns[method] = pattern, method_routes
             if method == "GET":
-                self._patterns["HEAD"] = found
+                self._patterns["HEAD"] = pattern, method_routes
 
     def _find(self, scope: Scope) -> tuple[Route, str] | None:
         patterns = self._patterns.get(scope["method"])
@@ -114,14 +114,14 @@ class Dispatcher:
         self._tasks.discard(task)
         request_metrics.request_finished()
         if task.cancelled():
-            return  # The process is shutting down.
+            return  # Tasks are canceled only when the process shuts down.
         error = task.exception()
         if error is None:
             later(_finish_request(active, task.result()))
         elif isinstance(error, ForwardToSite):
             active.request.scope[_FORWARD] = True
             later(None)
-        # Otherwise the client has disconnected.
+        # The only other error is ClientDisconnected: no reply is sent.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, unless its client disconnects first."""
@@ -153,7 +153,7 @@ class Dispatcher:
         try:
             _check_request(active)
             if route.concurrency_limit is not None and route.concurrency_limit.applies_to(argument):
-                # Before it takes a slot: a client that sends slowly must not keep one.
+                # Read the body before taking a slot: a client that sends slowly must not occupy one.
                 await request.gather()
                 await route.concurrency_limit.acquire(argument)
                 limit = route.concurrency_limit
@@ -165,7 +165,8 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - every error becomes a response
             return _error_reply(request, error)
         finally:
-            # Before the reply is sent, so that a client that reads slowly, or not at all, keeps no slot.
+            # Free the slot before the reply is sent, so that a client that reads slowly, or not at all, does not occupy
+            # it.
             if limit is not None:
                 limit.leave(argument)
 
@@ -191,7 +192,8 @@ class Dispatcher:
         request = Request(scope)
         if not request.is_plain():
             return None
-        # The rate limit is checked here and nowhere else, also if the handler forwards the request after all.
+        # This dispatcher checks the rate limit. With the mark, the site does not count the request again if the handler
+        # forwards it after all.
         scope[rate_limits.COUNTED] = True
         request.id = self._id_of(request)
         return _ActiveRequest(*found, request)
@@ -208,7 +210,8 @@ _FORWARD = "fairgate.forward"
 
 
 def _check_request(active: _ActiveRequest) -> None:
-    """Check the rate limit and the origin as the site does before its views. Raises the refusal."""
+    """Check the rate limit and the origin as the site does before its views. Raises the problem for which the request
+    is refused."""
     request = active.request
     wait_seconds = rate_limits.check_request(active.route.kind, active.address, _get_credentials(request))
     if wait_seconds is not None:
@@ -226,20 +229,20 @@ def _error_reply(request: Request, error: BaseException) -> Reply:
     return response.problem_reply(known or problems.Fault())
 
 
-def _finish_request(active: _ActiveRequest, answer: Reply) -> RawResponse:
-    """Count and log the reply, and return it as the server sends it."""
-    _record_response(active, answer)
+def _finish_request(active: _ActiveRequest, reply: Reply) -> RawResponse:
+    """Count and log the reply, and return it in the form that the server sends."""
+    _record_response(active, reply)
     request = active.request
-    return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body
+    return reply.status, reply.lines(request.id, secure=request.is_secure()), reply.body
 
 
-def _record_response(active: _ActiveRequest, answer: Reply) -> None:
+def _record_response(active: _ActiveRequest, reply: Reply) -> None:
     seconds = monotonic() - active.started_at
     route, request = active.route, active.request
-    request_metrics.record_response(route.name, request.method, answer.status, seconds)
+    request_metrics.record_response(route.name, request.method, reply.status, seconds)
     event = active.argument if route.path.startswith("events/") else ""
     access_log.log(
-        request.method, route.name, answer.status, seconds, len(answer.body), request.id, active.address, event
+        request.method, route.name, reply.status, seconds, len(reply.body), request.id, active.address, event
     )
 
 
@@ -256,11 +259,11 @@ def _pattern(path: str) -> str:
     return f"{re.escape(ROOT + before)}({_KINDS[kind]}){re.escape(after)}"
 
 
-async def _send(answer: Reply, request: Request, send: Send) -> None:
+async def _send(reply: Reply, request: Request, send: Send) -> None:
     send_response = request.scope.get(SEND_RESPONSE)
     if send_response is not None:
-        await send_response(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
+        await send_response(reply.status, reply.lines(request.id, secure=request.is_secure()), reply.body)
         return
-    headers = answer.head(request.id, secure=request.is_secure())
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
+    headers = reply.head(request.id, secure=request.is_secure())
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else reply.body})

@@ -1,32 +1,33 @@
-"""Group commit: many requests, few transactions, and each caller gets its own outcome.
+"""Group commit: many requests share few transactions, and each caller gets its own outcome.
 
-While one batch commits, the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the next
-batch waits only for the current commit.
+While one batch commits, requests gather for the next one. An idle batcher commits a single request at once, as a batch
+of one. There is no timer: a batch waits only for the current commit.
 
 A service provides `decide(connection, requests)`, which returns one outcome per request, in order:
 
 - The connection is psycopg's, in autocommit, never Django's (see apps/kernel/db/pools.py). Transactions are opened with
   `transactions.write_on(connection, lock_ms=…)`, which yields the cursor for the usual SQL files. The ORM and
   `clock.now()` use Django's connection, so they may not be used here.
-- It may open several transactions, one after the other, and has none open when it returns. From the second one on it
-  handles transient failures (a lock timeout) itself, for the requests that the first has answered.
-- Requests are validated and resolved to ids before they are submitted, and have the ids of the rows that they will
-  become. Refusals are outcomes; an exception means that the batch could not be decided.
-- With several transactions it may be a generator that yields after each of them the settled outcomes, by index. These
-  callers are then answered at once, however long the others take.
+- It may open several transactions, one after the other, and has none open when it returns. If the second or a later one
+  fails transiently (a lock timeout), it handles the failure itself for the requests that the first transaction has
+  answered.
+- Before requests are submitted, they are validated, names in them are resolved to ids, and the ids of the rows that
+  they will create are generated. Refusals are outcomes; an exception means that the batch could not be decided.
+- If it opens several transactions, it may be a generator. After each transaction it yields the outcomes that are then
+  settled, by index. The callers of these requests are answered at once, however long the others take.
 - `find_committed(connection, requests)` returns the outcomes that an earlier attempt committed, by index. It runs
-  before every attempt but the first: a COMMIT whose response was lost may have committed, and a decide of several
-  transactions may fail after its first. A decide that finds committed outcomes itself (it reads existing answers first)
-  passes `decide_finds_committed`.
+  before every attempt except the first, because a COMMIT whose response was lost may have succeeded, and because a
+  `decide` that opens several transactions may fail after the first one has committed. A service whose `decide` finds
+  committed outcomes itself (it reads existing answers first) passes `decide_finds_committed`.
 
 Keys (events, for example) are isolated from each other: each has a bounded queue, queues are served in turn, and
 batches of different keys run side by side, up to `committers_max` at once. With `mixes`, keys with few requests are
 decided together, since a hundred small events would otherwise cost a hundred transactions: while such a mixed batch is
-running and not late, the others gather for the next one. A key with many requests, or whose batch took far longer than
-usual, is decided alone and never waits for a mixed batch.
+running and not late, requests of keys with few requests gather for the next one. A key with many requests, or whose
+batch took far longer than usual, is decided alone and never waits for a mixed batch.
 
-With `turns`, a batch waits for its turn among the machine's processes before it dequeues requests: one turn for each
-key whose batches collide, and one for all mixed batches.
+With `turns`, a batch waits for its turn among the machine's processes before it dequeues requests. There is one turn
+for each key whose batches collide, and one that all mixed batches share.
 """
 
 import asyncio
@@ -62,18 +63,18 @@ BATCH_MAX = 256
 CONNECT_MS = 5_000
 CLOSE_MS = 10_000
 IDLE_MS = 30_000
-"""A committer thread ends after so long without work; the pool closes its connection later."""
+"""A committer thread ends after this time without work; the pool closes the thread's connection later."""
 SLOW_SECONDS = 0.15
 SLOW_TIMES = 5.0
-"""A batch is slow if it takes longer than this, and so many times the usual duration: a lock was kept. Its keys are
-decided alone for a while."""
+"""A batch is slow if it takes longer than SLOW_SECONDS and more than SLOW_TIMES the usual duration, as when another
+transaction keeps a lock. Its keys are then decided alone for ALONE_SECONDS."""
 ALONE_SECONDS = 5.0
 LATE_SECONDS = 0.025
 LATE_TIMES = 3.0
-"""A mixed batch is late if it has taken longer than this, and so many times the usual duration: other keys then no
-longer wait for its end."""
+"""A mixed batch is late if it has taken longer than both LATE_SECONDS and LATE_TIMES the usual duration. Other keys
+then no longer wait for its end."""
 _MIXED_TURN = "together"
-"""The key of the turns of mixed batches."""
+"""The key of the turn that all mixed batches share."""
 
 _sizes = Histogram(
     "fairgate_batch_size",
@@ -111,7 +112,7 @@ def decide_finds_committed(connection: Connection[Any], requests: Sequence[Any])
 class _Queue(Generic[Request, Outcome]):
     """The waiting calls of one key, and the number of running batches with calls of it."""
 
-    # In order of arrival. A call whose caller has left is removed from the middle at no cost.
+    # In order of arrival. A call whose caller no longer waits can be removed from any position in constant time.
     calls: "OrderedDict[int, Call[Request, Outcome]]" = field(default_factory=OrderedDict)
     under_way: int = 0
 
@@ -122,14 +123,16 @@ def _no_key(request: Any) -> Hashable:
 
 
 class Batcher(Generic[Request, Outcome]):
-    """Commits submitted requests in groups, in order of arrival. Created once, at import; costs nothing until used.
+    """Commits submitted requests in groups, in order of arrival. Created once, at import; threads and connections are
+    opened on first use.
 
     `key`: the queue of a request. `committers`: how many batches with one key may run at once, each in a thread with a
     connection of its own. With more than one, the order of arrival applies within a batch, but not between concurrent
     ones. `committers_max`: how many may run in all. `mixes`: small queues are decided together. `waiting_max`: how many
-    requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `turns`: turns
-    between processes whose batches collide at one lock, by the key that `meets_at` returns. `connect_ms`: how long a
-    batch waits for a connection before its callers get DatabaseUnavailable.
+    requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `turns`: lets
+    the machine's processes take turns with batches that would collide at one lock. `meets_at` returns the key of the
+    turn that a request needs; None if it needs none. `connect_ms`: how long a batch waits for a connection before its
+    callers get DatabaseUnavailable.
     """
 
     def __init__(
@@ -183,7 +186,7 @@ class Batcher(Generic[Request, Outcome]):
         self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
         self._alone_until: dict[Hashable, float] = {}
         self._usual_seconds = 0.0
-        # The threads that run a mixed batch, and since when; None: it waits for its turn.
+        # For each thread that runs a mixed batch: when the batch took its requests; None while it waits for its turn.
         self._mixed_since: dict[threading.Thread, float | None] = {}
         self._idle = 0
         self._watching = 0
@@ -196,18 +199,21 @@ class Batcher(Generic[Request, Outcome]):
     async def submit(self, request: Request) -> Outcome:
         """Decide and commit the request; return its outcome. For async handlers, on any event loop.
 
-        A caller that is canceled before a batch takes its request has changed nothing; later, it only loses the answer.
-        Raises problems.Busy at once if too many requests wait or the batcher is closed, also if locks did not come in
-        time; problems.DatabaseUnavailable if there is no database and nothing was changed; OutcomeUnknown if something
-        may have been; or what `decide` raised for this request.
+        If the caller is canceled before a batch has taken its request, nothing is changed; after that, only the answer
+        is lost. Raises
+
+        - problems.Busy: at once if too many requests wait or the batcher is closed; later if a lock timed out;
+        - problems.DatabaseUnavailable: the database is unavailable, and nothing was changed;
+        - OutcomeUnknown: the request may have succeeded;
+        - any exception that `decide` raised for this request.
         """
         future = asyncio.get_running_loop().create_future()
         call = self._enqueue(Call(request, self._key(request), future=future))
         try:
             await future
         except asyncio.CancelledError:
-            # Not in a finally: a coroutine that is garbage-collected with its loop would run it too, in whatever
-            # thread collects, which may hold this very lock.
+            # Not in a `finally` block: that would also run when a coroutine is garbage-collected with its loop. Any
+            # thread may run the garbage collector, also one that holds the lock that `_drop` takes.
             self._drop(call)
             raise
         return call.result()
@@ -216,7 +222,7 @@ class Batcher(Generic[Request, Outcome]):
         """Submit from a thread and return the outcome, waiting at most `timeout_ms`. After that raises problems.Busy if
         the request was still queued, OutcomeUnknown if a batch has taken it."""
         if asyncio._get_running_loop() is not None:
-            raise RuntimeError("this would block the event loop of this thread: await submit()")
+            raise RuntimeError("submit_sync would block the event loop of this thread; await submit() instead")
         call = self._enqueue(Call(request, self._key(request), done=threading.Event()))
         assert call.done is not None
         try:
@@ -244,7 +250,7 @@ class Batcher(Generic[Request, Outcome]):
             self.waiting_count += 1
             self._waiting_gauge.set(self.waiting_count)
             # One wake-up for each batch, not for each request: further requests only join the queue, and a committer
-            # that is running a batch looks here next.
+            # looks for waiting keys again when its batch ends.
             if (
                 self._idle
                 and len(queue.calls) == 1
@@ -270,8 +276,9 @@ class Batcher(Generic[Request, Outcome]):
         return dropped
 
     def close(self, *, drain: bool = True, timeout_ms: int = CLOSE_MS) -> None:
-        """Refuse every further submission and end threads and connections. Waiting requests are decided with `drain`,
-        refused without. A batch that does not end within `timeout_ms` is left behind with a warning.
+        """Refuse every further submission and end threads and connections. With `drain`, waiting requests are still
+        decided; without it they are refused. A batch that does not end within `timeout_ms` is left behind with a
+        warning.
 
         Blocks: from an event loop, call it in a thread. Closing again has no effect.
         """
@@ -298,13 +305,13 @@ class Batcher(Generic[Request, Outcome]):
     # --- committers ------------------------------------------------------------------------------------------------
 
     def _start_a_thread(self) -> None:
-        """Start one more committer thread if possible. Raises problems.Busy if there is none at all."""
+        """Start one more committer thread if possible. Raises problems.Busy if there is still no thread at all."""
         if len(self._threads) >= self._committers_max:
             return
         try:
             if self._pool is None:
-                # Opened here and not at import: workers that a server forks after loading the site must not share one
-                # socket.
+                # Opened on first use and not at import: workers that a server forks after loading the site must not
+                # share one socket.
                 self._pool = self._open_pool()
                 atexit.register(self.close)
             name = f"batcher-{self.name}-{next(self._numbers)}"
@@ -329,7 +336,7 @@ class Batcher(Generic[Request, Outcome]):
         try:
             pool.open()
         except RuntimeError:
-            pool.close()  # Half open, it would never lend a connection.
+            pool.close()  # A pool that was opened only in part would never lend a connection.
             raise
         return pool
 
@@ -360,8 +367,8 @@ class Batcher(Generic[Request, Outcome]):
             self._committed.observe(time.monotonic() - begun)
 
     def _wait_for_keys(self) -> list[Hashable]:
-        """Return the keys of the next batch as soon as there is one; none once the batcher is closed and its queues are
-        empty, or after a long time without work: then the thread ends."""
+        """Wait until a batch can begin, and return its keys. Return no keys, so that the thread ends, once the batcher
+        is closed and its queues are empty, or after `idle_ms` without work."""
         with self._changed:
             idle_until = time.monotonic() + self._idle_ms / 1_000
             while not (keys := self._next_keys(now := time.monotonic())):
@@ -386,14 +393,14 @@ class Batcher(Generic[Request, Outcome]):
             self._queues.move_to_end(key)
 
     def _needs_wakeup(self, key: Hashable) -> bool:
-        """Return whether an idle committer must wake up for this key now: to decide it, or to watch, unless another one
-        does, whether the mixed batch that the key waits for becomes late."""
+        """Return whether an idle committer must wake up for this key now: either to decide its requests, or, if no
+        other committer does so, to watch whether the mixed batch for which the key waits becomes late."""
         now = time.monotonic()
         return not self._watching or self._late_at(now) is None or not self._can_mix(key, self._queues[key], now)
 
     def _late_at(self, now: float) -> float | None:
-        """Return when the running mixed batches become late; None if one is late or none is running: small queues then
-        stop gathering."""
+        """Return when the running mixed batches become late; None if one is late already or none is running: then small
+        queues need not gather any longer."""
         if not self._mixed_since:
             return None
         allowed = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
@@ -401,7 +408,8 @@ class Batcher(Generic[Request, Outcome]):
         return late_at if late_at > now else None
 
     def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
-        """Return the key of the batch's turn, by the longest-waiting request of each queue; None if it needs none."""
+        """Return the key of the turn that the batch needs, derived from the longest-waiting request of each queue; None
+        if it needs none."""
         with self._changed:
             firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
             turn_keys = [key for call in firsts if (key := self._meets_at(call.request)) is not None]
@@ -410,8 +418,8 @@ class Batcher(Generic[Request, Outcome]):
         return turn_keys[0] if turn_keys else None
 
     def _dequeue(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
-        """Take the waiting calls of these keys, up to the size of a batch; none if all callers have left. To a mixed
-        batch, keys that have become ready since are added."""
+        """Take the waiting calls of these keys, up to the size of a batch; none if no caller waits any longer. A mixed
+        batch also takes the keys that have become ready in the meantime."""
         calls: list[Call[Request, Outcome]] = []
         with self._changed:
             if len(keys) > 1:
@@ -521,15 +529,16 @@ _inherited: list[object] = []
 def close_all() -> None:
     """Close every batcher of this process: waiting requests are decided, further ones refused, connections closed.
 
-    Blocks: from an event loop, call it in a thread. For a server that shuts down, once it answers no more requests.
+    Blocks: from an event loop, call it in a thread. A server calls this at shutdown, after it has answered its last
+    request.
     """
     for batcher in list(_batchers):
         batcher.close()
 
 
 def _after_fork() -> None:
-    # The parent's pools are kept and never touched: threads that do not exist here may hold their locks, and a
-    # connection that is garbage-collected must not send a goodbye over the parent's socket.
+    # The parent's pools are kept but never used. Their locks may be held by threads that do not exist in the child, and
+    # a connection that is garbage-collected would end the parent's session over the shared socket.
     for batcher in _batchers:
         if batcher._pool is not None:
             batcher._pool._closed = True
