@@ -38,16 +38,16 @@ _GZIP = (b"content-encoding", b"gzip")
 _ZERO_QUALITY = re.compile(r"q=0(\.0*)?")
 EVENTS_MAX = 1_000
 
-# However many requests arrive, the relay's counts are fetched at most ten times a second. Without a relay this process
-# counts, in a very large venue for at most a quarter of the time; requests meanwhile get the last counts. With the
-# relay's own delay a commit shows in the counts within half a second.
+# However many requests arrive, the relay's counts are fetched at most ten times a second. If no relay runs, this
+# process counts free seats itself; in a very large venue it spends at most a quarter of the time on this, and meanwhile
+# requests get the last counts. Including the relay's own delay, counts show a commit within half a second.
 frames: RefreshingCache[str, CountFrame] = RefreshingCache(
     count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX
 )
 
 
 async def sections(request: Request, slug: str) -> Reply:
-    """As `SectionsView.get`."""
+    """The fast path's version of `SectionsView.get`."""
     frame = await frames.get(slug)
     headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
     known = request.headers.get("if-none-match")
@@ -70,8 +70,9 @@ def _takes_gzip(accepted: bytes) -> bool:
 
 
 async def hold(request: Request, slug: str) -> Reply:
-    """As `ReservationsView.post`."""
-    # The whole request is read before any lookup. Errors are reported in the site's order: event, caller, key, body.
+    """The fast path's version of `ReservationsView.post`."""
+    # The body is read before the event is looked up. Errors of the caller and of the body are raised only afterwards,
+    # so that all errors are reported in the site's order: event, caller, key, body.
     caller: queue.Caller | problems.Problem
     body: dict[str, Any] | problems.Problem
     try:
@@ -94,10 +95,10 @@ async def hold(request: Request, slug: str) -> Reply:
             await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
-    demand = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
+    hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
     started_at = time.monotonic()
     try:
-        outcome = await holds.submit(demand)
+        outcome = await holds.submit(hold_request)
     finally:
         queue.hold_seconds.observe(time.monotonic() - started_at)
     if isinstance(outcome, Refused):
@@ -128,8 +129,8 @@ _forget_tasks: set[asyncio.Task[None]] = set()
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
-    """Remove the gate's mark of a refused request, without delaying the response. If it is removed late, a retry only
-    passes the gate and is decided by the database."""
+    """Remove the gate's mark of a refused request, without delaying the response. If the mark is removed late, a retry
+    merely passes the gate, and the database decides it."""
     task = asyncio.create_task(thread_pool.run_in_thread(gate.forget_request, event_id, entry_id, key))
     _forget_tasks.add(task)
     task.add_done_callback(_on_forget_done)
@@ -138,11 +139,12 @@ def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
 def _on_forget_done(task: "asyncio.Task[None]") -> None:
     _forget_tasks.discard(task)
     if not task.cancelled():
-        task.exception()  # Too many calls waited for a thread. The mark expires by itself.
+        # Retrieved, so that asyncio does not log it: too many calls waited for a thread. The mark expires by itself.
+        task.exception()
 
 
 async def reservation(request: Request, reservation_id: str) -> Reply:
-    """As `ReservationView.get`."""
+    """The fast path's version of `ReservationView.get`."""
     caller = await queue.authenticate_async(request)
     view = await thread_pool.run_in_thread(get_reservation_for, caller, uuid.UUID(reservation_id))
     return private_reply(view.contract())

@@ -48,23 +48,24 @@ export class Plan {
 
   // ---- availability
 
-  // Applies the full list of unavailable seats, except to `known` sections, whose state is newer. Returns the seats that
-  // changed. Sections are recounted, not adjusted.
+  // Applies the full list of unavailable seats, except to `known` sections, whose state is newer. Returns the seats
+  // that changed. The free count of each section is counted anew.
   setTaken(list, known) {
-    const now = new Uint8Array(this.count);
-    for (const seat of list) now[seat] = 1;
+    const isTaken = new Uint8Array(this.count);
+    for (const seat of list) isTaken[seat] = 1;
     const changed = [];
     for (let seat = 0; seat < this.count; seat++) {
-      if (known.has(this.section[seat]) || now[seat] === this.taken[seat]) continue;
-      this.taken[seat] = now[seat];
+      if (known.has(this.section[seat]) || isTaken[seat] === this.taken[seat]) continue;
+      this.taken[seat] = isTaken[seat];
       changed.push(seat);
     }
     this.sections.forEach((section, index) => known.has(index) || this.#countFree(section));
     return changed;
   }
 
-  // Applies seat statuses of one section, by seat id: all that are not available, or only the changes. `own` seats count as
-  // available to this visitor while they are held. Returns the seats that changed.
+  // Applies the seat statuses of one section. `statuses` has them by seat id: if `isComplete`, of all seats that are
+  // not available, otherwise of the changed seats. Seats in `own` count as available while they are held, because this
+  // visitor holds them. Returns the seats that changed.
   setSeats(index, statuses, isComplete, own) {
     const section = this.sections[index];
     const changed = [];
@@ -89,15 +90,15 @@ export class Plan {
     if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - this.taken[seat], 0);
   }
 
-  // The nearest available seat of the same section, price and kind; of equally near seats, the one nearest to `others`.
-  // -1 if there is none.
+  // The available seat nearest to the `lost` one, of the same section, price and kind and not in `except`; of equally
+  // near seats, the one nearest to `others`. -1 if there is none.
   nearestLike(lost, except, others) {
     let best = -1;
     let bestScore = Infinity;
-    const away = (a, b) => Math.hypot(this.x[a] - this.x[b], this.y[a] - this.y[b]);
+    const distance = (a, b) => Math.hypot(this.x[a] - this.x[b], this.y[a] - this.y[b]);
     for (const seat of this.sections[this.section[lost]].seats) {
       if (this.taken[seat] || except.has(seat) || this.category[seat] !== this.category[lost] || this.flags[seat] !== this.flags[lost]) continue;
-      const score = away(seat, lost) + 0.001 * Math.min(...others.map((other) => away(seat, other)), 0.1 * this.box.width);
+      const score = distance(seat, lost) + 0.001 * Math.min(...others.map((other) => distance(seat, other)), 0.1 * this.box.width);
       if (score < bestScore) [best, bestScore] = [seat, score];
     }
     return best;
@@ -118,7 +119,8 @@ export class Plan {
     return best;
   }
 
-  // The next seat in a direction that satisfies `may`: along the row first, then the closest match in that direction.
+  // The next seat, seen in the direction (dx, dy), that satisfies `may`: along the row if possible, otherwise the
+  // closest in that direction. -1 if there is none.
   step(from, dx, dy, may) {
     const { seats, isUpright } = this.rows.get(this.#rowKey(from));
     const along = isUpright ? dy : dx;
@@ -140,7 +142,7 @@ export class Plan {
     return best;
   }
 
-  // The outermost seat of the same row that satisfies `may`; the seat itself if none does.
+  // The first seat of the same row that satisfies `may`, or with `last` the last one; `from` itself if none does.
   rowEnd(from, last, may) {
     const { seats } = this.rows.get(this.#rowKey(from));
     return (last ? seats.findLast(may) : seats.find(may)) ?? from;
@@ -175,7 +177,7 @@ export class Plan {
     }
   }
 
-  // ---- measurements, made once
+  // ---- measurements, taken once by the constructor
 
   #measureBox(size) {
     const box = { x0: Infinity, y0: Infinity, x1: -Infinity, y1: -Infinity };
@@ -272,10 +274,11 @@ export class Plan {
       const row = line.seats;
       const [first, last] = [row[0], row[row.length - 1]];
       this.#labelRowEnd(first, row[1] ?? first, -1);
-      // Rows beside the stage are vertical: there the up and down keys move along the row.
+      // Rows beside the stage are upright: in these, the up and down keys move along the row.
       line.isUpright = Math.abs(this.y[last] - this.y[first]) > Math.abs(this.x[last] - this.x[first]);
       const axis = line.isUpright ? this.y : this.x;
-      // Label only one end if row names are long or the plan has many narrow aisles.
+      // Only one end is labeled if the row is short, if its name is long, or in large plans, which have many narrow
+      // aisles.
       if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) this.#labelRowEnd(last, row[row.length - 2], 1);
       line.seats = [...row].sort((a, b) => axis[a] - axis[b]);
     }
@@ -290,7 +293,7 @@ export class Plan {
   }
 }
 
-// The width and height of a shape at the point where its name is drawn.
+// The width and height of a section's shape through the point where its name is drawn.
 function roomAt(points, middle) {
   const stretch = (along, across) => {
     const crossed = [];
@@ -305,7 +308,8 @@ function roomAt(points, middle) {
   return [stretch(0, 1), stretch(1, 0)];
 }
 
-// Whether a text box lies entirely within the section's shape, so that it cannot overlap a neighboring section's name.
+// Whether all corners of a text box lie within the section's shape, so that the text does not overlap a neighboring
+// section's name.
 export function hasRoom(section, left, top, right, bottom) {
   return [[left, top], [right, top], [right, bottom], [left, bottom]].every(([x, y]) => isInside(section.corners, x, y));
 }

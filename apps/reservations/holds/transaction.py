@@ -1,8 +1,8 @@
 """One hold transaction, stage by stage: lock, choose, decide, write.
 
-Locks come in the order of the whole system: queue entries, reservations to be replaced, cap rows, access codes, seats,
-then general-admission rows; within each kind by id. Each stage takes the frozen results of those before it. Nothing is
-written before every request is decided.
+Locks are taken in the order that the whole system uses: queue entries, reservations to be replaced, cap rows, access
+codes, seats, then general-admission rows; within each kind by id. Each stage gets the immutable results of the earlier
+stages. Nothing is written before every request is decided.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ STATEMENT_MS = 3_000
 def decide_once(
     requests: Sequence[HoldRequest], *, wait: LockWait, write: transactions.TransactionOpener, careful: bool = False
 ) -> list[Verdict]:
-    """Decide these requests in one transaction and commit the winners; return one verdict per request, in order. After
-    the commit, notify the faster copies. `careful`: see `Batch`."""
+    """Decide these requests in one transaction and commit the holds that succeed; return one verdict per request, in
+    order. After the commit, update the copies in Redis. `careful`: see `Batch`."""
     with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
         batch = Batch(cursor, requests, wait, careful)
         locks = lock_buyers(batch)
         choices = lock_inventory(batch, locks)
         verdicts = decide(batch, locks, choices)
-        write_wins(cursor, verdicts.wins, locks.now)  # Its last round trip commits.
+        write_wins(cursor, verdicts.wins, locks.now)  # The last round trip of this call commits.
     after_commit.notify_ended([win.ending for win in verdicts.wins if win.ending is not None])
     after_commit.notify_held([win.hold for win in verdicts.wins])
     return [verdicts.by_request[index] for index in range(len(requests))]

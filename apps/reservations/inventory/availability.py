@@ -1,5 +1,5 @@
-"""Free counts, counted from the inventory rows, so that they cannot drift. Pages use the relay's latest counts if there
-are any."""
+"""Counts of free seats and tickets. They are counted from the inventory rows each time, so they cannot become wrong
+gradually. Pages use the relay's latest counts if there are any."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,13 +15,13 @@ _count_free = sql.load("apps.reservations", "count_free")
 _last_frames = sql.load("apps.reservations", "last_frames")
 
 FRAME_SECONDS_MAX = 15.0
-"""An older frame means that no relay runs: a relay rewrites each after ten seconds at the latest."""
+"""A running relay rewrites each frame at least every ten seconds, so an older frame means that no relay is running."""
 
 STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
 
 
 def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
-    """Return the free count of each of these sections: the cheap count for display."""
+    """Return the free count of each of these sections, by a query that is cheap enough for display."""
     ids = list(section_ids)
     if not ids:
         return {}
@@ -31,11 +31,12 @@ def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
 
 
 def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
-    """Return the free counts by event and section id, for events with these section slugs. The pages of events call
-    it through the registered provider.
+    """Return the free counts by event id and section id, for these events and the slugs of their sections. The pages of
+    `apps/events` call this through the registry that provides availability.
 
-    The relay's last counts, or a recount if it has written none lately. Whether anything is left is always current:
-    caches are purged when that changes, and must not be refilled with the previous state.
+    These are the relay's last counts, or a new count if the relay has written none lately. Relay counts that disagree
+    with the current stock on whether anything is left are not used: caches are purged when that changes, and must not
+    be refilled with the previous state.
     """
     found = _read_relay_counts(by_event)
     unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in found}
@@ -71,9 +72,9 @@ def _read_relay_counts(by_event: events.SectionSlugs) -> dict[int, dict[int, int
     found = {}
     for event_id, text, any_left in rows:
         free = _free_in(text)
-        names = by_event[event_id]
-        if any(free.values()) == any_left and free.keys() == set(names.values()):
-            found[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
+        slugs = by_event[event_id]
+        if any(free.values()) == any_left and free.keys() == set(slugs.values()):
+            found[event_id] = {section_id: free[slug] for section_id, slug in slugs.items()}
     return found
 
 
@@ -83,13 +84,13 @@ def frame_key(event_id: int) -> str:
 
 
 def latest_free_counts(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
-    """Return the free count of each of these sections (slugs by id) from the relay's frame in Redis; counted here if
-    there is none or Redis is unavailable."""
+    """Return the free count of each of these sections (slugs by id) from the relay's frame in Redis. They are counted
+    here if there is no such frame or Redis is unavailable."""
     text = redis.attempt(lambda client: client.hget(frame_key(event_id), "frame"))
     try:
         free = _free_in(text) if text is not None else {}
     except msgspec.MsgspecError:
-        free = {}  # Not written by a relay.
+        free = {}  # The value was not written by a relay.
     if free.keys() == set(sections.values()):
         return {section_id: free[slug] for section_id, slug in sections.items()}
     return free_counts(sections)

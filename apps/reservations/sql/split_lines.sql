@@ -1,5 +1,5 @@
--- Records returned quantities of these lines of a locked reservation as separate lines, beside the lines that keep the
--- rest.
+-- Records the returned quantity of each of these lines as a new, returned line. The original line keeps the rest
+-- (lower_lines.sql). The reservation must be locked.
 INSERT INTO reservations_reservationline
     (reservation_id, section_id, category_id, quantity, price_minor, live, returned_at)
 SELECT line.reservation_id, line.section_id, line.category_id, given.quantity, line.price_minor, false, %(now)s
