@@ -1,9 +1,9 @@
 """Joining by group commit: a burst of joins takes few transactions, and each entry is committed before its response.
 
 A batch runs on a connection of group commit. Its transaction locks the rooms in id order, then the live entries of all
-callers, decides in memory in the order of arrival, and writes once: all new entries in one statement, each room in one.
-Two joins of one browser serialize on the room's lock, and the second sees the first one's entry. The numbers and the
-published hash chain advance under the same lock.
+callers. It decides in memory, in the order of arrival. Then it writes all new entries in one statement, and each
+changed room in one. Two joins of one browser serialize on the room's lock, and the second sees the first one's entry.
+The numbers and the published hash chain advance under the same lock.
 """
 
 import uuid
@@ -31,8 +31,8 @@ from apps.queue.room_row import Room, lock_rooms_call, rooms_from_rows, save_roo
 
 JOIN_TIMEOUT_MS = 10_000
 JOIN_LOCK_MS = 4_000
-"""Ticks and operators lock a room for some milliseconds. A batch that times out is retried once; then its callers
-receive Busy."""
+"""The limit of each wait for a lock. Ticks and operators lock a room for some milliseconds. A batch that exceeds the
+limit is retried once; after a second failure its callers receive Busy."""
 JOIN_STATEMENT_MS = 5_000
 COMMITTERS_MAX = 4
 """Concurrent batches of one process, each for another event on its own connection."""
@@ -59,7 +59,7 @@ class JoinRequest:
 
 JoinOutcome = EntryView | problems.Problem
 _Identity = tuple[int, int | None, str]
-"""Event id, account id, visitor id; the last is empty for an account."""
+"""Event id, account id and visitor id. The visitor id is empty for an account."""
 
 
 def require_on_sale(event: events.EventView, at: datetime) -> None:
@@ -72,7 +72,8 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
 
 
 def join(event: events.EventView, caller: Caller) -> EntryView:
-    """Return the caller's one entry in the event's queue, existing or new, committed. For threads.
+    """Return the caller's only entry in the event's queue, whether it existed or was created, after the commit. For
+    threads.
 
     Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale and RoomDrained; Busy under overload, or if
     the outcome is unknown: joining again then finds the entry, if it was created.
@@ -114,7 +115,8 @@ def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
 
 
 def _validate(request: JoinRequest) -> JoinRequest:
-    """Return a request that can be decided; values that the database cannot store would fail the whole batch."""
+    """Return the request if it can be decided, else raise a problem: a value that the database cannot store would fail
+    the whole batch."""
     caller = request.caller
     if not caller.is_known:
         raise problems.TokenMissing
@@ -157,7 +159,8 @@ def _decide_on_cursor(cursor: sql.Cursor, requests: Sequence[JoinRequest]) -> li
 
 
 def _find_committed(connection: psycopg.Connection[Any], requests: Sequence[JoinRequest]) -> Mapping[int, JoinOutcome]:
-    """Return the new entries that an earlier attempt committed. Existing entries are found again by deciding anew."""
+    """Return the new entries that an earlier attempt committed. Requests that found an existing entry are simply
+    decided again."""
     with transactions.write_on(connection) as cursor:
         rows = _entries_by_id.rows(cursor, entry_ids=[request.entry_id for request in requests])
     found = {entry[0]: Entry(*entry) for *entry, _ in rows}
@@ -172,24 +175,28 @@ joins: Batcher[JoinRequest, JoinOutcome] = Batcher(
     "joins",
     _decide,
     find_committed=_find_committed,
-    # One event per batch: a batch begins with the room's lock, which a long operation on one room may hold.
+    # One event per batch: a batch begins with the room's lock, and a long operation on one room must not delay the
+    # joins of other events.
     key=lambda request: request.event.id,
     committers_max=COMMITTERS_MAX,
 )
 
 
 class _JoinBatch:
-    """The state of one transaction of joins. Its methods are called in the order of the locks they take."""
+    """The state of one transaction of joins. Its methods are called in this order: `lock`, `entry_for` for each
+    request, `write`."""
 
     def __init__(self, requests: Sequence[JoinRequest]) -> None:
         self.requests = requests
         self.events = {request.event.id: request.event for request in requests}
         self.rooms: dict[int, Room] = {}
         self.as_read: dict[int, Room] = {}
+        """The rooms as they were when they were locked, to find those that changed."""
         self.identities_of_tokens: dict[uuid.UUID, _Identity] = {}
         self.live_entries: dict[_Identity, Entry] = {}
         self.ended_in_lobby: dict[_Identity, Entry] = {}
         self.arrived: dict[uuid.UUID, Entry] = {}
+        """Existing entries that this batch has changed."""
         self.new: dict[int, list[Entry]] = {}
         self.nonces: dict[uuid.UUID, bytes] = {}
         self.lowest: dict[int, int | None] = {}
@@ -201,7 +208,7 @@ class _JoinBatch:
         lock = lock_rooms_call(list(self.events))
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         if tokens:
-            # Read without a lock: an entry's owner changes only under the room's lock.
+            # The owners are read without locking the entries: an owner changes only under the room's lock.
             locked, owners = sql.execute_batch(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
             self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
         identities = {identity for request in self.requests if (identity := self._identity(request)) is not None}
@@ -224,8 +231,8 @@ class _JoinBatch:
             self.ended_in_lobby = _by_identity(rows)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
-        """Return the identity that joins: the caller's, or the owner of the token's entry. None for a token without an
-        entry of this event, or an unidentified caller."""
+        """Return the identity for which the request joins: the caller's own, or that of the owner of the token's entry.
+        None if the token has no entry of this event, or if the caller is unidentified."""
         caller, event_id = request.caller, request.event.id
         if caller.entry_id is not None:
             identity = self.identities_of_tokens.get(caller.entry_id)
@@ -266,7 +273,7 @@ class _JoinBatch:
         event_id, account_id, visitor_id = identity
         in_lobby = _is_lobby(room)
         number = None if in_lobby else room.next_number
-        # The draw assigns the numbers up to the lobby's count, so the next number is always above it.
+        # The draw assigns the numbers up to the lobby's count, so the room's next number is always above that count.
         room.next_number += 1
         if number is None:
             room.lobby_count += 1
@@ -311,7 +318,7 @@ class _JoinBatch:
                 entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
 
     def _save_arrivals_calls(self) -> list[tuple[int, sql.Call]]:
-        """Return the statement, with the number of rows that it must change."""
+        """Return the statement, if any, with the number of rows that it must change."""
         if not self.arrived:
             return []
         entries = list(self.arrived.values())
@@ -341,8 +348,8 @@ class _JoinBatch:
     def _can_admit(self, first: Entry) -> bool:
         """Return whether this batch should admit: no entry waits ahead, or the room is off.
 
-        Admission takes the lowest numbers first, so it would overtake no entry in any case; with entries ahead the tick
-        admits, and the join stays cheap.
+        Admission takes the lowest numbers first, so admitting here could never overtake an entry. But while entries
+        wait ahead, admission is left to the next tick, so that a join stays cheap.
         """
         room = self.rooms[first.event_id]
         if first.number is None or room.numbered_through is not None:
@@ -353,7 +360,8 @@ class _JoinBatch:
         return room.state == WaitingRoom.State.OFF
 
     def _returned_numbers(self, event_id: int) -> list[int | None]:
-        """Return the numbers of entries that wait again since this batch, which `lowest` does not contain."""
+        """Return the numbers of the entries that this batch has made wait again; `lowest` was read before and does not
+        include them."""
         return [
             entry.number
             for entry in self.arrived.values()
@@ -371,7 +379,8 @@ def _by_identity(rows: Sequence[tuple[Any, ...]]) -> dict[_Identity, Entry]:
 
 
 def _lock_entries_call(identities: set[_Identity]) -> sql.Call:
-    """Return the statement that locks these live entries; guests of one event, the usual case, have a simpler one."""
+    """Return the statement that locks these live entries. In the usual case, guests of one event, a simpler statement
+    suffices."""
     event_ids = {event_id for event_id, _, _ in identities}
     if len(event_ids) != 1 or any(account is not None for _, account, _ in identities):
         return _lock_live_entries.call(**_columns_of(identities))

@@ -179,7 +179,7 @@ def tick(event_id: int, epoch: int) -> int:
     with transactions.write(**limits), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
-            raise StaleLeader(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
+            raise StaleLeader(f"epoch {epoch} is older than epoch {room.epoch} in the room of event {event_id}")
         room.epoch = epoch
         now = clock.now_on(cursor)
         if room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY):

@@ -1,9 +1,9 @@
 """Rate control: a room's admission rate follows the system's health, slowly up and quickly down.
 
-Additive increase and multiplicative decrease find an unknown capacity without oscillating: a decrease removes a share
-of the excess, an increase tries a little more. Only this module changes `rate_now` between the floor and the
-operator's rate, and only under the room's lock: a step decided from a row read before the lock would overwrite an
-operator's new rate.
+Rates increase additively and decrease multiplicatively, which finds an unknown capacity without oscillating: each
+decrease removes a share of the excess, and each increase tries a little more. Only this module changes `rate_now`,
+which stays between the floor and the operator's rate, and it does so only under the room's lock: a step that was
+decided on a row read before the lock would overwrite an operator's new rate.
 """
 
 import logging
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 FLOOR_SHARE = 0.1
 """The default floor as a share of the rate."""
 FLOOR_MIN = 1.0
-"""Lowest rate, per second. A queue that does not move gives visitors no estimate."""
+"""The lowest possible floor, per second: in a queue that does not move, visitors get no estimate."""
 LOCK_MS = 250
 STATEMENT_MS = 1_000
 BUSY_SECONDS = 60
-"""A room without joins for this time, without waiting visitors and at its full rate, is skipped."""
+"""A room is skipped if its rate is not reduced, no visitor waits, and it has admitted no visitor for this time."""
 KEPT_DAYS = 90
 BY_HAND = "the rate or its floor was set by hand"
 
@@ -54,7 +54,8 @@ def step_sizes() -> StepSizes:
 
 
 def bounds(rate_per_second: int, rate_floor: int | None) -> tuple[float, float]:
-    """Return the floor and ceiling of a room's rate. A floor above the rate equals the rate: the room never slows."""
+    """Return the floor and ceiling of a room's rate. A floor above the operator's rate is lowered to that rate: such a
+    room's rate is never reduced."""
     ceiling = float(rate_per_second)
     floor = round(ceiling * FLOOR_SHARE, 2) if rate_floor is None else float(rate_floor)
     return min(ceiling, max(FLOOR_MIN, floor)), ceiling
@@ -64,25 +65,25 @@ def next_rate(
     rate: float, floor: float, ceiling: float, verdict: health.HealthAssessment, steps: StepSizes
 ) -> tuple[float, str] | None:
     """Return the rate after one step and the reason of the change; None if it does not change."""
-    inside = min(max(rate, floor), ceiling)
+    bounded = min(max(rate, floor), ceiling)
     if verdict.complaints:
-        to, reason = max(floor, inside * steps.down_factor), "; ".join(verdict.complaints)
+        to, reason = max(floor, bounded * steps.down_factor), "; ".join(verdict.complaints)
     elif verdict.is_calm:
-        to, reason = min(ceiling, inside + ceiling * steps.up_share), f"all limits are kept: {verdict.words}"
+        to, reason = min(ceiling, bounded + ceiling * steps.up_share), f"all limits are kept: {verdict.words}"
     else:
-        to, reason = inside, BY_HAND
+        to, reason = bounded, BY_HAND
     # Rounded to two decimals for display. The bounds have no more decimals, so the result stays within them.
     to = round(to, 2)
     return None if to == rate else (to, reason)
 
 
 def step_rate(event_id: int, epoch: int, verdict: health.HealthAssessment) -> bool:
-    """Adjust the room's rate by one step as leader of this epoch; return whether it changed. Raises StaleLeader, with
-    nothing changed, after a later leader's step."""
+    """Adjust the room's rate by one step as leader of this epoch; return whether it changed. If a later leader has
+    already changed the room, raises StaleLeader and changes nothing."""
     with transactions.write(lock_ms=LOCK_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
-            raise StaleLeader(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
+            raise StaleLeader(f"epoch {epoch} is older than epoch {room.epoch} in the room of event {event_id}")
         if room.state != WaitingRoom.State.OPEN:
             return False
         change = next_rate(room.rate, *bounds(room.rate_per_second, room.rate_floor), verdict, step_sizes())
@@ -90,7 +91,7 @@ def step_rate(event_id: int, epoch: int, verdict: health.HealthAssessment) -> bo
             return False
         now = clock.now_on(cursor)
         if _changed_since(event_id, now - timedelta(seconds=settings.PACE_STEP_SECONDS)):
-            # Changed by the previous leader or an operator: the effect is not measurable yet.
+            # The previous leader or an operator has just changed the rate, and the effect cannot be measured yet.
             return False
         room.epoch = epoch
         _apply_rate(room, now, *change)
@@ -103,8 +104,9 @@ def _changed_since(event_id: int, moment: datetime) -> bool:
 
 
 def _apply_rate(room: Room, now: datetime, to: float, reason: str) -> None:
-    """Set and record the locked room's rate; at the ceiling the room follows the operator's rate."""
-    refill(room, now)  # The time until now counts at the old rate.
+    """Set and record the locked room's rate. At the ceiling no own rate is stored, so the room follows the operator's
+    rate."""
+    refill(room, now)  # For the time until now, the old rate applies.
     RateChange.objects.create(event_id=room.event_id, at=now, from_rate=room.rate, to_rate=to, reason=reason[:200])
     room.rate_now = None if to >= room.rate_per_second else to
 
@@ -112,7 +114,8 @@ def _apply_rate(room: Room, now: datetime, to: float, reason: str) -> None:
 def keep_within_bounds(room: Room, rate_before: float, now: datetime) -> None:
     """Bring the current rate between the floor and rate that an operator has just set.
 
-    Joins the transaction that has the room locked, and does not save it. `rate_before` is the rate before the change.
+    Called in the transaction that has locked the room; the caller saves the room. `rate_before`: the rate before the
+    operator's change.
     """
     transactions.require_transaction()
     if room.rate_now is None:
@@ -125,8 +128,8 @@ def keep_within_bounds(room: Room, rate_before: float, now: datetime) -> None:
 
 
 def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "") -> bool:
-    """Set the floor of the room's rate; None: a tenth of the rate. Returns False if it was set already. Raises
-    ActRefused."""
+    """Set the floor of the room's rate; None: a tenth of the rate. Returns False if the room has this floor already.
+    Raises ActRefused."""
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         require_floor(rate_floor, room.rate_per_second)
@@ -186,7 +189,7 @@ class RateController:
             try:
                 changed += step_rate(event_id, epoch, verdict)
             except DatabaseError as error:
-                # One room's lock timeout delays no other room's step.
+                # A lock timeout in one room must not keep the other rooms from their step.
                 self._repeated_errors.record_failure(f"event {event_id} keeps its rate in this step", error)
             else:
                 self._repeated_errors.over(f"event {event_id} keeps its rate in this step")

@@ -1,4 +1,4 @@
--- The open rooms whose rate may need a step: it is reduced, entries wait, or visitors joined in the last
+-- The open rooms whose rate may need a step: the rate is reduced, entries wait, or visitors were admitted in the last
 -- %(busy_seconds)s seconds.
 SELECT event_id
 FROM queue_waitingroom AS room

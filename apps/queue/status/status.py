@@ -1,9 +1,10 @@
-"""A visitor's status: from the room snapshot and the token alone while the visitor waits, from the entry at its turn.
+"""A visitor's status. While the visitor waits, it follows from the room snapshot and the token alone. When the
+visitor's turn has come, it is read from the entry.
 
-A number above the head waits unless its entry is exceptional (`snapshot.exceptions`), so its position is a subtraction,
-without a query, however many others wait. For numbers up to the head, and for exceptional entries, the entry is read,
-and polling counts as arrival: it claims the admission. An entry of the lobby has no number; its first poll after the
-draw looks it up.
+An entry with a number above the head is waiting unless it is exceptional (`snapshot.exceptions`). So its position is
+its number minus the head: no query is needed, however many other visitors wait. For numbers up to the head, and for
+exceptional entries, the entry is read, and the poll counts as the visitor's arrival: it claims the admission. An entry
+of the lobby has no number; its first poll after the draw looks it up.
 
 `decide_status` decides. The functions below it read its inputs in threads; `async_status` reads them on the event loop.
 """
@@ -27,7 +28,7 @@ class QueueStatus:
     entry: positions.EntryView | None = None
     """The entry as read from the database. None: it was not read, since the visitor waits."""
     drawn_number: int | None = None
-    """The number that a lobby entry has drawn: the caller gets a token with it."""
+    """The number that an entry of the lobby has drawn. The caller then gets a new token that contains it."""
 
     @property
     def is_ready(self) -> bool:
@@ -39,15 +40,16 @@ class QueueStatus:
 
 
 def needs_drawn_number(snapshot: room_snapshot.RoomSnapshot, number: int | None) -> bool:
-    """Return whether an entry whose token has this number, or none, has drawn a number since the token was issued."""
+    """Return whether an entry's token is older than the draw: it has no number, although the lobby has been drawn
+    since. `number`: the number in the token."""
     return number is None and snapshot.lobby_count > 0 and snapshot.is_drawn and snapshot.stage == ""
 
 
 def decide_status(
     snapshot: room_snapshot.RoomSnapshot, feed: exceptions.ExceptionFeed, caller: Caller, drawn_number: int | None
 ) -> QueueStatus | None:
-    """Return the status if the caller certainly waits; None if its entry must be read. `drawn_number`: if
-    `needs_drawn_number`, the number that the entry drew, if any."""
+    """Return the status if the caller certainly waits; None if its entry must be read. `drawn_number`: the number that
+    the entry drew, if it drew one; looked up only if `needs_drawn_number`."""
     number = caller.number or drawn_number
     # Without a number, an entry waits until its lobby is drawn.
     waits = bool(snapshot.stage) if number is None else snapshot.head < number < snapshot.next_number
@@ -70,7 +72,7 @@ def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
 
 def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus | None:
     """Return the status if the caller certainly waits, without reading its entry; None if the entry must be read.
-    Claims nothing, so that a place cookie is enough."""
+    Claims nothing, so a place cookie is sufficient."""
     if not caller.in_line or caller.entry_id is None:
         return None
     try:
@@ -84,10 +86,10 @@ def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus
 
 
 def status_of_entry(event: events.EventView, entry: positions.EntryView) -> QueueStatus:
-    """Return the status of this entry for its owner's present request.
+    """Return the status of this entry, for a request of its owner.
 
-    The head may have reached the entry since it was read (a tick between a join and its response). Then it is admitted,
-    and this poll claims it, so that no waiting visitor is shown position 0.
+    The head may have reached the entry's number since the entry was read (a tick between a join and its response). The
+    entry is then admitted, and this request claims the admission, so that no waiting visitor is shown position 0.
     """
     status = QueueStatus(estimate(entry), entry)
     # A priority entry always has position 0, admitted or not.

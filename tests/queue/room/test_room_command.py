@@ -1,4 +1,4 @@
-"""`manage.py room`: each act prints one line, a refusal is one line and changes nothing, and every act is recorded."""
+"""`manage.py room`: each act prints one line and is recorded; a refused act prints one line and changes nothing."""
 
 import io
 from typing import Any
@@ -31,13 +31,13 @@ def refusal(*words: str) -> str:
 
 
 @pytest.fixture
-def line(db: None) -> events.EventView:
+def event(db: None) -> events.EventView:
     event = make_room(active=2, general_admission=20)
     join_waiting_entries(event, 4)
     return event
 
 
-def test_each_act_prints_one_line_and_is_recorded(line: events.EventView) -> None:
+def test_each_act_prints_one_line_and_is_recorded(event: events.EventView) -> None:
     assert run("concert", "pause", "--why", "the till is down") == "concert: paused"
     assert run("concert", "pause") == "concert: was paused already"
     assert run("concert", "message", "Back at 8.") == "concert: waiting visitors now see the message"
@@ -53,22 +53,22 @@ def test_each_act_prints_one_line_and_is_recorded(line: events.EventView) -> Non
     assert run("concert", "remove", "3") == "concert: 3 had ended already"
     assert run("concert", "message", "--clear") == "concert: the message was removed"
     assert run("concert", "open") == "concert: open"
-    typist = cli.get_os_username()
+    username = cli.get_os_username()
     assert [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")] == [
-        (typist, "state", "open → paused", "the till is down"),
-        (typist, "message", "Back at 8.", ""),
-        (typist, "limits", "10/s, 2 active → 25/s, 3 active", ""),
-        (typist, "limits", "floor a tenth → 5/s", ""),
-        (typist, "limits", "floor 5/s → a tenth", ""),
-        (typist, "admit", "1 of 1", ""),
+        (username, "state", "open → paused", "the till is down"),
+        (username, "message", "Back at 8.", ""),
+        (username, "limits", "10/s, 2 active → 25/s, 3 active", ""),
+        (username, "limits", "floor a tenth → 5/s", ""),
+        (username, "limits", "floor 5/s → a tenth", ""),
+        (username, "admit", "1 of 1", ""),
         ("the boss", "let in", "number 4", ""),
-        (typist, "remove", "number 3, waiting", ""),
-        (typist, "message", "cleared", ""),
-        (typist, "state", "paused → open", ""),
+        (username, "remove", "number 3, waiting", ""),
+        (username, "message", "cleared", ""),
+        (username, "state", "paused → open", ""),
     ]
 
 
-def test_show_prints_the_state_of_the_room(line: events.EventView) -> None:
+def test_show_prints_the_state_of_the_room(event: events.EventView) -> None:
     WaitingRoom.objects.update(rate_now=2.5, supply_available=1234, supply_held=6)
     run("concert", "admit", "1", "--why", "first night")
     run("concert", "message", "Hello\nall")
@@ -83,7 +83,7 @@ def test_show_prints_the_state_of_the_room(line: events.EventView) -> None:
         assert words in shown
 
 
-def test_destructive_acts_ask_for_confirmation(line: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_destructive_acts_ask_for_confirmation(event: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.sys, "stdin", io.StringIO())
     assert "4 waiting" in refusal("concert", "drain")
     assert "--yes" in refusal("concert", "off")
@@ -102,7 +102,7 @@ def test_destructive_acts_ask_for_confirmation(line: events.EventView, monkeypat
     assert run("concert", "off", "--yes") == "concert: off"
 
 
-def test_a_link_is_created_listed_and_withdrawn(line: events.EventView) -> None:
+def test_a_link_is_created_listed_and_withdrawn(event: events.EventView) -> None:
     assert run("concert", "links") == "there are no links"
     address, words = run("concert", "link", "--note", "Ann", "--hours", "2").splitlines()
     assert "/events/concert/vip/" in address
@@ -141,7 +141,7 @@ def test_a_link_is_created_listed_and_withdrawn(line: events.EventView) -> None:
         (("concert", "revoke", "00000000-0000-0000-0000-000000000000"), "has no link"),
     ],
 )
-def test_a_refusal_is_one_line(line: events.EventView, words: tuple[str, ...], expected: str) -> None:
+def test_a_refusal_is_one_line(event: events.EventView, words: tuple[str, ...], expected: str) -> None:
     assert expected in refusal(*words)
     assert not RoomAct.objects.exists()
 
@@ -152,11 +152,11 @@ def test_a_closed_room_is_opened_only_by_its_on_sale() -> None:
     assert "visitors cannot be admitted manually" in refusal("concert", "admit", "1")
 
 
-def test_acts_of_a_user_without_a_name_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nameless() -> Any:
+def test_acts_of_an_os_user_without_a_name_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_key_error() -> Any:
         raise KeyError("uid not found")
 
-    monkeypatch.setattr(cli.getpass, "getuser", nameless)
+    monkeypatch.setattr(cli.getpass, "getuser", raise_key_error)
     event = make_room()
     open_now(event)
     join(event)

@@ -91,7 +91,7 @@ def test_a_leader_that_stalled_is_refused_by_its_epoch(event: EventView) -> None
     join_waiting_entries(event, 10)
     assert tick(event, epoch=2) == 3
     before = WaitingRoom.objects.values().get()
-    with pytest.raises(errors.StaleLeader, match="epoch 1 meets 2"):
+    with pytest.raises(errors.StaleLeader, match="epoch 1 is older than epoch 2"):
         admission.tick(event.id, 1)
     assert WaitingRoom.objects.values().get() == before
     assert {batch.epoch for batch in AdmissionBatch.objects.all()} == {2}
