@@ -1,4 +1,5 @@
-"""Checkout: turn a live reservation into one order with a charge in the outbox, however often it is requested."""
+"""Checkout: turn a live reservation into exactly one order, with a charge in the outbox, however often checkout is
+requested."""
 
 import json
 import secrets
@@ -41,18 +42,19 @@ def check_out(
     name: str = "",
     account_id: int | None = None,
 ) -> Answer:
-    """Place the reservation's order and start its payment, committed. Return the response, stored for the key.
+    """Place the reservation's order, start its payment, and commit both. Return the response, which is stored for the
+    idempotency key.
 
     The same key with the same body gets the same response, byte for byte. Another key finds the existing order, and
     starts a new payment attempt only if the last one was declined. `email` and `name` are defaults for fields that the
     body omits. A guest's reservation has no account; its order is recorded for `account_id`, so that a buyer who logs
-    in between hold and checkout finds it. Caps still count the reservation's buyer.
-    A promo code in the body lowers the price of a new order and counts as one use; an existing order keeps its price.
-    Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused;
-    after the last two the seats stay held.
+    in between hold and checkout finds it. Purchase caps still count the tickets for the reservation's buyer. A promo
+    code in the body lowers the price of a new order and counts as one use; an existing order keeps its price. Raises
+    Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused; after the
+    last two the seats stay held.
 
     Two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
-    locks and reads that order. The order's lock is taken before the reservation's (rule 3).
+    locks and reads that order. The order's lock is taken before the reservation's (docs/locking.md, rule 3).
     """
     scope = f"checkout:{reservation.entry_id}"
     fingerprint = idempotency.fingerprint({"reservation": str(reservation.id), "body": dict(payload)})
@@ -65,7 +67,7 @@ def check_out(
     grace = timedelta(seconds=event.policy.grace_seconds)
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
-    # Read without a lock, for the bill. `use_code` decides under the code's lock whether it may still be used.
+    # Read without a lock, for the bill. `use_code` decides under the code's lock whether the code may still be used.
     offer = promo_codes.find_offer(reservation, details.code) if details.code else None
     bill = promo_codes.bill_reservation(reservation, offer)
     # The cap's row must exist before the transaction that locks it: creating it there would wait for concurrent
@@ -74,12 +76,12 @@ def check_out(
     with transactions.write():
         order, is_new = _create_or_lock_order(reservation, details, account_id, bill)
         if is_new:
-            # A new order: no request with any key has placed it before.
+            # The order is new, so no earlier request, with whatever key, has a stored answer for it.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
             order.pay_deadline = begun.pay_deadline
             with connection.cursor() as cursor:
                 written = _set_pay_deadline.count(cursor, order_id=order.pk, pay_deadline=order.pay_deadline)
-            assert written == 1, f"{written} orders are {order.pk}"
+            assert written == 1, f"{written} orders have the id {order.pk}"
             if details.code:
                 # Lock order: after the address's cap row, before any seat.
                 promo_codes.use_code(order, offer, bill)
@@ -100,8 +102,8 @@ def check_out(
                 _try_again(order, last, provider.name, details, grace)
             body = order_view(order).checkout_contract()
         answer = Answer(202, json.dumps(body))
-        # Stored even where nothing changed: if a second tab loses this response and retries after a decline, the retry
-        # must not start a new charge.
+        # Stored even if this request changed nothing. A second tab may lose this response and send the request again
+        # after the payment was declined: that must not start a new charge.
         idempotency.store_answer(scope, idempotency_key, fingerprint, answer)
     return answer
 

@@ -1,6 +1,7 @@
--- I4: orders of this batch whose total is not the sum of their original lines, or whose ticket lines differ in number
--- from their reservation's lines, returned ones included; and standing orders with another number of uncanceled ticket
--- lines than their reservation.
+-- I4: the orders of this batch for which one of these is true:
+-- the order's total is not the sum of its original lines;
+-- its number of ticket lines is not the number of tickets in its reservation's lines, returned ones included;
+-- it is confirmed or partly refunded, and its number of uncanceled ticket lines is not its reservation's seat count.
 SELECT audited.number, audited.total_minor, audited.lines_minor, audited.held_count, audited.place_count
 FROM (
     SELECT

@@ -1,4 +1,5 @@
-"""Webhook deliveries to organizers' endpoints: sign and post messages, retry with growing pauses, give up, replay.
+"""Webhook deliveries to organizers' endpoints: sign and post messages, retry them with growing pauses, give up after
+the last attempt, and replay deliveries for staff.
 
 Signatures follow Standard Webhooks (https://www.standardwebhooks.com). The older header, `Fairgate-Signature`, is
 also sent for one more release.
@@ -24,18 +25,19 @@ from apps.orders.models import WebhookDelivery
 from apps.orders.webhooks import messages
 
 ATTEMPTS_MAX = 12
-"""Pauses double from ten seconds to two hours, over half a day in all."""
+"""Pauses between attempts double from ten seconds up to two hours: almost five hours in all."""
 BACKOFF = outbox.exponential_backoff(10, 7_200)
 CONCURRENT_MAX = 4
 """Concurrent webhook deliveries per process: if all endpoints are slow at once, other threads still deliver charges."""
 SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 2_048
 PAUSE_SECONDS = 10.0
-"""How long an unreachable endpoint is not called, so that it does not occupy the delivery threads."""
+"""For this time after a failed connection, an endpoint is not called, so that it does not occupy the delivery
+threads."""
 SIGNATURE_HEADER = "Fairgate-Signature"
 
 _paused_until: dict[int, float] = {}
-"""Endpoint id to the end of its pause, on the process's monotonic clock."""
+"""The end of each endpoint's pause by endpoint id, on the process's monotonic clock."""
 
 
 _STANDARD_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=")
@@ -51,7 +53,7 @@ def standard_secret(secret: str) -> str:
     """Return the secret in the form that Standard Webhooks libraries expect.
 
     The text of an older secret, prefix included, is the HMAC key. To keep that key, its bytes are encoded in base64
-    after `whsec_`; a library given the old text itself would decode another key from it.
+    after `whsec_`; from the old text itself, a library would decode another key.
     """
     if _STANDARD_SECRET.fullmatch(secret):
         return secret
@@ -84,8 +86,8 @@ def sign(secret: str, body: bytes, moment: datetime) -> str:
 
 
 def deliver(message: outbox.Message) -> None:
-    """Outbox handler: post the message and record the attempt in the delivery. A crash between the two posts the
-    message again, with the same `message_id`."""
+    """Outbox handler: post the message and record the attempt in the delivery. If the process crashes between these two
+    steps, the message is posted again, with the same `message_id`."""
     found = WebhookDelivery.objects.select_related("endpoint", "message").filter(pk=message.body["delivery"])
     delivery = found.first()
     if delivery is None or delivery.status != WebhookDelivery.Status.PENDING:
@@ -144,14 +146,15 @@ def _record_attempt(
 
 def replay(delivery_id: int) -> bool:
     """Schedule the delivery again with a full set of attempts. Return False if it is queued already or was deleted. A
-    delivery whose worker died in the last attempt is still `pending` although no message is queued for it."""
+    delivery that is still `pending`, but has no queued message because its worker died in the last attempt, is
+    scheduled too."""
     with transactions.write():
-        ours = WebhookDelivery.objects.filter(pk=delivery_id)
+        rows = WebhookDelivery.objects.filter(pk=delivery_id)
         # Either update locks the row: a concurrent replay waits for it and then finds the delivery queued.
-        was_settled = ours.exclude(status=WebhookDelivery.Status.PENDING).update(status=WebhookDelivery.Status.PENDING)
-        if not was_settled and not ours.update(status=WebhookDelivery.Status.PENDING):
+        was_settled = rows.exclude(status=WebhookDelivery.Status.PENDING).update(status=WebhookDelivery.Status.PENDING)
+        if not was_settled and not rows.update(status=WebhookDelivery.Status.PENDING):
             return False
-        delivery = ours.select_related("message").get()
+        delivery = rows.select_related("message").get()
         order_id: UUID = delivery.message.order_id
         if not was_settled and messages.is_queued(delivery, order_id):
             return False

@@ -1,6 +1,6 @@
-"""The oracle of every chaos run: our rows, the provider's and the messages that organizers received must agree, and
-nothing may be unfinished. It computes from rows that are written once: lines, adjustments, tickets, invoices,
-refunds."""
+"""The oracle, which checks the end of every chaos run: our rows, the provider's records and the messages that
+organizers received must agree, and nothing may be unfinished. Expected amounts are computed from rows that are written
+once: lines, adjustments, tickets, invoices, refunds."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ NEEDS_STAFF = {
     "dispute": "the buyer's bank inquires: staff answers at the provider",
     "disputed_money": "the bank has withdrawn the money: staff writes it off or refunds the order",
 }
-"""Differences that the system cannot settle by itself. Any other open difference is an error; so are these, unless the
-run caused one on purpose and allows it."""
+"""Differences that the system cannot settle by itself. An open difference of any other kind is an error. One of these
+kinds is an error too, unless the run has caused it on purpose and allows its kind."""
 LAST_MESSAGES = {
     "confirmed": ("order.confirmed", "ticket.reissued"), "partly_refunded": ("order.partly_refunded",),
     "refunded": ("order.refunded",), "canceled": ("order.canceled",), "failed": (),
@@ -58,9 +58,9 @@ def assert_money_converged(
 def find_errors(
     provider: FakeProvider, organizer: Organizer, labels: Mapping[UUID, str], needs_staff: Collection[str] = ()
 ) -> Iterator[str]:
-    """Return every error: a ticket without money, money without a ticket or refund, a second charge that was kept;
-    an order that neither ended nor stands; anything unfinished or given up; an open difference; invoices that do not
-    add up; a message not sent to an organizer; a breach that the auditor finds.
+    """Return every error: a ticket without money, money without a ticket or refund, or a second charge that was kept;
+    an order whose status is not final; a message that is unprocessed or was given up; an open difference; invoices
+    with wrong sums; a message not sent to an organizer; a breach that the auditor finds.
 
     `labels` names the orders in the output. `needs_staff`: kinds of differences that the run left open on purpose.
     """
@@ -70,12 +70,12 @@ def find_errors(
         label = labels.get(account.order.pk, account.order.number)
         for problem in _check_account(account, provider, received):
             yield f"{label}: {account.order.status} {account.order.reason}: {problem}"
-    yield from _sums(accounts, provider)
-    yield from _strays(provider)
-    yield from _numbers()
-    yield from _differences(needs_staff)
-    yield from _messages()
-    yield from _cancellations()
+    yield from _check_sums(accounts, provider)
+    yield from _check_ownership(provider)
+    yield from _check_invoice_numbers()
+    yield from _check_differences(needs_staff)
+    yield from _check_queues()
+    yield from _check_cancellations()
     yield from audit_breaches()
 
 
@@ -99,7 +99,8 @@ class Account:
 
     @property
     def owed_minor(self) -> int:
-        """Return what the order owes by its lines, if it was ever confirmed."""
+        """Return what the buyer owes for the order's uncanceled lines and its adjustments; 0 if the order was never
+        confirmed."""
         if not self.stands and self.order.status != "refunded":
             return 0
         standing_minor = sum(line.total_minor for line in self.lines if line.canceled_at is None)
@@ -120,7 +121,7 @@ def _accounts() -> list[Account]:
     valid = Ticket.objects.filter(voided_at=None)
     add("tickets", valid.select_related("order_line", "line", "seat"))
     add("documents", Invoice.objects.order_by("pk"))
-    # In the order in which they were written, each under its order's lock.
+    # Sorted as written: each delivery was written under the lock of its order.
     deliveries = WebhookDelivery.objects.select_related("message").order_by("pk")
     for delivery in deliveries:
         accounts[delivery.message.order_id].deliveries.append(delivery)
@@ -153,25 +154,25 @@ def _check_money(account: Account, provider: FakeProvider) -> Iterator[str]:
             yield f"{name}: the provider took {taken}, we recorded {payment.captured_minor} ({payment.status})"
         by_payments = payment.captured_minor - payment.refunded_minor
         if by_payments != left:
-            yield f"{name}: the provider keeps {left}, by our payments {by_payments}"
+            yield f"{name}: the provider keeps {left}, by our rows {by_payments}"
         sent = {} if charge is None else {key: amount for key, (amount, _) in charge.refunds.items()}
         requested = {str(refund.pk): refund.amount_minor for refund in refunds[payment.pk]}
         if sent != requested:
-            yield f"{name}: refunds of ours {requested}, of theirs {sent}"
+            yield f"{name}: we requested the refunds {requested}, the provider has {sent}"
         if left:
             kept.append(left)
     if sum(kept) != account.owed_minor or len(kept) > 1:
-        yield f"owes {account.owed_minor} by its lines, {kept} is kept"
+        yield f"its lines and adjustments amount to {account.owed_minor}, the provider keeps {kept}"
 
 
 def _check_tickets(account: Account) -> Iterator[str]:
     standing = {line.pk for line in account.lines if line.kind == "place" and line.canceled_at is None}
     expected = standing if account.stands else set()
     if sorted(ticket.order_line_id for ticket in account.tickets) != sorted(expected):
-        yield f"{len(account.tickets)} valid tickets for {len(expected)} standing tickets"
+        yield f"{len(account.tickets)} valid tickets for {len(expected)} uncanceled lines"
     reservation = account.order.reservation
     if account.stands and reservation.seat_count != len(standing):
-        yield f"{len(standing)} tickets stand, {reservation.seat_count} are sold"
+        yield f"{len(standing)} uncanceled ticket lines, but {reservation.seat_count} tickets are sold"
     if (reservation.status == Reservation.Status.CONFIRMED) != account.stands:
         yield f"its reservation is {reservation.status}"
     for ticket in account.tickets:
@@ -197,14 +198,14 @@ def _check_documents(account: Account) -> Iterator[str]:
             yield f"tax of {[note.tax_minor for note in notes]} refunded, {invoice.tax_minor} was included"
     for paper in account.documents:
         if paper.total_minor != sum(row["total_minor"] for row in paper.paper["lines"]):
-            yield f"{paper.number} is over {paper.total_minor}, its rows have another sum"
+            yield f"{paper.number} is over {paper.total_minor}, its rows have a different sum"
         if paper.tax_minor != sum(row["tax_minor"] for row in paper.paper["lines"]):
-            yield f"{paper.number} has {paper.tax_minor} of tax, its rows have another sum"
+            yield f"{paper.number} has {paper.tax_minor} of tax, its rows have a different sum"
 
 
 def _check_organizer_messages(account: Account, first_received: Mapping[UUID, int]) -> Iterator[str]:
-    """Check that every change produced a message, received at least once and in that order, unless it is queued or
-    given up."""
+    """Check that every change of the order produced a message, and that the organizer received each message at least
+    once, in the order of the changes, unless the message is still queued or was given up."""
     kinds = [message.kind for message in account.messages]
     last = LAST_MESSAGES.get(account.order.status, ())
     is_last_as_expected = kinds[-1] in last if kinds else not last
@@ -230,8 +231,9 @@ def _waits(delivery: WebhookDelivery) -> bool:
     return waiting.filter(body__delivery=delivery.pk).exists()
 
 
-def _sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
-    """Check the totals: the provider keeps what our payments captured less refunded, which is what the orders owe."""
+def _check_sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
+    """Check the totals: what the provider keeps is what our payments captured minus what they refunded, and is also
+    what all orders' lines and adjustments amount to."""
     by_provider = sum(charge.kept_minor for charge in provider.charges.values())
     by_payments = sum(one.captured_minor - one.refunded_minor for account in accounts for one in account.payments)
     owed = sum(account.owed_minor for account in accounts)
@@ -239,7 +241,8 @@ def _sums(accounts: Sequence[Account], provider: FakeProvider) -> Iterator[str]:
         yield f"in all the provider keeps {by_provider}, by our payments {by_payments}, by the orders' lines {owed}"
 
 
-def _strays(provider: FakeProvider) -> Iterator[str]:
+def _check_ownership(provider: FakeProvider) -> Iterator[str]:
+    """Check that every charge belongs to a payment, and that no returned seat still belongs to its buyer."""
     payment_ids = {str(pk) for pk in Payment.objects.values_list("pk", flat=True)}
     for charge in provider.charges.values():
         if charge.key not in payment_ids:
@@ -250,7 +253,7 @@ def _strays(provider: FakeProvider) -> Iterator[str]:
             yield f"seat {seat.pk} was returned and still belongs to its buyer"
 
 
-def _numbers() -> Iterator[str]:
+def _check_invoice_numbers() -> Iterator[str]:
     """Check that invoices are numbered from 1 without a gap."""
     given = defaultdict[tuple[str, str, int], list[int]](list)
     for kind, series, year, sequence in Invoice.objects.values_list("kind", "series", "year", "sequence"):
@@ -262,17 +265,18 @@ def _numbers() -> Iterator[str]:
     yield from (f"{name} has no counter" for name in given)
 
 
-def _differences(needs_staff: Collection[str]) -> Iterator[str]:
+def _check_differences(needs_staff: Collection[str]) -> Iterator[str]:
     for one in PaymentDifference.objects.filter(settled_at=None):
         if one.kind not in needs_staff:
             why = NEEDS_STAFF.get(one.kind, "nothing settles it")
             yield f"difference left open: {one.kind} {one.reference}: {why}"
 
 
-def _messages() -> Iterator[str]:
+def _check_queues() -> Iterator[str]:
+    """Check that every message in the outbox and every stored message of a provider was processed."""
     given_up = set(WebhookDelivery.objects.filter(status=WebhookDelivery.Status.GIVEN_UP).values_list("pk", flat=True))
     for message in OutboxMessage.objects.filter(done_at=None):
-        # A delivery that was given up is listed in the admin, to be sent again.
+        # A webhook delivery that was given up is no error: staff can send it again from the admin.
         if message.dead_at is None or message.body.get("delivery") not in given_up:
             state = "dead" if message.dead_at else "waits"
             yield f"outbox: {message.topic} {message.body} {state}: {message.last_error}"
@@ -280,8 +284,9 @@ def _messages() -> Iterator[str]:
         yield f"inbox: {stored} was never processed"
 
 
-def _cancellations() -> Iterator[str]:
-    """Check that no order of a canceled event stands or is open, and that nothing of it is held or sold."""
+def _check_cancellations() -> Iterator[str]:
+    """Check that the cancellation of every canceled event is finished, and that each of the event's reservations is
+    canceled or expired."""
     for canceled in EventCancellation.objects.all():
         if canceled.finished_at is None or canceled.orders_left or canceled.orders_failed:
             yield f"the cancellation of {canceled.event} is not done: {canceled}"
