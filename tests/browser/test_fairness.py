@@ -77,7 +77,7 @@ def test_the_browser_recomputes_every_position(
 def test_the_browser_follows_a_lobby_before_its_draw(live_site: str, browser_page: OpenPage) -> None:
     event = make_room("concert")
     page = browser_page(*DESKTOP)
-    assert "no one has a number yet" in verify(page, live_site).lower()
+    assert "No numbers have been assigned yet" in verify(page, live_site)
     in_another_connection(lambda: open_lobby(event, 40))
     assert "The lobby is open with 40 in it" in verify(page, live_site)
     in_another_connection(lambda: close_lobby(event))
