@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Staff's door: `manage.py COMMAND`. Finds the running demo's servers by itself."""
+"""Runs a management command. Without DATABASE_URL it uses the servers of the running demo."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
     if sys.argv[1:2] == ["migrate"] and os.environ.get("DATABASE_DIRECT_URL"):
-        # Behind a pooler in transaction mode, its session settings would apply to other clients.
+        # Behind a pooler in transaction mode, a migration's session settings would apply to other clients.
         os.environ["DATABASE_URL"] = os.environ["DATABASE_DIRECT_URL"]
     try:
         from django.core.exceptions import ImproperlyConfigured

@@ -40,7 +40,7 @@ from apps.queue import facade as queue
 EMAIL_LENGTH_MAX = 150  # Django's limit on names.
 PASSWORD_LENGTH_MAX = 1_000
 SIGNED_IN_COOKIE = "signed_in"
-"""A hint for scripts on pages that are the same for every visitor: whether to request the signed-in user's details. It
+"""Pages are the same for every visitor. Only with this cookie do their scripts request the user's details. The cookie
 neither identifies the user nor grants anything."""
 
 
@@ -58,8 +58,10 @@ def account_name(typed: str) -> str:
 
 
 def limit_password_attempts(request: HttpRequest, name: str) -> None:
-    """Limit password attempts for this account name from this address. Raises problems.RateLimited. Per address, so
-    that attempts from elsewhere cannot lock out the account's owner."""
+    """Limit password attempts for this account name from this address. Raises problems.RateLimited.
+
+    The limit is per address, so that attempts from elsewhere cannot lock out the account's owner.
+    """
     address = client_address.address_from_environ(request.META)
     wait = rate_limits.check_request("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
     if wait is not None:
@@ -87,7 +89,7 @@ class LogInForm(AuthenticationForm):
         return account_name(self.cleaned_data["username"])
 
     def clean(self) -> dict[str, Any]:
-        # Before the password is checked, which is expensive.
+        # Counted before the password is checked, because the check is expensive.
         if self.request is not None and "username" in self.cleaned_data:
             limit_password_attempts(self.request, self.cleaned_data["username"])
         return super().clean()
@@ -143,15 +145,15 @@ class LogIn(LoginView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         response = super().dispatch(request, *args, **kwargs)
         if request.user.is_authenticated:
-            # Also for users who logged in through the admin, or before this cookie existed.
+            # Set also for users who logged in through the admin, or before this cookie existed.
             _set_signed_in_cookie(request, response)
         return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        # Before the session starts: if this fails, the form can be sent again.
+        # Done before the session starts: if this fails, the form can be sent again.
         orders.attach_orders(queue.visitor_id_of(self.request), form.get_user().pk)
         response = super().form_valid(form)
-        # Afterwards, because an anonymous browser does not see a queue entry that already belongs to the account.
+        # Done afterwards, because an anonymous browser does not see a queue entry that already belongs to the account.
         queue.merge_guest_entries(queue.visitor_id_of(self.request), form.get_user().pk)
         return response
 
@@ -170,7 +172,7 @@ class SignUp(RedirectURLMixin, FormView):
             with transaction.atomic():
                 user = get_user_model().objects.create_user(username=name, email=name, password=password)
         except IntegrityError:
-            # Two concurrent sign-ups: the unique name was taken by the other one.
+            # A concurrent sign-up has taken the name.
             form.add_error("username", _NAME_TAKEN)
             return self.form_invalid(form)
         orders.attach_orders(queue.visitor_id_of(self.request), user.pk)

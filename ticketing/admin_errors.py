@@ -27,9 +27,9 @@ _INVALID_INPUT_ERRORS = (DataError, FieldError, OverflowError, TypeError, Valida
 def refuse_invalid_input(view: View) -> View:
     """Wrap an admin view so that invalid values in its URL or form are refused.
 
-    An invalid URL is recognized by the error it causes, only if it has parameters, and with a traceback in the log in
-    case the fault is ours. A list redirects to itself unfiltered, as Django does for the errors it handles. The rows
-    selected for an action are validated before it starts, so that an error within an action remains an error.
+    If the URL has parameters, an error of these types counts as an invalid URL. Its traceback is logged, in case the
+    fault is ours. A list redirects to itself unfiltered, as Django does for the errors it handles. The rows selected
+    for an action are validated before it starts. Without URL parameters, an error within the action is raised.
     """
 
     @wraps(view)
@@ -39,7 +39,7 @@ def refuse_invalid_input(view: View) -> View:
             raise problems.Malformed("The selection contains invalid ids. Reload the list and try again.")
         try:
             response = view(request, *args, **kwargs)
-            # A list reads its rows while it renders.
+            # A list queries its rows during rendering.
             if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
                 response.render()
         except _INVALID_INPUT_ERRORS as error:

@@ -14,13 +14,13 @@ class StaffSite(AdminSite):
     index_title = "Overview"
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        # Imported late, like the imports of `index`.
+        # Imported here, because this module is imported before the apps' models are loaded.
         from ticketing import admin_errors
 
         return super().admin_view(admin_errors.refuse_invalid_input(view), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        # This module is imported before the apps' models are loaded.
+        # Imported here for the same reason.
         from apps.kernel.checks import auditor
         from apps.orders import facade as orders
 

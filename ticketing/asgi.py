@@ -91,7 +91,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class RootApplication(ProtocolTypeRouter):
-    """Also has `respond_sync`, by which our own server gets a response without a task
+    """Adds `respond_sync`, which our own server calls to get a response without a task
     (`apps.kernel.fastpath.server_extensions`)."""
 
     respond_sync = staticmethod(dispatcher.respond_sync)

@@ -1,7 +1,7 @@
 """Purging of shared caches: the outbox sends the URLs of changed pages to PURGE_URL in one POST of JSON.
 
-The hook at that URL calls its cache (docs/operations/cdn.md). Any 2xx means success. Nothing waits for the hook: if it
-is unavailable, other deliveries are briefly delayed, and sales not at all.
+The hook at that URL purges the operator's cache (docs/operations/cdn.md). Any 2xx means success. If the hook is
+unavailable, other deliveries are briefly delayed, and sales not at all.
 """
 
 import json
@@ -18,13 +18,13 @@ from apps.reservations import facade as reservations
 logger = logging.getLogger(__name__)
 
 HOOK_SECONDS_MAX = 3.0
-"""For the whole request, however slowly the hook responds."""
+"""Timeout of the whole request, response included."""
 PAUSE_SECONDS = 10.0
 """A failed hook is not called for this long, so that the worker can deliver other messages."""
 VISIBILITY = timedelta(seconds=30)
 
 _hook = {"rests_until": 0.0}
-"""On the process's monotonic clock."""
+"""`rests_until`: no call before this time of the process's monotonic clock."""
 
 
 class NotPurged(Exception):
@@ -32,7 +32,10 @@ class NotPurged(Exception):
 
 
 def purge(message: Message) -> None:
-    """Send the URLs to the hook, unless no cached copy can be that old any more. Raises NotPurged."""
+    """Send the URLs to the hook. Raises NotPurged.
+
+    A stock change is skipped once it is older than the cache lifetime: every copy from before it has expired.
+    """
     if not settings.PURGE_URL:
         return
     kept = timedelta(seconds=settings.CACHE_PAGE_SECONDS + settings.CACHE_STALE_SECONDS)

@@ -1,4 +1,4 @@
-"""The routes of the fast path, collected from the apps. Needs Django set up."""
+"""The routes of the fast path, collected from the apps. Django must be set up first."""
 
 from apps.events.announcements import async_views as announcements
 from apps.kernel.fastpath.dispatcher import Application, Dispatcher

@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 WAKE_AGAIN_AFTER_SECONDS = 1.0
 DELIVER_HERE_AFTER_SECONDS = 3.0
 BROKER_SECONDS_MAX = 0.5
-"""A request waits at most this long for the broker; after a failure none tries for BROKER_PAUSE_SECONDS."""
+"""A request waits at most this long for the broker; after a failure, no request tries for BROKER_PAUSE_SECONDS."""
 BROKER_PAUSE_SECONDS = 10.0
 
 _broker = {"rests_until": 0.0}
-"""On the process's monotonic clock."""
+"""`rests_until`: no attempt before this time of the process's monotonic clock."""
 
 
 def register() -> None:
@@ -69,10 +69,10 @@ def _broker_connection() -> Connection:
 
 
 def deliver_waiting() -> None:
-    """Deliver messages that have waited too long: by another wake-up, or in this process if that fails or did not help.
+    """Wake a worker again if messages have waited too long; if that fails or has not helped, deliver them here.
 
-    This process then delivers many at once, in threads beside the maintenance loop: a provider that uses up its timeout
-    must delay neither the loop's other jobs nor other messages.
+    Threads beside the maintenance loop then deliver many messages at once: a provider that uses up its timeout must
+    delay neither the loop's other jobs nor other messages.
     """
     waited_seconds = outbox.oldest_due_seconds()
     if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:

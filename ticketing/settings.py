@@ -1,7 +1,7 @@
 """The settings module. Everything that differs between machines comes from the environment.
 
 Without DATABASE_URL or REDIS_URL, the state file of this checkout's running demo provides them; without a demo,
-placeholders do, so that checks that need no server still run.
+placeholders are used, so that checks that need no server still run.
 """
 
 import re
@@ -205,7 +205,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {
         "task": "reservations.sweep",
         "schedule": timedelta(seconds=1),
-        # Tasks do not pile up while no worker is free: the next one does the work of the dropped ones.
+        # While no worker is free, tasks expire instead of piling up. The next one does their work.
         "options": {"expire_seconds": 10},
     },
     "reset the gates": {
@@ -232,10 +232,10 @@ CELERY_BEAT_SCHEDULE = {
 LIVE_LISTENERS_MAX = env.int("LIVE_LISTENERS_MAX", default=15_000)
 # Threads of each process for PostgreSQL and Redis calls outside of group commit, each with a connection.
 LANE_THREADS = env.int("LANE_THREADS", default=4)
-# Concurrent holds of one event in each `web` process: while no other event has holds, and while others have.
+# Most concurrent holds of one event in each `web` process, first while no other event has holds, then while one has.
 LANE_HOLDS_MAX = env.int("LANE_HOLDS_MAX", default=128)
 LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)
-# Holds of one event that wait for that; further ones get 503.
+# Most holds of one event that wait for a slot; further ones get 503.
 LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 
 # --- the site: its niceness, so that the fast path runs first when the processor is busy ------------------------------

@@ -1,4 +1,4 @@
-"""Parsers for URLs, networks and rates in settings, so that a mistake is one clear message at startup."""
+"""Parsers for URLs, networks and rates in settings, so that a mistake causes one clear message at startup."""
 
 import ipaddress
 from collections.abc import Iterable

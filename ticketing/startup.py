@@ -35,7 +35,7 @@ def drain_request_body(application: Application) -> Application:
 
 
 def _drain(body: Any) -> None:
-    # Up to the limit of the API: a larger body has a connection of its own (`server.site_proxy`).
+    # Up to the API's limit: `server.site_proxy` never reuses the connection of a larger body.
     left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
         while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):
@@ -60,7 +60,7 @@ def lower_priority(niceness: int) -> None:
 
 def begin(role: str | None = None) -> None:
     """Start publishing this process's health signals. Without a secret key the process exits with one line and status
-    1. A process with clients has a `role`: its rate limits are shared, and its metrics published under this name."""
+    1. A process that serves clients has a `role`: it shares rate limits and publishes its metrics under this name."""
     try:
         secret_key.require_key()
     except ImproperlyConfigured as error:

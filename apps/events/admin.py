@@ -63,7 +63,7 @@ class VenueAdmin(admin.ModelAdmin):
 
 
 class SeatingPlanForm(forms.ModelForm):
-    """Uploads a plan as a file; an error names where in the file it is."""
+    """Uploads a plan as a file; an error names its place in the file."""
 
     name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
     file = forms.FileField(help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible.")
@@ -108,7 +108,7 @@ class SeatingPlanAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: SeatingPlan, form: Any, change: bool) -> None:
         stored = store_plan(form.cleaned_data["venue"], form.plan, form.bytes_read, form.cleaned_data["name"])
-        # The admin continues with the object that it passed: make it the stored row, new or existing.
+        # The admin goes on with `obj`, so copy the stored row into it, whether new or existing.
         for field in SeatingPlan._meta.concrete_fields:
             setattr(obj, field.attname, getattr(stored, field.attname))
         for note in form.plan.notes:
@@ -147,7 +147,7 @@ class CategoryInline(DraftOnlyMixin, admin.TabularInline):
 
 
 class SectionForm(forms.ModelForm):
-    """Before publication only general admission sections exist: those with seats are created from the plan."""
+    """Edits general admission sections: publication creates the sections with seats from the plan."""
 
     class Meta:
         model = Section
@@ -218,8 +218,8 @@ class EventAdmin(admin.ModelAdmin):
         return super().get_queryset(request).defer("poster", "plan__layout")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Event | None:
-        """For a POST, return the event under its lock: otherwise an event that is published meanwhile would be saved as
-        the draft it was, and its prices would bypass the services that record them."""
+        """For a POST, lock the event and read it again. Otherwise a concurrent publication would be overwritten with
+        the draft, and changed prices would bypass the services that record them."""
         found = super().get_object(request, object_id, from_field)
         if found is None or request.method != "POST":
             return found

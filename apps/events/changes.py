@@ -140,7 +140,7 @@ def _find(event_id: int, key: str, *, lock: bool = False) -> Category:
 
 
 def cancel_event(event_id: int) -> bool:
-    """Cancel the published event for good, so that nothing of it is for sale. Return whether it was not canceled
+    """Cancel the published event permanently, which ends its sales. Return whether it was not canceled
     before. Joins the caller's transaction. Raises Invalid for a draft or an unknown event."""
     transactions.require_transaction()
     event = Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).first()

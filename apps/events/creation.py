@@ -110,7 +110,7 @@ class Created:
 def create_event(spec: EventSpec) -> Created:
     """Create the event as described and publish it, unless it is to stay a draft.
 
-    An identical description changes nothing, except that it publishes a draft unless it asks for a draft. Raises
+    An identical description changes nothing, but publishes an existing draft unless `spec.draft` is set. Raises
     EventDiffers if the event exists with other values, EventRefused or PlanError for an invalid description; nothing is
     written then.
     """
@@ -119,7 +119,7 @@ def create_event(spec: EventSpec) -> Created:
     plan = parse_plan(spec.plan, plan_limits()) if spec.plan is not None else None
     _check_offer(spec, plan)
     if plan is not None:
-        # A price for a category without seats is not offered.
+        # Drop the prices of categories without seats.
         used = used_categories(plan)
         spec = replace(spec, prices={name: price for name, price in spec.prices.items() if name in used})
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):

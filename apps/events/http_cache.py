@@ -1,9 +1,9 @@
 """Cache-Control of pages that are the same for all visitors.
 
-A page is cached up to three times in a row: by a shared cache (CDN, proxy) until it is stale, by the same cache while
-it revalidates, and by the browser, which no purge reaches and which therefore keeps it only briefly. Some browsers also
-serve a stale page while they revalidate. The sum of these times ends before the clock next changes the page, so that no
-visitor sees a page without its button after sales have opened.
+Three times add up until a visitor gets a new page. A shared cache (CDN, proxy) serves the page until it is stale, and
+then while it revalidates. The browser keeps the page too, but only briefly, because no purge reaches it; some browsers
+also serve a stale page while they revalidate. The sum of these times ends before the next moment that changes the page
+(`EventCard.moments`), so that no visitor sees a page without its button after sales have opened.
 """
 
 import hashlib

@@ -98,7 +98,7 @@ class BillItem:
     category: str
     price_minor: int
     tax_rate: int | None = None
-    """Of its category; None: the event's rate."""
+    """The rate of the ticket's category; None: the event's rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class BillLine:
     category: str = ""
     discount_minor: int = 0
     fee_minor: int = 0
-    """Of a ticket, beside its price."""
+    """The fee of a ticket, in addition to its price."""
     reservation_line_id: int | None = None
     place: int | None = None
     is_canceled: bool = False
@@ -181,7 +181,7 @@ class Bill:
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """The parts of the total as labels and minor units; empty if the total is the prices alone."""
+        """The parts of the total as labels and minor units; empty if the total is only the sum of prices."""
         if not (self.discount_minor or self.fees_minor or self.tax_added_minor):
             return []
         added = [(f"Tax, {percent(rate)}", minor) for rate, is_included, minor in self.taxes if not is_included]
@@ -210,7 +210,7 @@ class DiscountCode(Protocol):
     """A code that lowers prices."""
 
     def discounts(self, items: Sequence[BillItem], left_minor: Sequence[int]) -> Sequence[int]:
-        """Return the discount on each item, at most `left_minor`, what other codes have left of its price."""
+        """Return the discount on each item, at most `left_minor`, the rest of its price after earlier codes."""
 
 
 def calculate_bill(items: Iterable[BillItem], policy: PricePolicy, codes: Sequence[DiscountCode] = ()) -> Bill:
@@ -264,8 +264,8 @@ def _order_fee(policy: PricePolicy) -> BillLine:
 
 
 def allocate_amount(amount_minor: int, weights: Sequence[int]) -> list[int]:
-    """Split the amount in proportion to the weights, to the last unit: shares are rounded down, and the remaining units
-    go one each to the largest remainders, the first of equal ones."""
+    """Split the amount in proportion to the weights, to the last unit: shares are rounded down, and the largest
+    remainders get one remaining unit each; of equal remainders, the first."""
     whole = sum(weights)
     assert amount_minor >= 0
     assert whole or not amount_minor

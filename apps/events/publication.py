@@ -20,12 +20,12 @@ PUBLISH_LOCK_MS = 30_000
 
 
 class EventRefused(ValueError):
-    """An event that cannot be created or published as described. The message says why, in one line."""
+    """An event that cannot be created or published as described. The message gives the reason in one line."""
 
 
 def publish_event(event_id: int) -> bool:
     """Publish the event with its sections and seats, and run every publish listener; return whether this call published
-    it. Publishing again changes nothing. Raises EventRefused if the draft cannot be sold as it is; EventNotFound."""
+    it. Publishing again changes nothing. Raises EventNotFound, or EventRefused if the draft cannot be sold."""
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         event = lock_event(event_id)
         done = publish_locked(event)
@@ -68,7 +68,7 @@ def publish_locked(event: Event) -> bool:
 
 
 def refresh_statistics() -> None:
-    """Update the planner's statistics: until autovacuum runs it would plan for a table without the new seats."""
+    """Update the planner's statistics. Otherwise it would plan without the new seats until autovacuum runs."""
     with connection.cursor() as cursor:
         sql.load("apps.events", "refresh_statistics").count(cursor)
 
@@ -102,7 +102,7 @@ def used_categories(plan: Plan) -> list[str]:
 
 
 def _write_seats(event: Event, plan: Plan, categories: Mapping[str, Category]) -> None:
-    # In the plan's order, so that section ids rise with it as seat ids do.
+    # Created in the plan's order, so that section ids rise in that order, as seat ids do.
     sections = Section.objects.bulk_create(
         Section(
             event=event,

@@ -18,7 +18,7 @@ def publish_listeners() -> Sequence[Callable[[int], None]]:
 
 Availability = dict[int, dict[int, int]]
 SectionSlugs = Mapping[int, Mapping[int, str]]
-"""By event and section id, as `section_slugs` has it."""
+"""By event and section id, as `section_slugs` returns it."""
 _availability_providers: list[Callable[[SectionSlugs], Availability]] = []
 
 

@@ -67,7 +67,7 @@ class SectionOffer:
     available: int | None
     needs_access: bool
     prices: tuple[event_views.PriceView, ...]
-    """With unavoidable charges, fees and tax, like `from_price_minor`."""
+    """Prices with fees and tax, like `from_price_minor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class EventPage:
 
 
 class _Row(NamedTuple):
-    """The columns from which a card is built: up to `lobby_opens_at` the card's own, with `status` for its state."""
+    """The columns of a card. Up to `lobby_opens_at` they are the card's first fields, with `status` for `state`."""
 
     slug: str
     name: str
@@ -99,7 +99,7 @@ class _Row(NamedTuple):
     prices_minor: list[int | None]
     """Face prices of its categories; [None] from Django if the event has no categories."""
     tax_rates: list[int | None]
-    """Of the same categories, in the same order."""
+    """Tax rates of the same categories, in the same order."""
     ticket_fee_minor: int
     ticket_fee_rate: int
     order_fee_minor: int

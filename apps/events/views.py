@@ -1,4 +1,4 @@
-"""Pages of the catalogue, of one event, its poster and its seating plan. The same for every visitor."""
+"""The catalogue, the page of an event, its poster and its seating plan, all the same for every visitor."""
 
 import hashlib
 from dataclasses import fields
@@ -29,7 +29,7 @@ def _card_context(card: selectors.EventCard) -> dict[str, Any]:
 def catalogue(request: HttpRequest) -> HttpResponseBase:
     search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
     cards = selectors.list_catalogue(search)
-    # Cached briefly if it shows counts, or is a search result, which no purge can address.
+    # Cache the page briefly if it shows counts, or if it is a search result, because no purge covers its URL.
     is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Rendered without the request, so that all visitors get the same bytes.
@@ -39,7 +39,7 @@ def catalogue(request: HttpRequest) -> HttpResponseBase:
 
 @lru_cache(maxsize=4_096)
 def _section_row(section: selectors.SectionOffer, currency: str, is_selling: bool) -> SafeString:
-    # An event has hundreds of sections, and between two renderings only a few counts change.
+    # Cached because an event has hundreds of sections, and few counts change between two renderings.
     context = {"section": section, "currency": currency, "is_selling": is_selling}
     return render_to_string("includes/section_row.html", context)
 
@@ -66,7 +66,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
     context = {"event": shown, "news": template_context.newest(announcement_feed)}
-    html = render_to_string("events/event.html", context)  # Without the request, as above.
+    html = render_to_string("events/event.html", context)  # Without the request, as in `catalogue`.
     return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 

@@ -1,8 +1,8 @@
 """The servers' data folder and the account under which they run.
 
 PostgreSQL refuses to run as root, so root runs both servers under an existing unprivileged account. That account must
-be able to enter the data folder and to execute the programs. If the checkout is in a folder that others cannot enter,
-data and programs go elsewhere. Ownership and permissions are changed only for files that we created.
+be able to enter the data folder and to execute the programs. If it cannot enter the checkout's folder, data and
+programs are stored elsewhere. Ownership and permissions are changed only for files that we created.
 """
 
 import hashlib
@@ -96,7 +96,7 @@ class ServerFolder:
 
 
 def find_error_line(output: str) -> str:
-    """Return the line of a program's output that has the error."""
+    """Return the last error line of a program's output, or its last line if none is an error."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "error:", "No space left"))]
     return (errors or lines or ["it printed nothing"])[-1]
@@ -153,7 +153,7 @@ def choose_account() -> Account | None:
 
 
 def known_accounts() -> list[pwd.struct_passwd]:
-    """Return the system's unprivileged accounts, those meant for such use first."""
+    """Return the system's unprivileged accounts, those in ACCOUNTS first."""
     unprivileged = [entry for entry in pwd.getpwall() if entry.pw_uid != 0]
     return sorted(unprivileged, key=lambda entry: ACCOUNTS.index(entry.pw_name) if entry.pw_name in ACCOUNTS else 99)
 
@@ -167,7 +167,7 @@ def can_execute(program: Path, account: Account) -> bool:
 
 
 def _try_as(account: Account, script: str, path: Path) -> bool:
-    # Tried rather than derived from file modes, because access lists and mount options count too.
+    # File modes alone do not decide: access lists and mount options count too.
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", script, "sh", str(path)],
@@ -213,7 +213,7 @@ def copy_programs(target: Path, postgres_bin: Path, valkey_server: Path, account
     """Copy the programs to where the account can execute them, all or nothing, and return their new paths."""
     installation = postgres_bin.parent
     libraries = installation.parent.parent / f"{installation.parent.name}.libs"
-    # The programs search their libraries beside the package, two folders above their own.
+    # The programs find their libraries by a relative path, so these stay beside the package.
     package = target / installation.parent.name
     copied = package / installation.name / "bin", target / "valkey-server"
     note = target / "copied-from"

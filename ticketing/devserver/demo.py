@@ -44,9 +44,9 @@ READY_SECONDS_MAX = 90
 READY_POLL_SECONDS = 0.1
 END_SECONDS_MAX = 25
 LOOK_SECONDS = 1.0
-# Every process of the demo has this variable in its environment, so that a later run finds what a killed one left.
+# Every process of the demo has this variable in its environment, so that a later run finds those of a killed run.
 MARK = "FAIRGATE_DEMO"
-# The message if the failed process has printed its own.
+# DemoFailed has this message if the failed process has printed its own.
 ALREADY_REPORTED = ""
 
 
@@ -253,7 +253,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "ACCESS_LOG_SAMPLE": "0",  # Keeps the terminal readable.
         # End without waiting for browsers that keep their connections open.
         "WEB_FAREWELL_SECONDS": "0",
-        # If root starts the demo, its worker runs as root too.
+        # If root starts the demo, its worker runs as root too, and Celery would warn.
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
     demo.environment = {

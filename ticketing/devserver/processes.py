@@ -1,4 +1,4 @@
-"""Find and end our processes without having started them."""
+"""Find and end processes of this project that were started by another process."""
 
 import contextlib
 import time
@@ -25,7 +25,7 @@ def working_in(folder: Path, program: str) -> list[psutil.Process]:
             if process.cwd() == wanted:
                 found.append(process)
         except (psutil.AccessDenied, psutil.NoSuchProcess):
-            continue  # Of another account, or ended since: not ours.
+            continue  # Another account's process, or one that has just ended.
     return found
 
 

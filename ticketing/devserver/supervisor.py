@@ -53,7 +53,7 @@ class RestartingProcess(Process):
     def run(self, events: Any = None, ignore_signals: bool = False) -> None:
         """Run the command until the supervisor ends. Each new process id is sent to the manager, which signals it."""
         if ignore_signals:
-            # A handler that does nothing instead of SIG_IGN, which every child would inherit.
+            # A handler that does nothing, because every child would inherit SIG_IGN.
             signal.signal(signal.SIGINT, lambda *_: None)
             signal.signal(signal.SIGTERM, lambda *_: None)
         self._events = events
@@ -77,7 +77,7 @@ class RestartingProcess(Process):
         self._send_message({"pid": child.pid}, type="start")
         if _is_shutting_down():
             child.terminate()  # The manager ended all processes while this one was being restarted.
-        # In a thread: the dead process's own children may still hold the pipe that we read, its port and its tasks.
+        # Reap in a thread: children of a dead process may keep its port, its tasks and the pipe that this loop reads.
         threading.Thread(target=_reap, args=(child,)).start()
         for line in iter(child.stdout.readline, b""):
             self._send_message(line)

@@ -1,4 +1,4 @@
-"""A Valkey 9 server. It holds only copies that may be lost, so it writes nothing to disk."""
+"""A Valkey 9 server. It holds only data that may be lost, so it writes nothing to disk."""
 
 import socket
 import subprocess
@@ -36,7 +36,7 @@ class Valkey:
 
 
 def start(place: ServerFolder, *, password: str, preferred_port: int | None = None) -> Valkey:
-    """Start the folder's server, empty, and return it. Ends one that an earlier run left. Raises ServersFailed."""
+    """End a server that an earlier run left, start a new, empty one and return it. Raises ServersFailed."""
     stop(place)
     if not place.valkey_data.exists():
         place.valkey_data.mkdir(mode=0o700)

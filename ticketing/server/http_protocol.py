@@ -1,11 +1,10 @@
 """One client connection: uvicorn's protocol, with the limits it lacks and a shutdown that loses no request.
 
-uvicorn (0.54, httptools) does not limit what a proxy in front of it usually would: headers and bodies may trickle for
-ever, headers may be of any size, pipelined requests pile up without end, a response that its client does not read keeps
-the connection, and a worker that shuts down closes idle connections while the next request may be on its way.
+uvicorn (0.54, httptools) leaves these limits to a proxy in front of it. Alone, it lets headers and bodies trickle in
+forever, accepts headers of any size and any number of pipelined requests, and keeps a connection whose client does not
+read the response. A worker that shuts down closes idle connections while the next request may be on its way.
 
-A request that arrives in one piece pays no more than a comparison for these limits: timers run only while something is
-missing.
+For a request that arrives in one piece, these limits cost a comparison: timers run only while a part is missing.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
 from ticketing.server.response_writer import BufferedRequestCycle, encode_response, send_response, write_response
 
-# From the connection, or the first byte of a later request, to the end of its headers.
+# Longest time from the connection, or the first byte of a later request, to the end of the headers.
 HEADER_SECONDS_MAX = 10.0
 HEADER_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 100
@@ -44,11 +43,11 @@ BODY_BYTES_PER_SECOND_MIN = 8 * 1024
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 # The same for a body of undeclared length.
 UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
-# Without progress in sending the response.
+# Longest time without progress in sending the response.
 UNREAD_SECONDS_MAX = 20.0
 REQUESTS_AHEAD_MAX = 16
 CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
-# How long a worker that shuts down still answers on open connections. Idle ones close by themselves before.
+# A worker that shuts down responds on open connections for this long. Idle ones close by their own timer.
 SHUTDOWN_GRACE_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
 SECONDS_UNTIL_RETRY = 5
 KEEP_ALIVE_SLACK_SECONDS = 0.05
@@ -88,8 +87,8 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        # Runs while something is missing: the headers of `_awaited` if that is a scope (None: of the first request), or
-        # the body of `_awaited` if that is a cycle.
+        # Runs while a request is incomplete. `_awaited` is the scope whose headers are missing (None: the first
+        # request's) or the cycle whose body is missing.
         self._clock: asyncio.TimerHandle | None = None
         self._awaited: object = None
         self._since = 0.0
@@ -102,7 +101,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._can_fast_parse = not config.root_path and config.limit_concurrency is None
         self._idle_since = 0.0
         self._client = Client()
-        # The request that has come with the bytes that are being parsed. It starts when all of them are.
+        # The first request found in the bytes that are being parsed. It starts once all of them are parsed.
         self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
         self._listener: StreamListener | None = None
@@ -144,7 +143,7 @@ class HttpProtocol(HttpToolsProtocol):
             if self._clock is not None:
                 self._stop_clock()
             if cycle.response_complete and self.timeout_keep_alive_task is None:
-                # The rest of a discarded body has arrived. uvicorn starts this timer with a response only.
+                # The rest of a discarded body has arrived. uvicorn starts this timer only after a response.
                 self._start_keep_alive_timer()
         elif not self._is_websocket and not self.transport.is_closing():
             self._track_incomplete(len(data))
@@ -182,16 +181,16 @@ class HttpProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.cycle is not None and _is_shutting_down(self.server_state):
-            self.cycle.keep_alive = False  # The last response on this connection says so.
+            self.cycle.keep_alive = False  # Its response announces that the connection closes.
 
     def _has_large_headers(self) -> bool:
-        # The headers are measured only if all that has arrived, body included, exceeds the limit.
+        # The headers are measured only if all bytes received, body included, exceed the limit.
         if self._bytes + self._received_bytes <= HEADER_BYTES_MAX:
             return False
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle  # Among pipelined requests this is not the latest one, which is all that uvicorn keeps.
+        self._answering = cycle  # With pipelining this may not be the latest request, the only one that uvicorn keeps.
         if self._is_reading and self._received_request is None:
             self._received_request = cycle, app
         else:
@@ -199,7 +198,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _begin_request(self, cycle: Any, app: Any) -> None:
         """Answer the request synchronously if it is complete and the application can; otherwise start a task for it."""
-        # If the client does not read its responses, the request waits in a task, so that at most one response is kept.
+        # If the client does not read its responses, the request waits in a task: at most one response is buffered.
         if (
             self._respond_sync is None
             or cycle.more_body
@@ -237,7 +236,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self._answering is not None:
-            # They refer back to their own scope: kept, each request would wait for the garbage collector.
+            # Both refer back to their own scope, so each request would stay in memory until garbage collection.
             self._answering.scope.pop(SEND_RESPONSE, None)
             self._answering.scope.pop(START_STREAM, None)
         self.server_state.total_requests += 1
@@ -272,7 +271,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_keep_alive_timer(self) -> None:
         """Close the connection if no request arrives in time."""
-        # One timer that checks what has happened since, instead of one for each request.
+        # One timer that checks `_idle_since` when it fires, instead of one for each request.
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -280,10 +279,10 @@ class HttpProtocol(HttpToolsProtocol):
             )
 
     def shutdown(self) -> None:
-        """The worker shuts down: the next request is the last on this connection, and its response says so.
+        """Make the next request the last on this connection: its response announces that the connection closes.
 
         uvicorn closes an idle connection at once. The client's next request may be on its way by then and would get no
-        response, so the connection stays open for as long as an idle one may.
+        response, so the connection stays open until its idle timeout.
         """
         if self._listener is not None:
             self._listener.server_shutting_down()
@@ -302,8 +301,8 @@ class HttpProtocol(HttpToolsProtocol):
     # --- streams -----------------------------------------------------------------------------------------------------
 
     def _start_stream(self, cycle: Any, head: bytes) -> StreamListener | None:
-        """Start a response without an end and hand the connection over to a listener. None: the client has gone, or has
-        pipelined another request, which would wait for ever."""
+        """Start an endless response and hand the connection over to a listener. Return None if the client has
+        disconnected, or has pipelined another request, which would wait forever."""
         if cycle.disconnected or self.transport.is_closing():
             return None
         if self.pipeline or cycle.more_body or cycle is not self._answering:
@@ -316,7 +315,7 @@ class HttpProtocol(HttpToolsProtocol):
         header_lines = head + b"transfer-encoding: chunked\r\n"
         self.transport.write(encode_response(self.server_state.default_headers, 200, header_lines, b"", b""))
         self._listener = listener = StreamListener(self.transport)
-        # Frees what is left of the request: there may be ten thousand of these connections.
+        # Free the request's objects: there may be ten thousand of these connections.
         cycle.scope.pop(SEND_RESPONSE, None)
         cycle.scope.pop(START_STREAM, None)
         self.cycle = self.scope = self._answering = self.parser = None  # type: ignore[assignment]
@@ -326,8 +325,8 @@ class HttpProtocol(HttpToolsProtocol):
     # --- requests that arrive in one piece ---------------------------------------------------------------------------
 
     def _is_between_requests(self) -> bool:
-        """Whether the next bytes begin a request, all earlier requests are answered, and httptools is not inside
-        one."""
+        """Return whether the next bytes begin a request, with all earlier requests answered and none half-parsed by
+        httptools."""
         cycle: Any = self.cycle
         if cycle is None:
             is_between = self.scope is None
@@ -377,7 +376,7 @@ class HttpProtocol(HttpToolsProtocol):
     # --- incomplete requests -----------------------------------------------------------------------------------------
 
     def _track_incomplete(self, size: int) -> None:
-        """Data arrived and the request is not complete: run its timer, and limit its size."""
+        """Run the timer of an incomplete request and limit its size, after data has arrived."""
         cycle: Any = self.cycle
         if cycle is None or cycle.scope is not self.scope:
             if self._clock is None or (self._awaited is not None and self._awaited is not self.scope):
@@ -391,7 +390,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_clock(cycle, BODY_SECONDS_MAX)
         self._bytes += size
         is_declared = any(name == b"content-length" for name, _ in self.headers[:HEADERS_MAX])
-        # Without a length, chunk extensions and trailers could go on for ever, and uvicorn keeps them.
+        # Without a length, chunk extensions and trailers could go on forever, and uvicorn keeps them.
         if self._bytes > (DISCARDED_BYTES_MAX if is_declared else UNDECLARED_BYTES_MAX) and (
             cycle.response_complete or not is_declared
         ):
@@ -423,7 +422,7 @@ class HttpProtocol(HttpToolsProtocol):
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def _cut(self, answer: bytes) -> None:
-        """Stop reading and close, with this response unless another one has begun."""
+        """Stop reading and close the connection, sending this response first unless another one has begun."""
         if self.transport.is_closing():
             return
         cycle = self.cycle

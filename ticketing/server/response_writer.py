@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 
 async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """Send a whole response, as the cycle's own `send` does in two messages."""
+    """Send a whole response. The cycle's own `send` would need two messages."""
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if not cycle.disconnected:
@@ -34,12 +34,12 @@ def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
 def encode_response(
     default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, connection_header: bytes
 ) -> bytes:
-    """Return the bytes of a response. `connection_header`: its line about the connection, or nothing."""
+    """Return the bytes of a response. `connection_header`: its `connection` line, or empty."""
     return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, connection_header, b"\r\n", body))
 
 
 class _Defaults:
-    """The headers that every response begins with, joined once for each list: uvicorn makes a new list each second."""
+    """The headers at the start of every response, joined once per list. uvicorn makes a new list each second."""
 
     def __init__(self) -> None:
         self._of: object = None
@@ -75,7 +75,7 @@ class BufferedRequestCycle(RequestResponseCycle):
 
     @property
     def message_event(self) -> asyncio.Event:  # type: ignore[override]
-        # Created on first use, which is rare: the whole body is here.
+        # Created on first use, which is rare, because the whole body has already been received.
         if self.event is None:
             self.event = asyncio.Event()
             self.event.set()

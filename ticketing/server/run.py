@@ -16,9 +16,9 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 BACKLOG = 4096
 KEEP_ALIVE_SECONDS = 5
-# For requests under way when a worker ends. The slowest waits 5 s for a slot and as long for its batch.
+# Time for requests in progress when a worker ends. The slowest waits 5 s for a slot and 5 s for its batch.
 GRACEFUL_SECONDS = 20
-# A new worker that takes longer does not replace the old one. A worker that does not respond for as long is killed.
+# A new worker that takes longer does not replace the old one. A worker that does not respond for this long is killed.
 START_SECONDS_MAX = 60
 # The first descriptor that systemd passes (sd_listen_fds).
 FIRST_SOCKET = 3

@@ -1,7 +1,8 @@
 """Forwards requests that the fast path does not answer to the site, streaming both ways.
 
-The site never runs in this process: beside a single busy page thread the event loop falls to a fiftieth of its speed.
-So the demo has one address. In production the proxy in front may route by path, and few requests are forwarded.
+The site never runs in this process: a single busy page thread would slow the event loop to a fiftieth of its speed.
+With this forwarding, the demo has one address. In production the proxy in front may route by path, so that few requests
+are forwarded.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ API_BODY_BYTES_MAX = 256 * 1024
 UNDECLARED_BODY_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
-# Shorter than the site keeps an idle connection (30 s), so that the connection is closed here.
+# Shorter than the site's idle timeout (30 s), so that this side closes idle connections.
 IDLE_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 2
 WAIT_SECONDS_MAX = 5
@@ -46,7 +47,7 @@ HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
     b" upgrade expect".split()
 )
-# The client's claims about proxies are replaced by our own findings.
+# These headers are dropped from the client's request; we add our own values.
 OWN_REQUEST_HEADERS = frozenset(
     (b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
 )
@@ -105,10 +106,10 @@ class Forwarder:
 
     async def _forward(self, scope: Scope, body: "_RequestBody", send: Send) -> None:
         if not _target(scope).startswith("/"):
-            # `*`, or an absolute address: appended to the site's address it would name another target.
+            # `*` or an absolute URL. Appended to the site's address, it would name another target.
             raise Malformed
         if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
-            raise Malformed  # The site would get our internal name for it.
+            raise Malformed  # The site would receive our internal host name instead.
         content = await body.content()
         task = asyncio.current_task()
         assert task is not None
@@ -123,7 +124,7 @@ class Forwarder:
     async def _exchange(
         self, scope: Scope, body: "_RequestBody", content: bytes | AsyncIterator[bytes] | None, send: Send
     ) -> None:
-        # The library repeats idempotent requests if a pooled connection turns out to be closed.
+        # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
         async with self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
@@ -175,7 +176,7 @@ class _RequestBody:
         self._complete = not self._declared and not self._undeclared
 
     async def content(self) -> bytes | AsyncIterator[bytes] | None:
-        """Return the body to forward: None, a stream of declared length, or all of it. Raises TooLarge."""
+        """Return the body to forward: None, a stream if its length is declared, else all bytes. Raises TooLarge."""
         if self._undeclared:
             bytes_max = min(UNDECLARED_BODY_BYTES_MAX, self._bytes_max)
             return b"".join([chunk async for chunk in self._chunks(bytes_max)])
@@ -221,7 +222,7 @@ class _RequestBody:
                 raise TooLarge
             if not message.get("more_body", False):
                 self._complete = True
-                # From here on the only message to come is the disconnect.
+                # The only message that can still come is the disconnect.
                 if self._leave is not None:
                     self.watch(self._leave)
             if chunk:
@@ -252,7 +253,7 @@ def _target(scope: Scope) -> str:
 def _request_headers(
     scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the headers to forward: the client's without those that we set, and ours. `is_last`: on its connection."""
+    """Return the headers to forward: the client's without those that we set, and ours. `is_last`: then close."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [

@@ -1,7 +1,7 @@
-"""A client's socket: uvicorn's own, with the bounds it lacks and a farewell.
+"""A client's WebSocket: uvicorn's protocol, with the limits it lacks and a notice before shutdown.
 
-What uvicorn (0.54, websockets) leaves open: pongs pile up for one who pings and does not read, a text that is not UTF-8
-is logged with a trace, and a worker that ends closes every socket before the application could say when to come back.
+uvicorn (0.54, websockets) has three gaps. Pongs pile up for a client that pings and does not read. Text that is not
+UTF-8 is logged with a traceback. A worker that ends closes every socket before the application can send a retry time.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE
 
 UNREAD_BYTES_MAX = 256 * 1024
-"""An application that sends waits from a quarter of this on. Only control frames in reply to a client exceed it."""
+"""Applications pause sending at a quarter of this. Only control frames in reply to a client can exceed it."""
 
 
 class ShutdownNotice:
@@ -45,7 +45,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         scope: Any = getattr(self, "scope", None)
-        if scope is not None:  # Else the handshake was refused. The application's task has not begun yet.
+        if scope is not None:  # None if the handshake was refused. The application's task has not begun yet.
             scope[SHUTDOWN_NOTICE] = self._ending
 
     def send_receive_event_to_app(self) -> None:

@@ -74,8 +74,8 @@ class Api:
     async def call(
         self, call: str, method: str, path: str, *, token: str = "", key: str = "", etag: str = "", body: Any = None
     ) -> ApiResponse:
-        """Return the response and record it under the call's name. Raises Busy, and NoResponse, after which a client
-        would retry. A server error is recorded as a breach and raises NoResponse too."""
+        """Return the response and record it under the call's name. Raises Busy or NoResponse, after which
+        clients retry. A server error is recorded as a breach and raises NoResponse too."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if key:
             headers["Idempotency-Key"] = key

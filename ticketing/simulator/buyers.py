@@ -9,7 +9,7 @@ from ticketing.simulator.api import ApiResponse
 from ticketing.simulator.visitors import Habits, Visitor, VisitorContext
 
 CHOICES_MAX = 5
-"""Choices that a buyer makes after others were faster, before leaving."""
+"""A buyer leaves after this many choices, if others bought the seats first each time."""
 SHORTAGES = frozenset({"sold-out", "not-enough-left", "seats-unavailable"})
 TOO_LATE = frozenset({"admission-expired", "reservation-expired"})
 PAYMENT_METHOD = "sandbox"
@@ -85,7 +85,7 @@ class Buyer(Visitor):
         return self.continue_with(self.hold, 0.0)
 
     async def pick(self) -> float | None:
-        """Choose adjacent seats of the list, by name, from a page of the section."""
+        """Choose consecutive available seats, by name, from one page of the section's list."""
         section, quantity = self._selection["section"], self._selection["quantity"]
         page = self.random.randint(1, -(-section["total_seats"] // PAGE_SIZE))
         path = f"/events/{self.context.event}/sections/{section['section_id']}/seats?page={page}&page_size={PAGE_SIZE}"
@@ -114,7 +114,7 @@ class Buyer(Visitor):
         if response.problem in TOO_LATE:
             return self.finish("ran out of time")
         if response.problem == "reservation-exists" and self._came_back and not self._reservation:
-            # It was held before the buyer left, and is paid for now.
+            # The buyer held it before leaving, and now pays for it.
             self._reservation = str(response.document["reservation"])
             return self.continue_with(self.pay, self.think_seconds())
         left = response.seconds_until("reserved_until")
@@ -156,7 +156,7 @@ class Buyer(Visitor):
         results = await asyncio.gather(*calls, return_exceptions=True)
         responses = [result for result in results if isinstance(result, ApiResponse)]
         if len(responses) < len(results):
-            # As after any lost response: both are retried with the same key.
+            # Both are retried with the same key, as after any lost response.
             raise next(error for error in results if isinstance(error, BaseException))
         self.context.figures.counts["double clicks"] += len(responses) > 1
         successes = [response for response in responses if response.status < 400]
@@ -165,7 +165,7 @@ class Buyer(Visitor):
         return (successes or responses)[0]
 
     async def second_tab(self) -> float | None:
-        """Try to hold the same beside the reservation, with another key: it must be refused."""
+        """Try to hold the same selection again with another key, which must be refused."""
         response = await self.context.api.call(
             "hold",
             "POST",

@@ -1,4 +1,4 @@
-"""The plan of a run: who arrives when, and which limits are checked."""
+"""The plan of a run: its visitors, when they arrive, what they do, and which limits are checked."""
 
 import ipaddress
 import socket
@@ -25,7 +25,7 @@ class Plan:
     """Scheme, host and port, without a path."""
     visitors: int
     over_seconds: float
-    """They arrive at random times within this time."""
+    """Visitors arrive at random times within this time."""
     buyers: int = 0
     """The number of visitors who buy; the others browse and leave."""
     listeners: int = 0

@@ -54,7 +54,7 @@ Watch = Callable[[Run], None]
 
 def create_actors(plan: Plan, context: VisitorContext, terms: SaleTerms) -> list[tuple[float, Actor]]:
     """Return all actors with the second of their arrival. The seed determines everything except the names, so that a
-    second run with the same seed has other visitors."""
+    second run with the same seed has new visitors."""
     rng = random.Random(plan.seed)  # noqa: S311 - reproducible on purpose
     run = secrets.token_hex(5)
     moments = sorted(rng.uniform(0, plan.over_seconds) for _ in range(plan.visitors))
@@ -114,7 +114,7 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
 
 @asynccontextmanager
 async def _listening(result: Run, context: VisitorContext) -> AsyncIterator[None]:
-    """Run the plan's stream listeners meanwhile. Raises PlanRefused."""
+    """Run the plan's stream listeners inside this context. Raises PlanRefused."""
     plan, base = result.plan, context.api.base
     if not plan.streams:
         yield
@@ -201,7 +201,7 @@ async def _monitor(
 
 
 def _check_rate(result: Run) -> None:
-    """Check the admission rate, which takes the complete run."""
+    """Check the admission rate, which needs the complete run."""
     plan, line = result.plan, result.line
     if plan.rate_max is None or not line.joins:
         return

@@ -1,7 +1,7 @@
 """The queue as observed by all visitors, checked against the rules of the waiting room.
 
-A client learns of an admission only from its next response. So every rule is checked in the form in which it must hold
-for observations: a visitor seen inside has been admitted before, and a visitor counts as active only while that is
+A client learns of an admission only from its next response. So the rules are checked only against facts that
+responses prove: a visitor seen inside has been admitted before, and a visitor counts as active only while that is
 certain, from the response with the admission to the request that may have ended it.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ticketing.simulator.stats import Breaches, HighestSeen
 
 STALE_SECONDS_MAX = 5.0
-"""A status may come from a snapshot of the room that is at most this old, on an overloaded machine."""
+"""On an overloaded machine, a status may come from a snapshot of the room up to this old."""
 ON_TIME_SECONDS_MAX = 5.0
 """A request at most this long after `next_poll` is on time."""
 EXPIRY_MARGIN_SECONDS = 2.0
@@ -49,7 +49,7 @@ class ObservedQueue:
             self.breaches.note("duplicate numbers", f"{owner} and {visitor} both have number {number}")
 
     def waits(self, visitor: str, number: int | None, position: int, sent_at: float) -> None:
-        """Record that the response to a request of `sent_at` had the visitor waiting at this position."""
+        """Record that a request sent at `sent_at` found the visitor waiting at this position."""
         self.responses += 1
         if number is None or position < 1:
             return
@@ -80,7 +80,7 @@ class ObservedQueue:
             heapq.heappush(self._ends, (until, visitor))
 
     def may_have_ended(self, visitor: str) -> None:
-        """Record that from now on the visitor may not be active any more."""
+        """Record that from now on the visitor may no longer be active."""
         self._active.pop(visitor, None)
 
     @property

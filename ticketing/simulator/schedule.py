@@ -29,7 +29,7 @@ class Agenda:
         self._failure: BaseException | None = None
         self._clock = asyncio.get_running_loop().time
         self.late_seconds_max = 0.0
-        """The longest delay of an actor beyond its due time. If it is long, the simulator was too slow to judge."""
+        """The longest delay of an actor. If it is long, the simulator was too slow to judge the site."""
 
     def add(self, in_seconds: float, actor: Actor) -> None:
         """Schedule the actor for the first time, in this many seconds."""
@@ -49,8 +49,8 @@ class Agenda:
         self._changed.set()
 
     async def run(self) -> None:
-        """Run until every actor that keeps the run open is done, or `stop` is called. Raises the error of an actor:
-        actors handle refusals, so it is a fault of the simulator's own code."""
+        """Run until every actor that keeps the run open is done, or `stop` is called. Raises the error of an actor.
+        Actors handle refusals, so an error is a fault of the simulator's own code."""
         try:
             while self._open and not self._stopped:
                 await self._next()

@@ -33,17 +33,17 @@ class Figures:
     """Outcomes and events of visitors: joined, admitted, left …"""
     responses: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
-    """By call and problem type."""
+    """Refused requests, by call and problem type."""
     retries: Counter[str] = field(default_factory=Counter)
     """Retries after a lost response, by error."""
     took_ms: dict[str, "array[float]"] = field(default_factory=dict)
-    """By call."""
+    """Response times, by call."""
     waited: "array[float]" = field(default_factory=lambda: array("d"))
     """Seconds from join to admission, of visitors who had to wait."""
     held_at: float = 0.0
     """When the response to the last hold arrived."""
     accurate_estimates: int = 0
-    """The number of those visitors whose wait was within the estimate that they got when they joined."""
+    """Visitors in `waited` whose wait was within the estimate in the response to their join."""
     breaches: Breaches = field(default_factory=Breaches)
 
     def took(self, call: str, milliseconds: float) -> None:
@@ -70,7 +70,7 @@ def most_within(moments: Sequence[float], seconds: float) -> int:
 
 
 def passes_rate(moments: Sequence[float], since: float, rate: float) -> tuple[int, float] | None:
-    """Return the first count and time at which more moments had passed than the rate allows since `since`, or None.
+    """Return the first count of moments above what the rate allows since `since`, with the seconds, or None.
 
     The waiting room may have saved up the admissions of half a second before the first visitor came.
     """

@@ -1,4 +1,4 @@
-"""Server-sent events over one plain connection each, without a task or a coroutine, so that thousands cost little."""
+"""Streams of server-sent events, each a plain connection without task or coroutine, so that thousands cost little."""
 
 import asyncio
 import ssl

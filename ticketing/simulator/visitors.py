@@ -25,7 +25,7 @@ class Habits:
     """How one visitor differs from others."""
 
     stay_seconds: float
-    """Mean time for each step inside."""
+    """Mean time of each step after admission."""
     twice: bool = False
     """Joins from two tabs at the same time."""
     patience_seconds: float = math.inf
@@ -50,7 +50,7 @@ class VisitorContext:
     line: ObservedQueue
     now: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
     closing: bool = False
-    """The run is ending early: no visitor joins any more, and those in line leave."""
+    """The run is ending early: no more visitors join, and those in line leave."""
 
     @property
     def breaches(self) -> Breaches:
@@ -169,7 +169,7 @@ class Visitor:
         self.leaves_at = self.context.now() + self.habits.patience_seconds
         self._learn_number(self.queue_token)
         self.estimated_wait = _interval(response.document.get("estimated_wait_range"))
-        # The response to the other tab may be the later one.
+        # Only one tab's response may have the admission.
         return self.handle_status(max(responses, key=lambda one: one.document.get("status") == "ready"))
 
     async def _send_join(self) -> ApiResponse:
@@ -232,7 +232,7 @@ class Visitor:
         if self.estimated_wait is not None and self.estimated_wait[1] > 0:
             waited = at - self.joined_at
             context.figures.waited.append(waited)
-            # To the second, and one tick.
+            # Estimates are rounded to the second, and an admission may wait for the next tick.
             context.figures.accurate_estimates += self.estimated_wait[0] - 2 <= waited <= self.estimated_wait[1] + 2
         return self.start_visit()
 
@@ -250,7 +250,7 @@ class Visitor:
         return self.continue_with(self.leave, self.think_seconds())
 
     def think_seconds(self) -> float:
-        """Return a random duration of a step, so that it ends before the admission does."""
+        """Return a random duration of a step, cut so that it ends before the admission does."""
         seconds = self.random.uniform(0.5, 1.5) * self.habits.stay_seconds
         return max(0.0, min(seconds, self.inside_until - self.context.now() - 5))
 

@@ -18,7 +18,7 @@ feeds: RefreshingCache[str, Feed] = RefreshingCache(
 
 
 async def announcements(request: Request, slug: str) -> Reply:
-    """As `AnnouncementsView.get`."""
+    """Return the same response as `AnnouncementsView.get`."""
     response = (await feeds.get(slug)).response_since(feed.parse_since(request.GET.get("since")))
     headers = [(b"etag", response.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")

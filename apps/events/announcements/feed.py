@@ -40,7 +40,7 @@ class Feed:
         return self.current.shown
 
     def response_since(self, since: int) -> EncodedFeed:
-        """Return the changes after version `since`, the last one that the reader has; with 0, the current ones."""
+        """Return the announcements changed after version `since`, the reader's last; with 0, the current ones."""
         since = min(since, self.current.latest)
         encoded = self._responses.get(since)
         if encoded is None:

@@ -47,7 +47,7 @@ def _load(slug: str, describe: Callable[[datetime], EventSpec], now: datetime) -
 
 
 def _evening(now: datetime, days: int, weekday: int, hour: int, minute: int, timezone: str) -> datetime:
-    """Return the first such weekday (0 is Monday) at least `days` ahead, at this venue local time."""
+    """Return this venue local time on the first such weekday (0 is Monday) at least `days` days ahead."""
     there = now.astimezone(ZoneInfo(timezone)) + timedelta(days=days)
     day = there + timedelta(days=(weekday - there.weekday()) % 7)
     return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)

@@ -60,7 +60,7 @@ def _pane(x: float, y: float, dice: random.Random) -> str:
 
 
 def afterglow_poster() -> str:
-    """A sun of sound: lines that carry one wave each, over a street of light."""
+    """A striped sun, crossed by lines that each carry one sound wave."""
     waves = "".join(_wave(index) for index in range(34))
     bars = "".join(f'<rect x="0" y="{y:.1f}" width="400" height="{high:.1f}" fill="#0d0620"/>' for y, high in _slits())
     return poster(
@@ -98,7 +98,7 @@ def _wave(index: int) -> str:
 
 
 def solstice_poster() -> str:
-    """The shortest night: hills in cut paper, a low sun, kites in the wind."""
+    """Hills like cut paper, a low sun with rays, and kites."""
     hills = "".join(
         f'<path d="{_hill(index)}" fill="{color}"/>'
         for index, color in enumerate(("#f79d65", "#e76f51", "#b5456b", "#7a3b7c", "#453a72", "#22305c"))

@@ -1,7 +1,7 @@
 """The catalogue: venues, their seating plans, events, and their sections, seats and prices.
 
 Availability is not stored here; the reservations app has it. Seat rows are written once, when the event is published.
-Of a published event only prices, the categories of seats and the capacities of general admission change, through
+After publication only prices, the categories of seats and the capacities of general admission change, through
 changes.py. A section's capacity is always the one shown to the public.
 """
 

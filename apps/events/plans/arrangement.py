@@ -147,7 +147,7 @@ def _rank_from_middle(seats: Sequence[RawSeat], stage: Stage | None, axis: Point
     if stage is not None and axis is not None:
         origin_x, origin_y = stage.center
         aside = [(seat.x - origin_x) * axis[1] - (seat.y - origin_y) * axis[0] for seat in seats]
-        # A row that runs away from the stage does not cross the axis: use the middle of the row itself.
+        # Only a row that runs across the axis uses it. A row that runs away from the stage keeps its own middle.
         if max(aside) - min(aside) > walked[-1] / 2:
             off = [abs(distance) for distance in aside]
     order = sorted(range(len(seats)), key=lambda index: (round(off[index], 3), index))

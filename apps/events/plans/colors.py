@@ -22,7 +22,7 @@ _NAMED = {
 
 
 def normal_color(value: str | None) -> str:
-    """Return the color as #rrggbb, or an empty string if there is none or it is not understood."""
+    """Return the color as #rrggbb, or an empty string if there is none or it is not recognized."""
     text = (value or "").strip().lower()
     if found := _HEX.fullmatch(text):
         digits = found[1]

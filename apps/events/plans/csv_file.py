@@ -34,8 +34,8 @@ class _ParseState:
     slug_of: dict[str, str] = field(default_factory=dict)  # section name to its id
     rows: dict[str, dict[str, list[RawSeat]]] = field(default_factory=dict)  # by section name, then row
     categories: dict[str, int] = field(default_factory=dict)
-    line_of: dict[str, int] = field(default_factory=dict)  # seat id to the line that took it
-    line_at: dict[tuple[float, float], int] = field(default_factory=dict)  # spot to the line that took it
+    line_of: dict[str, int] = field(default_factory=dict)  # seat id to its line
+    line_at: dict[tuple[float, float], int] = field(default_factory=dict)  # spot to the line of its seat
 
 
 def read_csv(text: str, limits: Limits) -> Draft:

@@ -37,7 +37,7 @@ class Draft:
 
 @dataclass(slots=True)
 class SlugMaker:
-    """Assigns unique section ids: the slug of the name, numbered from the second section of a name on."""
+    """Assigns unique section ids: the slug of the name, with a number from the second such section on."""
 
     _taken: set[str] = field(default_factory=set)
 
@@ -87,7 +87,7 @@ def _extent_points(draft: Draft) -> Iterator[Point]:
 
 
 def _fit_to_size(draft: Draft) -> tuple[Draft, tuple[float, float]]:
-    """Return the draft and its size: the file's if everything fits, otherwise moved into a box around everything."""
+    """Return the draft and its size. If the file's size is too small, move everything into a box that fits."""
     points = list(_extent_points(draft))
     if not points:
         return draft, draft.size or (100.0, 100.0)

@@ -11,7 +11,7 @@ _CIRCLE_POINTS = 32
 
 
 def convex_hull(points: Iterable[Point], margin: float = 0.0) -> list[Point]:
-    """Return the corners of the convex hull in turning order, with each side `margin` outside of the points."""
+    """Return the corners of the convex hull in order around it, with each side `margin` outside of the points."""
     bare = _hull(sorted(set(points)))
     if margin <= 0 or not bare:
         return bare
@@ -23,7 +23,7 @@ def convex_hull(points: Iterable[Point], margin: float = 0.0) -> list[Point]:
 
 
 def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
-    """Return the outline of rows that are one behind the other: along the front row and back along the last row.
+    """Return the outline of rows that follow each other: along the front row and back along the last row.
 
     It follows bent rows, where a hull would include the space that they are bent around. Rows in another arrangement
     (scattered tables, seats around a stage) get their hull.
@@ -32,7 +32,7 @@ def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
     stacked = _align_directions([list(row) for row in rows if len(row) >= 2])
     if len(stacked) < 2:
         return convex_hull(everything, margin)
-    # Of the rows in between, include only ends on the hull: the steps by which rows grow are not part of the outline.
+    # From the rows in between, include only ends on the hull, so that longer rows add no steps to the outline.
     corners = set(_hull(sorted(set(everything))))
     left = [row[0] for row in stacked[1:-1] if row[0] in corners]
     right = [row[-1] for row in stacked[1:-1] if row[-1] in corners]
@@ -73,7 +73,7 @@ def _expand_ring(ring: Sequence[Point], margin: float) -> list[Point]:
             sides.append(((a[0] + dx, a[1] + dy), (b[0] + dx, b[1] + dy), b))
     wide: list[Point] = []
     for (_, end, corner), (start, _, _) in pairwise([*sides, sides[0]] if sides else []):
-        # Both moved ends of the corner with a tip between them, or their middle if the turn is slight.
+        # A corner becomes its two moved ends with a tip between them; a slight turn becomes the middle of both ends.
         if math.dist(end, start) > margin * 0.5:
             middle = ((end[0] + start[0]) / 2 - corner[0], (end[1] + start[1]) / 2 - corner[1])
             reach = math.hypot(*middle)

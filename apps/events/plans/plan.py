@@ -46,8 +46,8 @@ class PlanCategory:
 class PlanSeat:
     """A seat with its arrangement. Coordinates are absolute; `category` is an index into the plan's categories.
 
-    Within its section: `row_index` counts rows from the front, `place_index` counts along the row and skips one at an
-    aisle, `rank` is 1 for the best seat.
+    `row_index` counts the section's rows from the front, `place_index` counts along the row and skips one at an aisle,
+    and `rank` is 1 for the section's best seat.
     """
 
     guid: str
@@ -130,12 +130,12 @@ def label(value: str | int, place: str, characters_max: int, *, empty: bool = Fa
 
 
 def printable(text: str) -> str:
-    """Return the beginning of a text from a file as it may stand in a message."""
+    """Return the beginning of a text from a file, with unprintable characters replaced, for a message."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text[:80])
 
 
 def spot(x: float, y: float) -> tuple[float, float]:
-    """Return the coordinates rounded, so that two seats on one spot are equal although their sums differ slightly."""
+    """Return the coordinates rounded, so that two seats on one spot are equal despite rounding errors."""
     return round(x, 3), round(y, 3)
 
 

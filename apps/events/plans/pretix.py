@@ -30,7 +30,7 @@ from apps.events.plans.plan import (
     spot,
 )
 
-# The format does not mark these seats, so plans name them in the category; a seat may also have such a key.
+# The format does not mark these seats, so plans name them in the category. Some files add a key to the seat.
 _COMPANION = re.compile(r"companion|carer|attendant|begleit|accompagn", re.IGNORECASE)
 _ACCESSIBLE = re.compile(r"wheelchair|accessib|rollstuhl|barrierefrei|\bpmr\b", re.IGNORECASE)
 _SHAPES = ("rectangle", "circle", "ellipse", "polygon", "text")
@@ -90,7 +90,7 @@ class _Area(msgspec.Struct):
     rotation: float | None = None
     color: str | None = None
     border_color: str | None = None
-    width: float | None = None  # the first version of the format: every area a rectangle
+    width: float | None = None  # first version of the format: every area is a rectangle
     height: float | None = None
     rectangle: _Rectangle | None = None
     circle: _Circle | None = None
@@ -203,11 +203,11 @@ def _decode(data: bytes) -> _File:
 
 
 class _RepeatedKey(Exception):
-    """An object of the file has this key twice."""
+    """An object of the file has one key twice."""
 
 
 def _refuse_repeated_keys(data: bytes) -> None:
-    """Raise PlanError where an object has one key twice: readers disagree about which value counts."""
+    """Raise PlanError if an object has one key twice: JSON readers disagree about which value counts."""
 
     def check(members: list[tuple[str, Any]]) -> None:
         if len(dict(members)) != len(members):
@@ -218,7 +218,7 @@ def _refuse_repeated_keys(data: bytes) -> None:
         # refusal. Numbers stay text: only keys matter here, and an ignored number may be too long for an integer.
         json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
     except _RepeatedKey:
-        # An object is a tuple of its members: no other JSON value becomes a tuple.
+        # Here each object becomes a tuple of its members; no other JSON value becomes a tuple.
         whole = json.loads(data.decode(), object_pairs_hook=tuple, parse_int=str)
         place, key = next(_repeated_keys(whole, ""))
         raise PlanError(place or "top of the file", f"the key “{printable(key)}” is given twice") from None

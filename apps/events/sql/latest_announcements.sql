@@ -1,5 +1,5 @@
 -- The last version number of each event and its newest announcements in their last versions: up to `limit` current and
--- up to `limit` retracted ones. An event without any has one row with null columns.
+-- up to `limit` retracted ones. An event without announcements has one row with null columns.
 SELECT feed.event_id, feed.latest, listed.announcement, listed.number, listed.text, listed.posted_at, listed.at
 FROM events_announcementfeed AS feed
 LEFT JOIN LATERAL (

@@ -17,7 +17,7 @@ from apps.kernel.models import AuditRun
 class Command(BaseCommand):
     help = (
         "Checks the invariants on the live system and prints one line each. Exits with 1 on a breach, or if a check "
-        "could not run. A complete audit is stored and shown to staff; that of one event is only printed."
+        "could not run. A complete audit is stored and shown to staff; an audit of one event is only printed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

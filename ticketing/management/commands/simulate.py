@@ -51,7 +51,7 @@ class Command(BaseCommand):
         add("--double", default="0", metavar="SHARE", help="buyers who send every request twice; default: none")
         add("--change", default="0", metavar="SHARE", help="buyers who replace what they hold; default: none")
         add("--back", default="0", metavar="SHARE", help="visitors who return if they bought nothing; default: none")
-        add("--stay", default="5", metavar="S", help="mean seconds for each step inside; default: 5")
+        add("--stay", default="5", metavar="S", help="mean seconds an admitted visitor takes for each step; default: 5")
         add("--for", default="0", metavar="S", dest="least", help="least seconds that listeners stay")
         add("--at-most", default="900", metavar="S", help="seconds after which waiting visitors leave; default: 900")
         add("--url", metavar="BASE", help="as in http://127.0.0.1:8000; default: the running demo")
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         add("--connections", default="64", metavar="N", help="concurrent connections; default: 64")
         add("--seed", metavar="N", help="repeat an earlier run's random choices: arrivals and actions")
         add("--rate", metavar="N", help="check that at most this many are admitted per second")
-        add("--active", metavar="N", help="check that at most this many are inside at the same time")
+        add("--active", metavar="N", help="check that at most this many are admitted at the same time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -95,7 +95,7 @@ class Command(BaseCommand):
 
 
 def _run(plan: Plan, watch: Callable[[Run], None]) -> Run:
-    """Run the plan; the first Ctrl-C ends it in order, the second at once."""
+    """Run the plan; the first Ctrl-C ends it gracefully, the second immediately."""
 
     async def main() -> Run:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
