@@ -25,7 +25,7 @@ _cookies = TimestampSigner(salt="order-cookie")
 
 
 def link_key(order_id: UUID) -> str:
-    """Return the key that grants its holder access to this order; valid as long as the signing key."""
+    """Return the key that grants access to this order. It is valid as long as the signing key."""
     return _links.signature(str(order_id))
 
 
@@ -125,7 +125,7 @@ def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
 
 
 def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
-    """Grant this browser access to the order by a cookie, so that the link's key can leave the address bar."""
+    """Grant this browser access to the order by a cookie, so that the link's key is not needed in the address bar."""
     kept = [known for known in orders_opened_by_link(request) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
     response.set_cookie(
         COOKIE,

@@ -28,9 +28,9 @@ from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import mail
 from apps.orders.cancellation import event_cancellation, order_cancellation
-from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers its own.
+from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers models.
 from apps.orders.checkin.check_in import Outcome, Scan, undo_last_check_in
-from apps.orders.invoices import admin as _invoice_admin  # noqa: F401 - Registers its own.
+from apps.orders.invoices import admin as _invoice_admin  # noqa: F401 - Registers models.
 from apps.orders.models import (
     CancellationFailure,
     ComparedDay,
@@ -46,11 +46,11 @@ from apps.orders.models import (
     SandboxRefund,
     Ticket,
 )
-from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers its own.
+from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers models.
 from apps.orders.provider_sync import discrepancies
 from apps.orders.staff import refund_page
 from apps.orders.tickets import reissue as ticket_reissue
-from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers its own.
+from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers models.
 
 Row = TypeVar("Row", bound=models.Model)
 _NUMBER = attrgetter("number")
@@ -97,8 +97,8 @@ class _TicketInline(ReadOnlyInline):
 
 
 def _apply(request: HttpRequest, rows: Iterable[Row], name: Callable[[Row], str], act: Callable[[Row], bool]) -> int:
-    """Apply `act` to each row, in a transaction of its own; show a refusal with the row's name. Return how many rows it
-    changed."""
+    """Call `act` on each row; it commits by itself. Show a refusal as an error with the row's name. Return how many
+    rows changed."""
     count = 0
     for row in rows:
         try:
@@ -237,7 +237,7 @@ class _FailureInline(ReadOnlyInline):
 
 @admin.register(EventCancellation)
 class EventCancellationAdmin(NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin):
-    """Progress of an event's cancellation. Adding one starts it."""
+    """The progress of events' cancellations. Adding a row starts a cancellation."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
     list_select_related = ["event"]

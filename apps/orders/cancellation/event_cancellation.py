@@ -1,8 +1,8 @@
 """Mass cancellation of an event: refund every order, end every hold, notify every buyer, in small steps.
 
-Each order is a transaction of its own, which sees the work of earlier runs and repeats nothing. So a worker may be
-killed at any line, and any number of workers may run at once, beside a live sale. Outbox messages lead from one batch
-to the next, so that the cancellation continues after a crash.
+Each order is processed in a transaction of its own, which skips what an earlier run has committed. So a worker may be
+killed at any line, and any number of workers may run at once, even during a live sale. An outbox message runs each step
+and publishes the message for the next one, so that the cancellation continues after a crash.
 """
 
 import logging
@@ -28,11 +28,11 @@ from apps.reservations import facade as reservations
 logger = logging.getLogger(__name__)
 
 BATCH_MAX = 100
-"""Orders between two updates of the counts."""
+"""Maximum number of orders processed between two updates of the counts."""
 STEP_SECONDS_MAX = 20.0
-"""Duration of one delivery; its claim lasts longer."""
+"""About the duration of one outbox delivery. The message's claim lasts longer."""
 STALE_CACHE_SECONDS = 10
-"""Caches learn of a cancellation within a few seconds; until then holds and checkouts may still succeed."""
+"""Caches show a cancellation within a few seconds; until then holds and checkouts may still succeed."""
 RECHECK_INTERVAL = timedelta(seconds=2)
 REASON = Order.Reason.EVENT_CANCELED
 
@@ -43,14 +43,14 @@ _orders_keeping_fees = sql.load("apps.orders", "orders_keeping_fees")
 
 def begin(event_id: int, words: str, who: str) -> EventCancellation:
     """Cancel the event, which ends holds and checkouts, and schedule the refund of its orders. Idempotent. `words` is
-    the organizer's text for the buyers. Raises Invalid, EventNotFound."""
+    the organizer's text for the buyers. Raises Invalid."""
     words = words.strip()
     if not words:
         raise problems.Invalid({"reason": "enter a message to the buyers"})
     with transactions.write():
         events.cancel_event(event_id)
         now = clock.now()
-        # An earlier call has committed: we waited for the event's lock.
+        # `cancel_event` waited for the event's lock, so a concurrent earlier call has committed its row.
         _, is_new = EventCancellation.objects.get_or_create(
             event_id=event_id, defaults={"words": words, "started_by": who, "started_at": now, "counted_at": now}
         )
@@ -87,8 +87,7 @@ def step(
     seconds_max: float = STEP_SECONDS_MAX,
     on_count: Callable[[EventCancellation], None] = lambda _: None,
 ) -> tuple[bool, timedelta]:
-    """Cancel and refund orders batch by batch for about this long. Return whether more is to do, and after which
-    pause."""
+    """Cancel and refund orders in batches for about this long. Return whether work is left, and the pause before it."""
     until = time.monotonic() + seconds_max
     while True:
         cancellation = EventCancellation.objects.get(event_id=event_id)
@@ -113,7 +112,7 @@ def step(
 def _find(event_id: int) -> list[UUID]:
     with connection.cursor() as cursor:
         rows = _orders_to_cancel.rows(cursor, event_id=event_id, limit=BATCH_MAX)
-        # Orders that only keep fees of earlier returns come last: buyers who still have tickets are notified first.
+        # Refunded orders that still keep fees come last, so that buyers who still have tickets are notified first.
         rows = rows or _orders_keeping_fees.rows(cursor, event_id=event_id, limit=BATCH_MAX)
     return [row[0] for row in rows]
 
@@ -158,7 +157,7 @@ def _publish_notice(order: Order, fees_back_minor: int = 0) -> None:
 
 
 def count(event_id: int, reservations_more: int = 0) -> EventCancellation:
-    """Update the cancellation's counts from its orders. Return it."""
+    """Recount the cancellation's orders, add `reservations_more` to its ended holds, and return the cancellation."""
     with transactions.write(), connection.cursor() as cursor:
         _count_cancellation.count(cursor, event_id=event_id, reservations_more=reservations_more)
     return EventCancellation.objects.get(event_id=event_id)

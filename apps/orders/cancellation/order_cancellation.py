@@ -38,8 +38,8 @@ def cancel_order(order_id: UUID) -> OrderView:
 
 
 def cancel_order_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
-    """Cancel the order as `cancel_order` does. Return the response, stored for this key of the order's buyer. Also
-    raises Invalid, IdempotencyMismatch and IdempotencyInProgress."""
+    """Cancel the order as `cancel_order` does. Return the response, which is stored under the buyer's key. Also raises
+    Invalid, IdempotencyMismatch and IdempotencyInProgress."""
     if payload:
         raise problems.Invalid({str(field)[:80]: "unknown field" for field in payload})
     fingerprint = idempotency.fingerprint({"order": str(order_id)})
@@ -93,8 +93,8 @@ def cancel_or_refund(order: Order, who: str, reason: Order.Reason = Order.Reason
 
 
 def refund_kept_fees(order: Order, who: str, reason: Order.Reason) -> int:
-    """Refund the fees that the locked, fully refunded order still keeps, and set its reason to this one. Return the
-    amount, 0 if it keeps nothing. Joins the caller's transaction."""
+    """Refund the fees that the locked, fully refunded order still keeps, and set the order's reason to `reason`. Return
+    the amount; if it is 0, nothing changes. Joins the caller's transaction."""
     transactions.require_transaction()
     assert order.status == Order.Status.REFUNDED
     kept_minor = return_quotes.owed_minor(order)
@@ -111,8 +111,8 @@ def fail_expired_orders(limit: int = EXPIRED_ORDERS_MAX) -> int:
     """Fail up to `limit` open orders that are past their payment deadline, so that none stays open forever. Return how
     many failed.
 
-    Their reservations are left to the sweep, so that they end as expired and not as canceled: a payment that occurred
-    in time may still revive them (I8).
+    The sweep ends their reservations as expired. Canceling them here would be final, but a payment that occurred in
+    time may still revive an expired reservation (I8).
     """
     with connection.cursor() as cursor:
         rows = _lapsed_orders.rows(cursor, limit=limit)

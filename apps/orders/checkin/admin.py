@@ -68,7 +68,7 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     def get_fields(self, request, obj=None):
         if obj is None:
             return ["event", "name", "door", "good_from", "good_until"]
-        # Only staff who may create links see the URL of one.
+        # Only staff with the permission to create links see a link's URL.
         address = ["address"] if self.has_add_permission(request) else []
         return ["event", "name", "door", "state", *address, "good_from", "good_until", "created_by", "created_at",
                 "revoked_by", "revoked_at"]  # fmt: skip

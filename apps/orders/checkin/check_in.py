@@ -1,7 +1,7 @@
 """Check tickets in at the door, and undo mistaken check-ins.
 
 Each scan is decided under its order's lock, which refunds and reissues also take. If two doors scan one ticket at once,
-one gets "welcome"; and a refund knows which tickets are checked in.
+only one gets "welcome", and a refund sees which tickets are checked in.
 
 A conditional UPDATE of the ticket's row would also decide between two doors, but not between a door and a refund: the
 refund first checks that the ticket is not checked in and then voids it, and a check-in could commit in between.
@@ -40,8 +40,8 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class ScanAnswer:
-    """The result of a scan. `since` and `since_door`: when and where an already checked-in ticket was admitted.
-    `event`: the ticket's event if it differs from the door's."""
+    """The result of a scan. For an already checked-in ticket, `since` and `since_door` are the time and the door of its
+    check-in. `event` is the ticket's event if it is not the door's."""
 
     scan_id: str
     outcome: str
@@ -61,8 +61,8 @@ def scan(event: events.EventView, sent: Scan, who: str, *, only_own: bool = Fals
     try:
         return _record_scan_once(event, sent, who, only_own=only_own)
     except IntegrityError as error:
-        # A concurrent scan with the same id committed first. It was about another order, because under the same order's
-        # lock we would have seen it, or about an unknown code. Our transaction is rolled back; now read its answer.
+        # A concurrent scan with the same id committed first. It was of another order's ticket or of an unknown code:
+        # two scans of one order wait for its lock. Our transaction was rolled back; the second try finds that scan.
         if transactions.violated_constraint(error) != "ticket_scan_once":
             raise
         return _record_scan_once(event, sent, who, only_own=only_own)
@@ -92,7 +92,7 @@ def _lock_ticket(code: str) -> Ticket | None:
     if order_id is None:
         return None
     order = lock_order(order_id)
-    # Read after the lock: another transaction may have checked it in, voided or replaced it while we waited.
+    # Read the ticket after the lock: another transaction may have checked it in, voided or replaced it meanwhile.
     ticket = Ticket.objects.get(code=code)
     ticket.order = order
     return ticket
@@ -115,7 +115,7 @@ def _check_in_ticket(record: TicketScan, ticket: Ticket | None) -> None:
     else:
         record.outcome = Outcome.WELCOME
         ticket.checked_in_at = record.at
-        # The condition holds even against a writer that does not take the order's lock.
+        # The conditions also exclude a double check-in by a writer that does not take the order's lock.
         updated = Ticket.objects.filter(pk=ticket.pk, checked_in_at=None, voided_at=None).update(
             checked_in_at=record.at
         )
@@ -124,8 +124,8 @@ def _check_in_ticket(record: TicketScan, ticket: Ticket | None) -> None:
 
 
 def _undo(record: TicketScan, ticket: Ticket | None, undoes: TicketScan | None, own: str | None) -> None:
-    """Undo the check-in only if it is the ticket's latest: the undo of an older one may have waited in an offline phone
-    while another door checked the ticket in again."""
+    """Undo the check-in only if it is the ticket's latest. An offline phone may send the undo of an older one after
+    another door has checked the ticket in again."""
     record.ticket, record.undoes, record.outcome = ticket, undoes, Outcome.NOT_UNDONE
     if ticket is None or undoes is None or (own is not None and undoes.who != own):
         return
@@ -136,11 +136,11 @@ def _undo(record: TicketScan, ticket: Ticket | None, undoes: TicketScan | None, 
 
 
 def undo_last_check_in(event: events.EventView, sent: Scan, who: str) -> ScanAnswer:
-    """Undo the latest check-in of the ticket with the scan's code, by any scanner: for staff away from the door. Of two
-    concurrent calls the second finds nothing to undo."""
+    """Undo the latest check-in of the ticket with the scan's code, whichever scanner made it. For staff away from the
+    door. The second of two concurrent calls finds nothing to undo."""
     ticket = Ticket.objects.filter(code=read_code(sent.code), order__event_id=event.id).first()
     last = None if ticket is None else _last_check_in(ticket)
-    # For a ticket that was never checked in pass this scan's own id, which does not exist yet: "nothing to undo".
+    # For a ticket that was never checked in, pass this scan's own id: no such scan is stored yet, so nothing is undone.
     undo = last.scan_id if last is not None else sent.scan_id
     return scan(event, Scan(sent.scan_id, sent.code, undo, sent.door), who)
 

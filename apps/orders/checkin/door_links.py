@@ -1,6 +1,6 @@
 """Authorization of check-in: an account with the permission `orders.check_in`, or the holder of a door link.
 
-The signature proves that we issued the link. Its row, which every scan reads, tells whether it is still valid, so that
+The signature proves that we issued the link. Every scan reads the link's row to check that the link is still valid, so
 a revocation takes effect at once.
 """
 
@@ -111,8 +111,8 @@ def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.
 
 
 def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Doorkeeper:
-    """Return the scanner that the request authenticates: an account with the permission, else a door link's holder.
-    Raises TokenMissing without credentials, CheckInForbidden if they do not authorize check-in at this event."""
+    """Return the request's scanner: an account with the permission, else a door link's holder. Raises TokenMissing
+    without credentials, CheckInForbidden if the credentials do not authorize check-in at this event."""
     caller = queue.authenticate(request)
     account = None if caller.account_id is None else get_user_model().objects.filter(pk=caller.account_id).first()
     if account is not None and account.has_perm(PERMISSION):

@@ -15,7 +15,7 @@ TICKET_FIELDS = ("label", "section", "row", "number", "category", "holder")
 
 @dataclass(frozen=True, slots=True)
 class ScanMessage:
-    """`tone`: good, wrong or unsure, which also selects sound and pattern. `icon`: a name in the icon sheet."""
+    """`tone` is good, wrong or unsure; it also selects sound and vibration. `icon` is a name in the icon sheet."""
 
     tone: str
     icon: str
@@ -34,7 +34,7 @@ SCAN_MESSAGES = {
     Outcome.UNDONE: ("unsure", "undo", "Undone"),
     Outcome.NOT_UNDONE: ("wrong", "alert", "Nothing to undo"),
 }
-"""For every outcome: tone, icon, and the large text."""
+"""Tone, icon and large text of every outcome."""
 
 
 def build_scan_message(event: events.EventView, answer: ScanAnswer) -> ScanMessage:

@@ -14,7 +14,7 @@ _SCAN_ID = re.compile(rf"[A-Za-z0-9_-]{{8,{SCAN_ID_LENGTH_MAX}}}")
 
 
 def read_scan(payload: Any, *, door: str = "") -> Scan:
-    """Return the scan in this object. `door`, if given, overrides the scan's own. Raises Invalid, by field."""
+    """Return the scan in this object. `door`, if given, overrides the scan's. Raises Invalid with errors by field."""
     if not isinstance(payload, Mapping):
         raise problems.Invalid("must be a JSON object")
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}

@@ -32,7 +32,7 @@ SCAN = PolymorphicProxySerializer(
 
 
 class ScannedTicketSerializer(serializers.Serializer):
-    label = serializers.CharField()  # type: ignore[assignment]  # The stubs take it for Field's own label.
+    label = serializers.CharField()  # type: ignore[assignment]  # The stubs confuse it with Field.label.
     section = serializers.CharField()
     row = serializers.CharField()
     number = serializers.CharField()

@@ -8,7 +8,7 @@ INPUT_LENGTH_MAX = 300
 STORED_LENGTH_MAX = 80
 _SEPARATORS = re.compile(r"[\s\-_.]+")
 _TICKET_URL = re.compile(r"/tickets/([A-Za-z2-7]+)(?:/|$)")
-# Digits that no code contains, to the letters that they are mistaken for.
+# Maps each digit that no code contains to the similar letter that was probably meant.
 _MISREAD_DIGITS = str.maketrans("018", "OIB")
 
 

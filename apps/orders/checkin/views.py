@@ -31,8 +31,8 @@ PERMISSIONS_POLICY = "camera=(self), microphone=(), geolocation=()"
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def check_in(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show the check-in form and the outcome of a scan. A door link is exchanged for a cookie, so that its key leaves
-    the address bar."""
+    """Show the check-in form and the outcome of a scan. A door link is exchanged for a cookie, so that its key does not
+    stay in the address bar."""
     event = events.get_event(slug)
     if request.method != "POST" and request.GET.get("link"):
         response = redirect("orders:check_in", event.slug)
@@ -81,8 +81,8 @@ def _page(
 @never_cache
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
-    """Serve the service worker that caches the page for offline use. Its URL is under the page's path, which limits its
-    scope. It contains no personal data."""
+    """Serve the service worker that caches the page for offline use. The worker's URL is under the page's path, which
+    limits its scope. The script contains no personal data."""
     path = finders.find("js/check-in-worker.js")
     assert isinstance(path, str)
     with open(path, encoding="utf-8") as file:

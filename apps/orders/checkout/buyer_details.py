@@ -19,8 +19,8 @@ _check_email = EmailValidator()
 
 @dataclass(frozen=True, slots=True)
 class CheckoutDetails:
-    """Validated details of a checkout. `email` is normalized; `email_given` is false where it comes from the account.
-    `code` is a promo code in canonical form, empty for none."""
+    """Validated details of a checkout. `email` is normalized; `email_given` is false if `email` is the default, not in
+    the body. `code` is a promo code in canonical form, empty for none."""
 
     email: str
     name: str

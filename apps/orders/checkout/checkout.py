@@ -47,11 +47,11 @@ def check_out(
 
     The same key with the same body gets the same response, byte for byte. Another key finds the existing order, and
     starts a new payment attempt only if the last one was declined. `email` and `name` are defaults for fields that the
-    body omits. A guest's reservation has no account; its order is recorded for `account_id`, so that a buyer who logs
-    in between hold and checkout finds it. Purchase caps still count the tickets for the reservation's buyer. A promo
-    code in the body lowers the price of a new order and counts as one use; an existing order keeps its price. Raises
-    Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused; after the
-    last two the seats stay held.
+    body omits. A guest's reservation has no account; its order gets `account_id`, so that a buyer who logs in between
+    hold and checkout finds the order in the account. Purchase caps still count the tickets for the reservation's buyer.
+    A promo code in the body lowers the price of a new order and counts as one use; an existing order keeps its price.
+    Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused;
+    after the last two the seats stay held.
 
     Two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
     locks and reads that order. The order's lock is taken before the reservation's (docs/locking.md, rule 3).
@@ -67,16 +67,16 @@ def check_out(
     grace = timedelta(seconds=event.policy.grace_seconds)
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
-    # Read without a lock, for the bill. `use_code` decides under the code's lock whether the code may still be used.
+    # The offer is read without a lock, for the bill. `use_code` decides under the code's lock whether it still applies.
     offer = promo_codes.find_offer(reservation, details.code) if details.code else None
     bill = promo_codes.bill_reservation(reservation, offer)
-    # The cap's row must exist before the transaction that locks it: creating it there would wait for concurrent
+    # Create the purchase cap's row before the transaction that locks it: creating it there would wait for concurrent
     # checkouts to commit.
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
         order, is_new = _create_or_lock_order(reservation, details, account_id, bill)
         if is_new:
-            # The order is new, so no earlier request, with whatever key, has a stored answer for it.
+            # A new order has no stored answer under any key.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
             order.pay_deadline = begun.pay_deadline
             with connection.cursor() as cursor:
@@ -102,8 +102,8 @@ def check_out(
                 _try_again(order, last, provider.name, details, grace)
             body = order_view(order).checkout_contract()
         answer = Answer(202, json.dumps(body))
-        # Stored even if this request changed nothing. A second tab may lose this response and send the request again
-        # after the payment was declined: that must not start a new charge.
+        # Store the answer even if this request changed nothing. A second tab may lose this response and repeat the
+        # request after the payment was declined: the repetition must not start a new charge.
         idempotency.store_answer(scope, idempotency_key, fingerprint, answer)
     return answer
 
@@ -164,7 +164,7 @@ def _start_attempt(
 
 def _try_again(order: Order, declined: Payment, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
     if details.email_given and details.email != order.email:
-        # The address's purchase cap was checked when the payment began; another address would evade it.
+        # The purchase cap was checked for this address when the payment began; another address would evade the cap.
         raise problems.Invalid({"email": "cannot be changed when retrying a payment"})
     if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
         raise problems.Invalid({"code": "cannot be changed when retrying a payment"})

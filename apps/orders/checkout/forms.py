@@ -32,7 +32,7 @@ class CheckoutForm(forms.Form):
     def __init__(self, *args: object, methods: Mapping[str, str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.fields["payment_method"].choices = list(methods.items())  # type: ignore[attr-defined]
-        # Not worth folding away for a single extra method.
+        # A single extra method is not folded away.
         self._common_count = COMMON_METHODS if len(methods) > COMMON_METHODS + 1 else len(methods)
 
     @property
@@ -50,7 +50,7 @@ class CheckoutForm(forms.Form):
         return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
 
     def add_code_error(self, code: str, why: str) -> None:
-        """Add the refusal to the code's field, which the caller has cleared: a resubmit then uses no code."""
+        """Add the refusal to the code's field. The caller has cleared the field, so a resubmitted form uses no code."""
         self.is_valid()
         self.add_error("code", f"“{code.strip()[: code_format.LENGTH_MAX]}”: {why} You can continue without a code.")
 

@@ -33,8 +33,8 @@ class Quote:
 
 
 def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
-    """Return the bill that a checkout would have now, or the bill of the existing order. Reserves nothing: other buyers
-    may use the code up before the checkout, which then raises CodeRefused.
+    """Return the bill of a checkout made now, or of the existing order. The quote reserves nothing: if other buyers use
+    the code up first, the checkout raises CodeRefused.
 
     Raises Invalid, ReservationExpired, CodeRefused.
     """

@@ -28,7 +28,7 @@ from apps.reservations import facade as reservations
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
-    """Show the form for a live reservation, or redirect to its order if there is one that cannot be paid again."""
+    """Show the form for a live reservation. Redirect to its order if that accepts no further payment attempt."""
     reservation = access.get_authorized_reservation(request, reservation_id)
     order = selectors.order_of_reservation(reservation_id)
     if request.method == "POST":
@@ -51,7 +51,7 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
         if fields["code"].strip():
             access.count_code_attempt(request, reservation)
         if order is None and _is_quote_request(request.POST):
-            # Charge only a total that the buyer has seen: a changed code shows its new bill first.
+            # Charge only a total that the buyer has seen: after a changed code, show the new bill first.
             quoted = quote(reservation, order, {"code": fields["code"], "email": fields["email"]})
             return _checkout_page(request, reservation, order, _form_with_code(request, quoted.code), quoted)
         check_out(
@@ -124,7 +124,7 @@ def _checkout_page(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        # A retry costs what the order was placed for.
+        # An existing order keeps the bill that it was placed with.
         "reservation": reservation.shown() | {"bill": quoted.bill},
         "form": form,
         "code_shown": quoted.code,
