@@ -33,7 +33,7 @@ def _warn_if_refused(request, name):
 
 
 class RoomActForm(ReasonForm):
-    count = forms.IntegerField(required=False, min_value=1, max_value=operations.ADMIT_MAX, label="How many (to admit)")
+    count = forms.IntegerField(required=False, min_value=1, max_value=operations.ADMIT_MAX, label="Visitors to admit")
 
 
 class RoomForm(forms.ModelForm):
@@ -47,7 +47,7 @@ class RoomForm(forms.ModelForm):
                 operations.require_limits({name: cleaned[name]})
             except ActRefused as refused:
                 self.add_error(name, f"{str(refused).capitalize()}.")
-        # A floor above a lowered rate may stay: such a room is never slowed down.
+        # Only a changed floor is checked. If the rate is lowered below the floor, it is never reduced automatically.
         if "rate_floor" in self.changed_data and {"rate_floor", "rate_per_second"} <= cleaned.keys():
             try:
                 rate_control.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
@@ -108,7 +108,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def save_model(self, request, obj, form, change):
-        # Only the changed fields: joins and ticks update this row's numbers all the time.
+        # Save only the changed fields: joins and ticks update this row all the time.
         wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in operations.LIMITS}
         if wanted:
             operations.set_limits(obj.pk, **wanted, who=request.user.get_username())
@@ -118,7 +118,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     def changeform_view(self, request, *args, **kwargs):
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except ActRefused as refused:  # The form was valid until a concurrent change.
+        except ActRefused as refused:  # A concurrent change has made the valid form invalid.
             messages.error(request, f"{str(refused).capitalize()}.")
             return redirect(request.path)
 
@@ -280,7 +280,7 @@ class RateChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="event", ordering="event")
     def event_name(self, change):
-        # A method, because Django never wraps a column of a relation, and long names hid the reason.
+        # Django never wraps the column of a relation, so a long name would hide the reason. It wraps a method's column.
         return str(change.event)
 
 
@@ -303,7 +303,7 @@ class LinkForm(forms.ModelForm):
     def clean_note(self):
         note = self.cleaned_data["note"].strip()
         if not note.isprintable():
-            raise forms.ValidationError("One line of plain text.")
+            raise forms.ValidationError("Enter one line of plain text.")
         return note
 
 

@@ -69,7 +69,7 @@ class QueueStatusView(APIView):
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.read_cached_event(event)
-        # While the visitor waits, the place cookie is enough. At its turn, the browser is authenticated.
+        # While the visitor waits, the place cookie is enough. All other callers are authenticated.
         caller = caller_from_place_cookie(request, found.slug)
         place = None if caller is None else status.status_from_snapshot(found, caller)
         if caller is None or place is None:

@@ -1,4 +1,4 @@
-"""The queue's calls on the fast path. `api_views` answers the same calls on the site."""
+"""The queue's API on the fast path. `api_views` handles the same requests on the site."""
 
 from apps.events import facade as events
 from apps.kernel.fastpath.dispatcher import Route
@@ -15,7 +15,7 @@ from apps.queue.status import async_status
 
 
 async def join(request: Request, slug: str) -> Reply:
-    """As `QueueView.post`."""
+    """Join the queue, as `QueueView.post` does."""
     event = await events.get_cached_event(slug)
     known = await async_caller.authenticate_for_event(request, event)
     caller = resolve_joining_caller(known, await request.json_object())
@@ -30,13 +30,13 @@ async def join(request: Request, slug: str) -> Reply:
 
 
 async def status(request: Request, slug: str) -> Reply:
-    """As `QueueStatusView.get`."""
+    """Return the caller's status, as `QueueStatusView.get` does."""
     event = await events.get_cached_event(slug)
     token = request.bearer()
     encoded = None if token is None else async_status.encode_status_from_token(event, token)
     if encoded is not None:
         return private_reply_of_json(encoded)
-    # The place cookie is enough to show the wait. At its turn the browser is authenticated.
+    # While the visitor waits, the place cookie is enough. All other callers are authenticated.
     caller = caller_from_place_cookie(request, event.slug)
     place = None if caller is None else await async_status.status_from_snapshot(event, caller)
     if caller is None or place is None:

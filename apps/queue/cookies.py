@@ -1,6 +1,6 @@
 """Cookies and tokens set by a response: identity, queue entry and number.
 
-Shared by the fast path and the site: requests and responses may be of either.
+The fast path and the site both call these functions, each with its own types of requests and responses.
 """
 
 from typing import Any
@@ -48,15 +48,14 @@ def update_place_cookie(
     status: QueueStatus,
     answer: dict[str, Any],
 ) -> None:
-    """Set the place cookie of a waiting entry, or delete that of an ended one; add a new queue token to `answer` after
-    the draw."""
+    """Set the place cookie of a waiting entry; delete it if the entry is admitted or has ended. After the draw, set a
+    cookie with the number and, for a client that sent a token, add a new queue token to `answer`."""
     entry = status.entry
     if entry is not None and not entry.waits:
         delete_place_cookie(request, response, event.slug)
     elif entry is not None:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
     elif status.drawn_number is not None and caller.entry_id is not None:
-        # After the draw, the visitor's cookie and token contain the number.
         if "Authorization" in request.headers:
             answer["queue_token"] = issue_queue_token(caller.entry_id, event.slug, status.drawn_number)
         set_place_cookie(request, response, event.slug, caller.entry_id, status.drawn_number)

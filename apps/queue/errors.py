@@ -11,7 +11,7 @@ class AdmissionExpired(Problem):
 
 
 class NotOnSale(Problem):
-    """Before the opening (with `opens_at`), after the closing, or canceled."""
+    """Sales have not opened yet (then with `opens_at`), have closed, or the event is canceled."""
 
     type, status, title = "not-on-sale", 409, "This event is not on sale."
 
@@ -21,7 +21,7 @@ class EntryNotFound(NotFound):
 
 
 class StillHolding(Problem):
-    """The visitor must not leave with a reservation: it could not be paid for, and joining again could hold twice."""
+    """A visitor cannot leave with a reservation: it could not be paid for, and joining again would allow another."""
 
     type, status, title = "still-holding", 409, "You still hold tickets. Pay for them or release them first."
 
@@ -31,11 +31,11 @@ class RoomDrained(Problem):
 
 
 class ActRefused(ValueError):
-    """An operation that the room's present state does not allow. The message says why."""
+    """An operation is refused; nothing has changed. The message states why."""
 
 
 class LinkRefused(Exception):
-    """A VIP link that is not valid. Its text is the reason: used, revoked, expired, foreign or damaged."""
+    """A VIP link is not valid. The text is the reason: used, revoked, expired, foreign or damaged."""
 
 
 class StaleLeader(RuntimeError):

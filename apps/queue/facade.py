@@ -90,7 +90,7 @@ _setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, ex
 
 
 _id_sort_key = attrgetter("int")
-"""Sorts ids in PostgreSQL's order, the lock order, ten times as fast as comparing UUID objects."""
+"""The sort key for PostgreSQL's order of ids, which is the lock order. Ten times as fast as comparing UUID objects."""
 
 
 class EntryState(NamedTuple):
@@ -111,7 +111,7 @@ class EntryState(NamedTuple):
         if self.status != QueueEntry.Status.READY:
             return AdmissionExpired()
         if self.admission_expires_at is None:
-            return NotAdmitted()  # Admitted, but not claimed yet: the next poll claims it.
+            return NotAdmitted()  # The admission is not claimed yet; the next poll claims it.
         if self.admission_expires_at <= now:
             return AdmissionExpired()
         return None
@@ -159,8 +159,8 @@ def complete_entry(cursor: sql.Cursor, entry_id: UUID) -> None:
 
 
 def require_entry(event_id: int, entry: EntryView | None) -> EntryView:
-    """Return the caller's entry if it may shop now. Raises NotAdmitted or AdmissionExpired. The hold checks again under
-    the entry's lock; this check only saves work."""
+    """Return the caller's entry if it may shop now. Raises NotAdmitted or AdmissionExpired. This check only saves work:
+    the hold checks the entry again under its lock."""
     if entry is None or entry.event_id != event_id or entry.waits:
         raise NotAdmitted
     if not entry.is_ready:

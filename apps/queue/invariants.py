@@ -1,4 +1,4 @@
-"""The queue's audit check: invariant I9, one event at a time in short reads."""
+"""The queue's audit check of invariant I9. It reads one event at a time, in short statements."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A queue entry as decisions read it, and the effect of its visitor's arrival."""
+"""Queue entries as read-only views and as locked rows, and the effect of a visitor's arrival."""
 
 import uuid
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class EntryView:
 
     @property
     def waits(self) -> bool:
-        """Whether it is in the queue, or missed its turn and may return."""
+        """Whether the entry is in the queue, or missed its turn and may return."""
         return self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY)
 
     @property
@@ -39,7 +39,7 @@ class EntryView:
 
 @dataclass(slots=True)
 class Entry:
-    """A locked row, with the model's attributes in the column order of the join's statements."""
+    """A locked row. Attributes as in the model, in the column order of the statements of `join.py`."""
 
     id: uuid.UUID
     event_id: int
@@ -59,7 +59,7 @@ AnyEntry = Entry | QueueEntry
 
 
 def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> EntryView:
-    """Return an immutable view of the entry; `status` replaces a row's status that is outdated."""
+    """Return an immutable view of the entry. `status`, if given, replaces the outdated status of the row."""
     return EntryView(
         id=entry.id,
         event_id=entry.event_id,
@@ -76,9 +76,9 @@ def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> Entr
 def apply_arrival(entry: AnyEntry, admission_seconds: int, now: datetime) -> bool:
     """Apply the visitor's arrival to a locked entry.
 
-    The first arrival after admission claims it. After the claim time the entry waits again with its old number, which
-    the next tick admits first; after RETURN_SECONDS more, or once its admission has lapsed, it expires. Returns whether
-    status, admission_expires_at or ended_at changed; the caller saves them.
+    The first arrival within the claim time claims the admission. A later arrival makes the entry wait again with its
+    old number, so the next tick admits it first. After RETURN_SECONDS more, or after a claimed admission has lapsed,
+    the entry expires. Returns whether status, admission_expires_at or ended_at changed; the caller saves them.
     """
     status = entry.status
     if status == QueueEntry.Status.READY and entry.admission_expires_at is None:
@@ -100,7 +100,7 @@ def apply_arrival(entry: AnyEntry, admission_seconds: int, now: datetime) -> boo
 
 
 def has_lapsed(entry: AnyEntry, now: datetime) -> bool:
-    """Return whether its admission has run out, swept or not, and no reservation extends it."""
+    """Return whether the claimed admission of an entry that is still ready has run out, without a live reservation."""
     return (
         entry.status == QueueEntry.Status.READY
         and entry.admission_expires_at is not None

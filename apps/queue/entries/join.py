@@ -1,9 +1,9 @@
 """Joining by group commit: a burst of joins takes few transactions, and each entry is committed before its response.
 
 A batch runs on a connection of group commit. Its transaction locks the rooms in id order, then the live entries of all
-callers. It decides in memory, in the order of arrival. Then it writes all new entries in one statement, and each
-changed room in one. Two joins of one browser serialize on the room's lock, and the second sees the first one's entry.
-The numbers and the published hash chain advance under the same lock.
+callers. The joins are decided in memory, in the order of arrival. Then one statement writes all new entries, and one
+writes each changed room. Two joins of one browser serialize on the room's lock, and the second sees the first one's
+entry. The numbers and the published hash chain advance under the same lock.
 """
 
 import uuid
@@ -35,7 +35,7 @@ JOIN_LOCK_MS = 4_000
 limit is retried once; after a second failure its callers receive Busy."""
 JOIN_STATEMENT_MS = 5_000
 COMMITTERS_MAX = 4
-"""Concurrent batches of one process, each for another event on its own connection."""
+"""Concurrent batches of one process, each for a different event and on its own connection."""
 
 _PACKAGE = "apps.queue"
 _identities = sql.load(_PACKAGE, "identities", prepared=True)
@@ -72,11 +72,11 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
 
 
 def join(event: events.EventView, caller: Caller) -> EntryView:
-    """Return the caller's only entry in the event's queue, whether it existed or was created, after the commit. For
-    threads.
+    """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks: call it in a
+    thread.
 
-    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale and RoomDrained; Busy under overload, or if
-    the outcome is unknown: joining again then finds the entry, if it was created.
+    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, RoomDrained, and Busy under overload or if
+    the outcome is unknown. If the entry was created nevertheless, joining again returns it.
     """
     request = _validate(JoinRequest(event, caller))
     try:
@@ -115,8 +115,8 @@ def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
 
 
 def _validate(request: JoinRequest) -> JoinRequest:
-    """Return the request if it can be decided, else raise a problem: a value that the database cannot store would fail
-    the whole batch."""
+    """Return the request unchanged. Raises a problem if it is invalid: a value that the database cannot store would
+    fail the whole batch."""
     caller = request.caller
     if not caller.is_known:
         raise problems.TokenMissing
@@ -313,7 +313,7 @@ class _JoinBatch:
         admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present)
         for entry in entries:
             if entry.id in admitted:
-                # The values that the statement wrote.
+                # As the admission has written them to the row.
                 entry.status = QueueEntry.Status.READY
                 entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
 

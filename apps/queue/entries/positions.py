@@ -1,4 +1,4 @@
-"""Claiming an admission, leaving the queue, and finding a caller's entry. Joining is join.py."""
+"""Claiming an admission, leaving the queue, and finding a caller's entry. See join.py for joining."""
 
 import uuid
 
@@ -30,8 +30,8 @@ __all__ = [
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:
     """End the caller's entry. Raises TokenMissing for an unidentified caller, EntryNotFound without an entry, and
-    StillHolding while a reservation occupies its slot: a hold extends the entry under this same lock, so that no
-    visitor leaves with a reservation."""
+    StillHolding while a reservation occupies its slot. A hold takes the same lock, so no visitor leaves with a
+    reservation."""
     if not caller.is_known:
         raise problems.TokenMissing
     with transactions.write():
@@ -49,9 +49,10 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
 
 
 def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | None:
-    """Return the caller's entry, or None. A lapsed admission reads as expired even before the sweep.
+    """Return the caller's entry, or None. An entry whose admission has lapsed is returned as expired, even if the sweep
+    has not ended it yet.
 
-    Polling counts as arrival: it claims the admission, or returns an entry that was away to the queue.
+    Polling counts as arrival: it claims the admission, or puts an entry that was away back in the queue.
     """
     entry = find_entry(event.id, caller)
     if entry is None:
@@ -63,7 +64,7 @@ def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | N
 
 
 def _save_arrival(entry_id: uuid.UUID) -> QueueEntry:
-    # Without the room's lock: arrival occupies no slot (an unclaimed admission counts already) and can only free one.
+    # No lock on the room is needed: an unclaimed admission occupies its slot already, and an arrival can only free it.
     with transactions.write():
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
         room = WaitingRoom.objects.get(event_id=entry.event_id)
@@ -78,8 +79,8 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
 
 
 def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEntry | None:
-    """Return the token's entry; else the live entry of the account or browser; else its latest ended one; None without
-    any. Does not count as arrival and changes nothing."""
+    """Return the entry of the caller's token or, without a token, the live entry of the account or browser, else its
+    latest ended one. None if there is none. Does not count as arrival and changes nothing."""
     rows = QueueEntry.objects.filter(event_id=event_id)
     if lock:
         rows = rows.select_for_update(no_key=True)
@@ -92,5 +93,5 @@ def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEnt
     else:
         return None
     live, ended = mine.filter(status__in=QueueEntry.LIVE), mine.filter(ended_at__isnull=False).order_by("-joined_at")
-    # Each is queried twice: an entry may end, or be reopened in the lobby, between the first two queries.
+    # Both queries run twice: an entry may end, or be reopened in the lobby, between the first two.
     return live.first() or ended.first() or live.first() or ended.first()

@@ -22,7 +22,7 @@ STATUSES = (
 )
 
 
-@csrf_exempt  # SameOriginWrites checks instead, as for the join form.
+@csrf_exempt  # SameOriginWrites checks the origin instead, as for the join form.
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
@@ -35,7 +35,7 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
         if not caller.is_known:
             seen = vip_links.view_link(event, token, caller)
             if seen.state != "open":
-                raise LinkRefused(seen.state)  # Refused before an identity is created.
+                raise LinkRefused(seen.state)  # Refuse before creating an identity.
             return repeat_with_cookie(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
         entry = vip_links.redeem_link(event, token, caller)
     except LinkRefused as refused:
@@ -52,8 +52,8 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
 
 
 def _state_of(event: events.EventView, link: vip_links.LinkView) -> str:
-    """Return the state that the page shows: the link's own or, for an open link, that of the sale and the room, so that
-    the page never offers a button that cannot work."""
+    """Return the state to show: the link's own or, for an open link, that of the sale and the room. So the page never
+    offers a button that cannot work."""
     if link.is_used_by_caller:
         return "yours"
     if link.state != "open":

@@ -1,8 +1,8 @@
-"""VIP links: signed, valid once, for one person each. Opening one changes nothing; redeeming it gives its visitor
-priority, within the caps.
+"""VIP links. Each is signed and valid once, for one person. Opening a link changes nothing; redeeming it gives the
+visitor priority, within the caps.
 
-The signature proves the link's origin and event. Whether it is still valid is decided from its row, under the row's
-lock.
+The signature proves the link's origin and event. Its row, locked when the link is redeemed, states whether it is still
+valid.
 """
 
 import uuid
@@ -27,7 +27,7 @@ from apps.queue.room_row import lock_room, record_act
 
 HOURS_DEFAULT = 24
 HOURS_MAX = keys.LIFETIME_MAX // timedelta(hours=1)
-"""A link is a token, and its signing key is kept for this time."""
+"""A link is a token. Its signing key is kept for this time, so a link cannot be valid for longer."""
 NOTE_CHARACTERS_MAX = 200
 
 State = Literal["open", "used", "revoked", "expired"]
@@ -88,7 +88,7 @@ def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
 
 def address_of(link: VipLink, event_slug: str) -> str:
     """Return the link's URL. Any person who has it can redeem it."""
-    # The row's times are the database's clock; this host's may be a little behind it.
+    # The row's times are from the database's clock; the clock of this host may be slightly behind.
     lifetime = min(keys.LIFETIME_MAX, max(timedelta(seconds=1), link.expires_at - clock.process_now()))
     token = jwt.issue("vip", str(link.pk), lifetime, event_slug)
     return f"{settings.SITE_URL}{reverse('queue:vip', args=[event_slug, token])}"
@@ -102,10 +102,11 @@ def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
 
 
 def redeem_link(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:
-    """Give the caller an entry with priority, and mark the link as used; the same caller again gets the same entry.
+    """Give the caller an entry with priority, and mark the link as used. If the same caller repeats this, the same
+    entry is returned.
 
-    Raises LinkRefused, and the errors of joining. Joining comes first, in its own transaction: of two concurrent
-    callers with one link both have an ordinary entry, and one of them gets the priority.
+    Raises LinkRefused, and the errors of joining. Joining comes first, in its own transaction. If two callers redeem
+    one link concurrently, both get an ordinary entry, and one of the entries gets the priority.
     """
     link = _find(event, token)
     if link.entry is not None and _is_owned_by(link.entry, caller):
@@ -120,9 +121,9 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
         if link.entry_id != entry.pk:
             _require_open(link, now)
             if entry.status not in QueueEntry.LIVE:
-                raise EntryNotFound  # Left in another tab since the join.
+                raise EntryNotFound  # The visitor has left in another tab since the join.
             if not entry.marked:
-                # With no entry ahead, the join itself has admitted it by its number, and it needs no priority.
+                # If no entry was ahead, the join has admitted this one already, and it needs no priority.
                 if entry.status != QueueEntry.Status.READY and room.state != WaitingRoom.State.DRAINED:
                     operations.mark_priority(
                         cursor, room, entry, QueueEntry.Mark.VIP, now, present=True, also_paused=False

@@ -1,5 +1,5 @@
-"""Comparison of a receipt with the published data. Pure, like verification.py; depends only on `cryptography`, for the
-signature."""
+"""Compares a receipt with the published data. It is pure, like verification.py, and needs only `cryptography`, which
+verifies the signature."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,8 @@ STAGES = ("lobby", "drawn", "first come")
 
 
 def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
-    """Return what the published data must contain; Mismatch unless the receipt is complete, of this event and signed
-    with a published key."""
+    """Return the leaf and the chain that the published data must contain. Returns a Mismatch unless the receipt is
+    complete, of this event and signed with a published key."""
     if not isinstance(receipt, Mapping):
         return Mismatch("the receipt is not an object")
     signed = {name: value for name, value in receipt.items() if name != "signature"}
@@ -31,7 +31,7 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, proofs.canonical(signed))
     except (InvalidSignature, ValueError):
-        return Mismatch("the receipt's signature is not this key's: it was changed, or never issued")
+        return Mismatch("the signature is not valid for this key: the receipt was changed, or never issued")
     if receipt.get("event") != event:
         return Mismatch(f"the receipt is of event {str(receipt.get('event'))[:80]!r}")
     return _watched_leaf_of(receipt)

@@ -1,9 +1,9 @@
 """The public data that proves the order of an event's queue: numbers, leaves, the draw and operators' acts, without
 personal data. docs/fairness.md describes the format in enough detail to write a second verifier.
 
-A document has the first page of each part; further pages are fetched by part and cursor. The document's room state is
-of one moment. Pages of numbers below its `next_number` never change afterwards, so pages fetched while visitors join
-still verify.
+A document contains the room's state at one moment and the first page of each part. Further pages are fetched by part
+and cursor. Leaves of numbers below the document's `next_number` never change, so a document and pages that are fetched
+while visitors join still verify.
 """
 
 import uuid
@@ -91,7 +91,7 @@ class Header:
 
     @property
     def drawn_through(self) -> int:
-        """The last number to read from the draw, while the entries do not have their numbers yet."""
+        """The last number to read from the draw, because the entries do not have their numbers yet; 0 if they do."""
         return self.lobby_count if self.drawn_at is not None and self.numbered_at is None else 0
 
 
@@ -167,7 +167,7 @@ def _leaves_page(event_id: int, header: Header, after: int) -> Page:
             leaves[number - first] = bytes(leaf).hex()
     is_full = len(leaves) == LEAVES_PER_PAGE
     body = {"from": first, "leaves": leaves, "next": last if is_full and last + 1 < header.next_number else None}
-    # Before the draw the same request gets the numbers after the lobby's.
+    # A page that skips the lobby's numbers is not final: after the draw, the same request returns these numbers.
     return Page(body, is_full and body["next"] is not None and first == after + 1)
 
 
@@ -227,7 +227,7 @@ def latest_acts(event_id: int, most: int) -> list[dict[str, Any]]:
 
 
 def first_marked(event_id: int, most: int) -> list[int]:
-    """Return the lowest numbers that were admitted ahead of their turn."""
+    """Return the lowest numbers that have priority."""
     with connection.cursor() as cursor:
         return [number for number, _ in _marked.rows(cursor, event_id=event_id, after=0, most=most)]
 
@@ -235,7 +235,7 @@ def first_marked(event_id: int, most: int) -> list[int]:
 def merge_pages(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
     """Return one document that holds all pages of each part, as `verify_queue --save` writes it.
 
-    `pages`: the further pages, read at least as far as the moment of the document. Later leaves are left out.
+    `pages` are the further pages, at least those up to the document's state. Leaves of later numbers are left out.
     """
     whole = dict(first)
     for part in PARTS:

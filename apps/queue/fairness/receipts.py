@@ -1,7 +1,7 @@
 """A visitor's receipt: a signed statement about one queue entry, which the site cannot deny later.
 
-Signed with Ed25519, so verifiers cannot forge receipts. The private key is derived from SECRET_KEY. Every public key
-that has signed is stored and published, so that receipts stay valid after a change of SECRET_KEY.
+Receipts are signed with Ed25519, so verifiers cannot forge them. The private key is derived from SECRET_KEY. Every
+public key that has signed is stored and published, so that receipts stay valid after a change of SECRET_KEY.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def issue(event: events.EventView, entry: QueueEntry) -> dict[str, Any]:
     ReceiptKey.objects.get_or_create(
         key_id=signer.key_id, defaults={"public": signer.public, "first_used_at": clock.now()}
     )
-    # Read after the entry: numbers are assigned under the room's row lock, so `next_number` is above the entry's.
+    # The room is read after the entry. Numbers are assigned under its lock, so `next_number` is above the entry's.
     room = WaitingRoom.objects.get(event_id=event.id)
     draw = Draw.objects.filter(event_id=event.id).first()
     number = entry.number if entry.number is not None else _drawn_number(entry, draw)

@@ -46,7 +46,7 @@ class ReceiptKeys(serializers.Serializer):
 
 
 class ProofLeaves(serializers.Serializer):
-    # `from` is a Python keyword.
+    # `get_fields` adds `from`, which is a Python keyword.
     leaves = serializers.ListField(
         child=serializers.CharField(allow_null=True),
         help_text="Hex leaves of consecutive numbers, starting with `from`.",
@@ -101,7 +101,7 @@ PROOF_OR_PAGE = PolymorphicProxySerializer(
     serializers=[Proof, ProofLeavesPage, ProofListPage],
     resource_type_field_name=None,
 )
-"""Without `part` and `after` the whole document; with either, one page of one part, with flat fields."""
+"""Without `part` and `after`, the response is the document; with either, one page of one part, with flat fields."""
 
 
 class ReceiptAsOf(serializers.Serializer):

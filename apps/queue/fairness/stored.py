@@ -1,5 +1,5 @@
-"""Checks that only the site itself can make: that the proof omits nothing in the database, that entries have the
-numbers that they drew, and that no unmarked entry was admitted ahead of the head or passed over by it."""
+"""Checks that need the site's database. The proof must omit no entry, and each entry must have the number that it drew.
+No unmarked entry may be admitted ahead of the head, or still wait for its first admission behind it."""
 
 from django.db import connection
 
@@ -18,23 +18,23 @@ def check(event_id: int) -> Mismatch | None:
             cursor, event_id=event_id
         )
         if highest is not None and highest >= next_number:
-            return Mismatch(f"an entry has it, but the next number is {next_number}", highest)
+            return Mismatch(f"an entry has this number, but the next number is {next_number}", highest)
         if lobby != lobby_count:
-            return Mismatch(f"{lobby} entries are of the lobby, the room counts {lobby_count}")
+            return Mismatch(f"{lobby} entries joined in the lobby, but the room counts {lobby_count}")
         if beyond is not None:
-            return Mismatch(f"an entry of the lobby has it, whose numbers end with {lobby_count}", beyond)
+            return Mismatch(f"an entry of the lobby has this number, but the lobby's end with {lobby_count}", beyond)
         if below is not None and drawn_at is not None:
-            return Mismatch(f"a late arrival has it, though numbers up to {lobby_count} are the lobby's", below)
+            return Mismatch(f"a late arrival has this number, but numbers up to {lobby_count} are the lobby's", below)
         if drawn_at is not None and drawn != lobby_count:
             return Mismatch(f"{drawn} numbers were drawn for {lobby_count} entries")
         for number, status, head, _ in _misplaced.rows(cursor, event_id=event_id):
             if number is None:
                 return Mismatch(
-                    f"an entry that is {status} has none, and was not in the lobby or was admitted without one"
+                    f"an entry that is {status} has no number: it was not in the lobby, or was admitted before the draw"
                 )
-            return Mismatch(f"it is {status} with the head at {head}, and is not marked", number)
+            return Mismatch(f"its entry is {status} with the head at {head}, and is not marked", number)
         if numbered_at is not None:
             rows = _unlike_draw.rows(cursor, event_id=event_id)
             if rows:
-                return Mismatch("another entry has it than the one that drew it", rows[0][0])
+                return Mismatch("its entry is not the one that drew it", rows[0][0])
     return None

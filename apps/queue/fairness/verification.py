@@ -1,7 +1,7 @@
 """The verifier: recomputes every position of a queue from published data alone.
 
-Pure: JSON in, the first mismatch or the verified facts out. It uses no Django, database or clock, so anyone can copy
-this module with json_fields.py and apps/queue/proofs.py and run it. The format: docs/fairness.md.
+It takes JSON and returns the verified facts or the first mismatch. It uses no Django, database or clock, so anyone can
+copy this module with json_fields.py and apps/queue/proofs.py and run it. docs/fairness.md describes the format.
 """
 
 import json
@@ -80,9 +80,8 @@ def verify(
 ) -> Verified | Mismatch:
     """Verify every position from the document and its further pages; return the first mismatch if there is one.
 
-    `watch`: also verify that this leaf is published and that the chain includes the state on its receipt. `earlier`: a
-    whole document saved before, which must be a beginning of this one. `whole`: the document must have no further
-    pages.
+    `watch`: also look for this leaf, and verify that the chain includes the state on its receipt. `earlier`: a whole
+    document saved before, which this one must continue. `whole`: the document must have no further pages.
     """
     try:
         return _Verification(document, fetch, progress, watch, earlier, whole).run()
@@ -154,7 +153,7 @@ class _Verification:
                 continue
             page = read_object(self.document.get(part), part)
             if "next" not in page:
-                raise MismatchFound(f"{part}.next is missing: a whole document has it, and it is null")
+                raise MismatchFound(f"{part}.next is missing: in a whole document it is null")
             if page["next"] is not None:
                 raise MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
         page = self.document["places"]
@@ -167,7 +166,7 @@ class _Verification:
         they exist."""
         if given is None:
             if self.lobby_count:
-                raise MismatchFound(f"a lobby of {self.lobby_count} without a draw")
+                raise MismatchFound(f"the room has a lobby of {self.lobby_count} entries without a draw")
             return "none"
         self.draw = draw = read_object(given, "draw")
         statement_text = read_text(draw, "statement")
@@ -362,7 +361,7 @@ class _Verification:
             page = read_object(earlier.get(part), f"the earlier copy's {part}")
             known.extend(read_object(item, f"the earlier copy's {part}") for item in read_list(page, "items"))
             if part != "marked":
-                # The copy may contain items, or some of them, from after its own time.
+                # The copy may contain items that were recorded after its own time.
                 del known[read_integer(room, f"{part}_count") :]
                 if read_integer(self.room, f"{part}_count") < len(known):
                     raise MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
@@ -379,7 +378,7 @@ class _Verification:
             )
 
     def _check_watched_chain(self, next_number: int, chain: bytes) -> None:
-        """Check that the chain before `next_number` is the one on the receipt. (In the lobby there was none yet.)"""
+        """Check that the chain before `next_number` is the one on the receipt. (In the lobby it is empty.)"""
         watch = self.watch
         if watch is None or watch.next_number != next_number or watch.chain_head == chain:
             return

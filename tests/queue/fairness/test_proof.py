@@ -190,7 +190,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         lambda: tamper("DELETE FROM queue_queueentry WHERE number = 8"),
         "number 8: there is no entry",
     ),
-    ("an entry added", lambda: add(9), "number 9: an entry has it, but the next number is 9"),
+    ("an entry added", lambda: add(9), "number 9: an entry has this number, but the next number is 9"),
     (
         "an entry added and the room updated",
         lambda: (add(9), tamper("UPDATE queue_waitingroom SET next_number = 10")),  # type: ignore[func-returns-value]
@@ -216,7 +216,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
     (
         "an entry made one of the lobby",
         lambda: tamper("UPDATE queue_queueentry SET in_lobby = true WHERE number = 5"),
-        "1 entries are of the lobby, the room counts 0",
+        "1 entries joined in the lobby, but the room counts 0",
     ),
     ("a lobby without a draw", lambda: tamper("UPDATE queue_waitingroom SET lobby_count = 2"), "without a draw"),
     (
@@ -229,17 +229,17 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         lambda: tamper(
             "UPDATE queue_queueentry SET status = 'ready', ready_at = now(), claim_expires_at = now() WHERE number = 7"
         ),
-        "number 7: it is ready with the head at 1, and is not marked",
+        "number 7: its entry is ready with the head at 1, and is not marked",
     ),
     (
         "an entry passed over",
         lambda: tamper("UPDATE queue_waitingroom SET head = 2"),
-        "number 2: it is waiting with the head at 2",
+        "number 2: its entry is waiting with the head at 2",
     ),
     (
         "an entry without a number",
         lambda: add(None),
-        "an entry that is waiting has none",
+        "an entry that is waiting has no number",
     ),
 ]
 
@@ -274,7 +274,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
         lambda: tamper("DELETE FROM queue_queueentry WHERE number = 5"),
         "number 5: there is no entry",
     ),
-    ("an entrant added", lambda: add(None, in_lobby=True), "7 entries are of the lobby, the room counts 6"),
+    ("an entrant added", lambda: add(None, in_lobby=True), "7 entries joined in the lobby, but the room counts 6"),
     (
         "an entrant added and counted",
         lambda: (
@@ -296,7 +296,7 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
             tamper("UPDATE queue_drawnplace SET number = number + 100 WHERE number IN (1, 2)"),  # type: ignore[func-returns-value]
             tamper("UPDATE queue_drawnplace SET number = 103 - number WHERE number > 100"),  # type: ignore[func-returns-value]
         ),
-        "number 1: another entry has it than the one that drew it",
+        "number 1: its entry is not the one that drew it",
     ),
     (
         "a drawn number dropped",
@@ -474,7 +474,7 @@ def test_a_file_with_a_part_that_does_not_state_its_end_is_refused(drawn: EventV
     del document[part]["next"]
     saved.write_text(json.dumps(document))
     output = verification_error("concert", "--file", str(saved))
-    assert output == f"{part}.next is missing: a whole document has it, and it is null"
+    assert output == f"{part}.next is missing: in a whole document it is null"
 
 
 def test_a_document_saved_while_others_join_ends_where_it_states(
