@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help demo reset test test-all test-app bench bench-full lint format venv lock audit-dependencies clean
 
-# The first supported Python of these; `make PYTHON=/path/to/python3.12 …` overrides it.
+# The first of these that is a supported Python; `make PYTHON=/path/to/python3.12 …` overrides it.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input
 TEST_ARGS ?=
 BENCH_ARGS ?=
-# Tests wait part of the time, so two workers share a processor; more gain nothing.
+# Tests wait part of the time, so two workers share a processor; more workers gain nothing.
 WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 8 ? n : 8)))
 # Without cached bytecode each worker spends seconds on rewriting and compiling the tests.
 PYTEST := env -u DJANGO_SETTINGS_MODULE -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n $(WORKERS) --dist worksteal
@@ -50,7 +50,7 @@ test-app: $(VENV)/.tests ## Run every test of one app: make test-app APP=orders
 bench: $(VENV)/.bench ## Measure every ratio of docs/performance.md, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite $(BENCH_ARGS)
 
-bench-full: $(VENV)/.bench ## The same with more and longer rounds
+bench-full: $(VENV)/.bench ## Run the benchmarks with more and longer rounds
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite --rounds 11 --seconds 5 $(BENCH_ARGS)
 
 lint: $(VENV)/.tests ## Check style, types, imports, migrations, deployment settings, the rules for code and documents
