@@ -12,7 +12,7 @@ class TicketNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """No message of this feed key has this latest receipt handle."""
+    """The receipt handle is not the latest one of any message of this feed key."""
 
     title = "No message has this receipt handle."
 
@@ -26,33 +26,33 @@ class ProviderNotFound(NotFound):
 
 
 class OrderNotCancelable(Problem):
-    """The order is paid; only its organizer can refund it. `order_status` is the order's."""
+    """The order is paid; only its organizer can refund it. `order_status` is its status."""
 
     type, status = "order-not-cancelable", 409
     title = "This order is paid and cannot be canceled. Contact the organizer for a refund."
 
 
 class OrderNotReturnable(Problem):
-    """The order is not paid yet or has ended. `order_status` is the order's."""
+    """The order is not paid yet or has ended. `order_status` is its status."""
 
     type, status, title = "order-not-returnable", 409, "This order has nothing that can be returned."
 
 
 class ReturnNotAllowed(Problem):
-    """The event's policy allows no returns by buyers, or no longer. `until`: the end of its return period, if any."""
+    """The event allows no returns by buyers, or its return period ended at `until`."""
 
     type, status, title = "return-not-allowed", 409, "The organizer does not accept returns for this event."
 
 
 class TicketsNotValid(Problem):
-    """`tickets` are those that were returned or replaced before."""
+    """`tickets` are the codes of tickets that were returned or replaced before."""
 
     type, status = "tickets-not-valid", 409
     title = "Some of these tickets are no longer valid. Reload the order and try again."
 
 
 class TicketsCheckedIn(Problem):
-    """`tickets` are checked in."""
+    """`tickets` are the codes of checked-in tickets."""
 
     type, status, title = "tickets-checked-in", 409, "One of these tickets is already checked in."
 
@@ -86,13 +86,13 @@ class CodeUsedUp(CodeRefused):
 
 
 class CodeLimitReached(CodeRefused):
-    """`cap` is how often one buyer may use it."""
+    """`cap` is how often one buyer may use the code."""
 
     type, status, title = "code-buyer-limit", 409, "You have used this code the maximum number of times."
 
 
 class SignatureInvalid(Problem):
-    """The bytes were not signed by this provider, or too long ago. Nothing was stored."""
+    """The provider did not sign these bytes, or signed them too long ago. Nothing was stored."""
 
     type, status, title = "signature-invalid", 400, "The signature does not match this message."
 
@@ -110,7 +110,7 @@ class CheckInForbidden(Problem):
 
 
 class ReissueRefused(Problem):
-    """No new code for this ticket: it is checked in, no longer valid, or had too many new codes today."""
+    """The ticket is checked in or no longer valid, or its buyer has requested too many new codes within a day."""
 
     type, status, title = "reissue-refused", 409, "This ticket cannot be reissued."
 
@@ -130,6 +130,6 @@ class AmountTooLarge(StaffProblem):
 
 
 class AmountChanged(StaffProblem):
-    """Another refund was made since staff saw the amount. `now_minor` is the present one. Nothing was done."""
+    """The amount has changed since staff saw it, and is now `now_minor`. Nothing was refunded."""
 
     type, status, title = "amount-changed", 409, "The amount has changed since you opened this page. Check it again."

@@ -1,4 +1,4 @@
-"""The public interface of the orders app, which the composition root connects to the outbox and to log-in."""
+"""The public interface of the orders app. The composition root connects it to the outbox and to log-in."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -27,7 +27,7 @@ UPDATE_KIND = live.UPDATE_KIND
 
 
 class TopicHandler(NamedTuple):
-    """The handler of an outbox topic; safe to run twice. Its options are those of `outbox.register_handler`."""
+    """The handler of an outbox topic; safe to run twice. `options` are arguments of `outbox.register_handler`."""
 
     topic: str
     handle: Callable[[outbox.Message], None]
@@ -38,8 +38,8 @@ class TopicHandler(NamedTuple):
 def handlers() -> list[TopicHandler]:
     """Return the handlers of all outbox topics of this app.
 
-    Where the handler calls a provider, a claim lasts the provider's timeout plus 15 s, so that a message is not
-    delivered again while its call can still be under way.
+    If a handler calls a provider, its claim lasts the provider's timeout plus 15 s, so that the message is not
+    delivered again during the call.
     """
     provider_call = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)

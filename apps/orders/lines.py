@@ -1,4 +1,4 @@
-"""The lines of an order: written once with it, later only canceled."""
+"""The lines of an order: written when it is placed, later only canceled."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ _freeze_lines = sql.load("apps.orders", "freeze_lines")
 
 
 def create_order_lines(order: Order, bill: events.Bill) -> None:
-    """Write the bill's lines as the new order's. Joins the caller's transaction."""
+    """Write the bill's lines as the lines of the new order. Joins the caller's transaction."""
     require_transaction()
     lines = bill.lines
     with connection.cursor() as cursor:
@@ -38,7 +38,7 @@ def create_order_lines(order: Order, bill: events.Bill) -> None:
 
 
 def bill_from_lines(lines: Iterable[OrderLine]) -> events.Bill:
-    """Return the bill that the order with these lines was placed for, with lines canceled since marked."""
+    """Return the original bill of the order with these lines; lines that were canceled since are marked."""
     return events.Bill(
         tuple(
             events.BillLine(

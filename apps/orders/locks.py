@@ -1,8 +1,8 @@
 """The locks of this app.
 
-An order's row is locked before its reservation's (rule 3); the order's payments, refunds, tickets, provider messages
-and code uses are written only under it. A promo code's row is a cap row. An invoice counter's row is the last lock of a
-transaction: after the order's, and never together with a reservation's.
+An order's row is locked before its reservation's (docs/locking.md, rule 3). The order's payments, refunds, tickets,
+provider messages and code uses are written only under the order's lock. In the order of locks, a promo code's row is a
+cap row. An invoice counter's row is a transaction's last lock: after the order's, never together with a reservation's.
 """
 
 from datetime import datetime
@@ -58,8 +58,8 @@ def lock_payment(payment_id: UUID) -> LockedPayment | None:
     """Lock the payment's order and return both, or None if there is no such payment. Joins the caller's transaction."""
     require_transaction()
     with connection.cursor() as cursor:
-        # Two statements in one round trip: the second has its own snapshot, taken after the lock was granted. Another
-        # transaction may have settled a payment while we waited.
+        # Two statements in one round trip: the second reads in its own snapshot, taken after the lock was granted,
+        # because another transaction may have settled a payment during the wait.
         locked, beside = sql.execute_batch(
             cursor,
             [_lock_order_of_payment.call(payment_id=payment_id), _payments_beside.call(payment_id=payment_id)],
@@ -81,8 +81,8 @@ def lock_code(code_id: int) -> PromoCode:
 
 
 def next_invoice_number(kind: str, series: str, year: int) -> tuple[int, datetime]:
-    """Return the next number of this series and the time, both under the counter's lock. Joins the caller's
-    transaction, which already holds all other locks it needs: the next document of the series waits for its commit."""
+    """Return the next number of this series and the time, both read under the counter's lock. Joins the caller's
+    transaction, which takes no further lock: the next document of the series waits for its commit."""
     require_transaction()
     with connection.cursor() as cursor:
         ((number, now),) = _count_paper.rows(cursor, kind=kind, series=series, year=year)

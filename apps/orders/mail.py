@@ -1,4 +1,4 @@
-"""Mails to buyers and staff. Outbox messages send them, so that a failed mail is retried and a mail server outage
+"""Mails to buyers and staff. Outbox handlers send them, so that a failed mail is retried and a mail server outage
 delays no sale."""
 
 import logging
@@ -28,11 +28,11 @@ from apps.orders.tickets import ics, ticket_pdf
 logger = logging.getLogger(__name__)
 
 STAFF_MAX = 20
-"""Recipients of a dispute notice at most."""
+"""Maximum number of recipients of a dispute notice."""
 
 
 def send_tickets(message: Message) -> None:
-    """Mail the tickets to the buyer, unless they were sent already; a message with `again` always sends them."""
+    """Mail the tickets to the buyer, unless they were sent before. A message with `again` always sends them."""
     order, is_sent = get_order_to_send(UUID(message.body["order"]))
     if not order.is_standing or (is_sent and not message.body.get("again")):
         return
@@ -51,7 +51,7 @@ def send_refund_notice(message: Message) -> None:
 
 
 def send_failure_notice(message: Message) -> None:
-    """Mail the buyer that the order failed, unless a late payment has confirmed it meanwhile."""
+    """Notify the buyer by mail that the order failed, unless a late payment has confirmed it meanwhile."""
     order = get_order(UUID(message.body["order"]))
     if order.status == Order.Status.FAILED:
         _send(order, f"Your order for {order.event.name} did not go through", "failed")
@@ -65,7 +65,7 @@ def send_return_notice(message: Message) -> None:
 
 
 def send_cancellation_notice(message: Message) -> None:
-    """Mail the buyer that the event is canceled, with the organizer's text, and what is refunded."""
+    """Mail the buyer the organizer's text about the event's cancellation, and what is refunded."""
     order = get_order(UUID(message.body["order"]))
     words = EventCancellation.objects.get(event_id=order.event.id).words
     fees_back_minor = message.body.get("fees_back_minor", 0)
@@ -73,7 +73,7 @@ def send_cancellation_notice(message: Message) -> None:
 
 
 def send_dispute_notice(message: Message) -> None:
-    """Mail the staff who settle differences that a buyer disputes a payment, or that the bank has decided."""
+    """Notify the staff who settle differences by mail that a buyer disputes a payment, or that the bank has decided."""
     dispute = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
     assert dispute.payment is not None
     order, recipients = dispute.payment.order, _dispute_recipients()
@@ -111,7 +111,7 @@ def _send(
     context = {
         **more,
         "order": order,
-        # The credit note is written shortly after the refund's request, if the order has an invoice.
+        # If the order has an invoice, its credit note is written shortly after the refund is requested.
         "has_credit_note": bool(order.papers) and order.payment.refunded_minor > 0,
         "tickets": [
             {"code": ticket.code, "label": ticket.label, "url": absolute_url(ticket.url)}

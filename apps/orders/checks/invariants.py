@@ -20,7 +20,7 @@ from apps.orders.models import Order, PromoCode, ProviderMessage
 from apps.orders.payments import settlement
 
 UNPROCESSED_MINUTES_MAX = 15
-"""A message that waits longer is stuck: temporary obstacles pass sooner."""
+"""A message that waits longer is stuck: temporary faults end sooner."""
 
 _PACKAGE = "apps.orders"
 _money = sql.load(_PACKAGE, "audit_money")
@@ -129,8 +129,8 @@ def _walk_once(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
 
 
 def find_order_mismatches(event_id: int | None) -> tuple[Rows, Rows]:
-    """Return two lists: orders that keep another amount than they are owed (number, status, owed, kept), and orders
-    whose status contradicts their reservation's (number, status, reservation, its status)."""
+    """Return two lists: orders that do not keep exactly what they are owed (number, status, owed, kept), and orders
+    whose status contradicts their reservation's (number, status, reservation, reservation's status)."""
     money, statuses = auditor.collect(Order.objects.all(), UUID(int=0), [_money, _reservations], event_id=event_id)
     return money, statuses
 
@@ -169,15 +169,15 @@ def _check_orphans(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def find_orphaned_reservations(event_id: int | None) -> Rows:
-    """Return confirmed reservations without a standing order: event, reservation, order number or "no order", status or
-    empty."""
+    """Return confirmed reservations without a standing order: event, reservation, order number and status. Without an
+    order the number is "no order" and the status empty."""
     reservations = Order.reservation.field.related_model._default_manager.all()
     (found,) = auditor.collect(reservations, UUID(int=0), [_orphans], event_id=event_id)
     return found
 
 
 def _check_invoices(context: auditor.AuditContext) -> Iterator[str]:
-    # Across all events: a series of numbers is not per event. The statement reads one index in one snapshot.
+    # Invoice numbers are not per event, so this checks all events. The statement reads one index in one snapshot.
     with auditor.read_cursor() as cursor:
         rows = _invoices.rows(cursor)
     for kind, series, year, last, count, highest in rows:

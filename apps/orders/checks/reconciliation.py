@@ -1,8 +1,8 @@
 """Reconciliation of this app: orders against reservations and money, unsettled charges and refunds, and differences
 from the comparison with providers.
 
-It never takes a ticket from a buyer who paid: if a paid order has lost its seats, staff decide. A standing order
-without money is canceled, after one more inquiry at the provider.
+Reconciliation never voids a paid ticket: if a paid order has lost its seats, staff decide. A standing order without
+money is canceled after one more inquiry at the provider.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from apps.orders.provider_sync import status_inquiries
 from apps.reservations import facade as reservations
 
 OVERDUE_SECONDS = 900
-"""By then the outbox and the reconciler's inquiries have made many attempts."""
+"""From this age on unsettled money is reported: the outbox and the inquiries have made many attempts by then."""
 DIFFERENCES_MAX = 1_000
 _overdue_money = sql.load("apps.orders", "overdue_money")
 
@@ -36,8 +36,8 @@ Differences = Iterator[Difference]
 
 
 def register() -> None:
-    """Register these checks with the reconciler: first those that an inquiry can settle, then those that depend on
-    them."""
+    """Register these checks with the reconciler. Unsettled money comes first, because inquiries about it may also
+    settle differences of the later checks."""
     reconciler.register(
         "unsettled money",
         "no charge and no refund is left unsettled",
@@ -90,13 +90,13 @@ def _repair_unsettled(difference: Difference, by: str) -> str:
 
 @contextmanager
 def _faults_need_staff() -> Iterator[None]:
-    """Wrap an inquiry: if the provider does not respond or rests, the difference stays open for staff."""
+    """Wrap an inquiry: if the provider does not respond or is paused, the difference stays open for staff."""
     try:
         yield
     except ProviderFault as fault:
         raise ManualRepairRequired(f"the provider did not respond: {fault}") from fault
-    except circuit_breaker.ProviderUnavailable as resting:
-        raise ManualRepairRequired(f"{resting}; the inquiry is retried automatically") from resting
+    except circuit_breaker.ProviderUnavailable as error:
+        raise ManualRepairRequired(f"{error}; the inquiry is retried automatically") from error
 
 
 # --- orders against reservations and money --------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def _cancel_unpaid(order_id: UUID, by: str) -> str:
 def _find_orphans(part: int | None) -> Differences:
     slugs = {view.id: view.slug for view in events.list_events()}
     for event_id, reservation_id, number, status in invariants.find_orphaned_reservations(part):
-        # A reservation that never had an order is left to the audit: nothing here shows whether it was paid.
+        # Only the audit reports a reservation that never had an order: no data shows whether it was paid.
         if status:
             where = slugs.get(event_id, f"event {event_id}")
             line = f"{where}: reservation {reservation_id} is confirmed; its order {number} is {status}"

@@ -1,7 +1,7 @@
 """Invoices and credit notes: write the documents that an order's balance requires.
 
-An outbox message triggers it after an order's confirmation and after each refund, so that no confirmation waits for the
-counter's hot row. It may run any number of times, in any order: it writes the missing documents and none twice.
+An outbox message triggers `issue` after an order's confirmation and after each refund, so that no confirmation waits
+for the counter's hot row. `issue` may run any number of times: it writes the missing documents, and none twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +42,8 @@ class _Row:
 
 
 def invoice_message(order: Order) -> outbox.NewMessage:
-    """Return the outbox message that has the order's missing invoice or credit note written. It has a key of its own,
-    so that tickets do not wait for an invoice."""
+    """Return the outbox message that triggers `issue` for the order. It has a key of its own, so that tickets do not
+    wait for an invoice."""
     return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
@@ -53,8 +53,8 @@ def handle_invoice_message(message: outbox.Message) -> None:
 
 
 def issue(order_id: UUID) -> list[Invoice]:
-    """Write the paid order's invoice, and a credit note for what was refunded since, unless they exist. Return the new
-    ones. A free order has none.
+    """Write the paid order's invoice if it is missing, and a credit note for refunds that have none yet. Return the new
+    documents. A free order gets none.
 
     The order is locked first and the counter last, so no transaction that holds a counter waits for an order.
     """
@@ -70,7 +70,7 @@ def issue(order_id: UUID) -> list[Invoice]:
             invoice = _create_invoice(order, year, InvoiceKind.INVOICE, _rows_of(lines), None)
             written.append(invoice)
         credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
-        # What the order keeps: its uncanceled lines, plus fees kept of returned ones, less goodwill refunds.
+        # The order keeps its uncanceled lines, plus fees kept from returned ones, less goodwill refunds.
         owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted_minor
         back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
         if back_minor > 0:
@@ -104,7 +104,7 @@ def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
 
 def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
     """Return the rows of a credit note over this amount: the canceled lines that no earlier note lists, and for each
-    tax rate a row that balances their sum, for example for a kept fee. When everything is refunded, all notes together
+    tax rate a row that corrects their sum, for example for a kept fee. When everything is refunded, all notes together
     equal the invoice, in total and in tax at each rate."""
     known = {row["order_line"] for note in credited for row in note.paper["lines"]}
     canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
@@ -125,8 +125,8 @@ def _sums_of(paper: Invoice, rate: int) -> tuple[int, int]:
 
 
 def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
-    """Split the amount by tax rate: of each rate, what is neither owed nor credited yet. Goodwill refunds belong to no
-    rate; they are spread in proportion to what the order owes at each."""
+    """Split the amount by tax rate. Each rate's part is the amount at that rate that is neither owed nor credited yet.
+    Goodwill refunds have no rate; they are allocated in proportion to what the order owes at each rate."""
     owed = dict.fromkeys(left, 0)
     goodwill_minor = 0
     for line in OrderLine.objects.filter(order=order, canceled_at=None):
@@ -139,7 +139,7 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
     goodwill = events.allocate_amount(max(goodwill_minor, 0), list(owed.values()))
     parts = {}
     for (rate, (left_minor, _)), less_minor in zip(left.items(), goodwill, strict=True):
-        # Because of rounding, earlier notes may have credited one unit more at a rate than is due by now.
+        # Because of rounding, earlier notes may have credited one unit more at this rate than is due now.
         parts[rate] = min(max(left_minor - owed[rate] + less_minor, 0), left_minor)
     over_minor = sum(parts.values()) - back_minor
     for rate in sorted(parts, key=lambda rate: -parts[rate]):
@@ -152,8 +152,8 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
 def _balancing_rows(
     rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int
 ) -> list[_Row]:
-    """Return the rows to add to these rows of one rate, so that their sum is this amount. Neither the tax nor the net
-    of all notes together exceeds the invoice's; the last note leaves nothing of either."""
+    """Return rows to add to `rows`, which all have this tax rate, so that their sum is `back_minor`. The notes together
+    never exceed the invoice's tax or net amount; the last note leaves nothing of either."""
     more = []
     rest_minor = back_minor - sum(row.total_minor for row in rows)
     if rest_minor:

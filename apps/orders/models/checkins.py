@@ -39,7 +39,7 @@ class DoorLink(models.Model):
 class TicketScan(models.Model):
     """One scan of a code, or one undo of a check-in, with its outcome. A trigger keeps the table append-only.
 
-    A retry of the same scan is answered from the row, whatever the ticket's state is by then.
+    A retry of a scan gets the stored outcome, even if the ticket's state has changed since.
     """
 
     class Outcome(models.TextChoices):

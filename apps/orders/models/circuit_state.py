@@ -4,9 +4,10 @@ from django.db import models
 
 
 class ProviderStanding(models.Model):
-    """answering (rests_until empty) → resting → being tried (rests_until passed, one caller) → answering | resting.
+    """A provider's circuit: closed (`rests_until` empty), open until `rests_until`, then half-open: one caller tries
+    the provider, and the circuit closes or opens again.
 
-    Shared by all processes. No row: the provider never failed. Only payments/circuit_breaker.py writes it.
+    All processes share the row. A provider that never failed has none. Only payments/circuit_breaker.py writes it.
     """
 
     provider = models.CharField(max_length=20, primary_key=True)

@@ -10,7 +10,7 @@ AMOUNT_MINOR_MAX = 10**12
 
 
 class PromoCode(AbstractCode):
-    """A code that lowers an order's price at one event; its uses are the orders that name it."""
+    """A code that lowers the price of orders at one event."""
 
     class Kind(models.TextChoices):
         PERCENT = "percent", "percent off each ticket"
@@ -81,7 +81,7 @@ class CodeUse(models.Model):
             ),
         ]
         indexes = [
-            # For the counts of a checkout under the code's lock: total, by buyer, by email address.
+            # A checkout counts the code's uses under its lock: in total, by buyer and by email address.
             models.Index(fields=["code"], condition=Q(released_at=None), name="code_use_of_code"),
             models.Index(fields=["code", "buyer"], condition=Q(released_at=None), name="code_use_of_buyer"),
             models.Index(fields=["code", "email"], condition=Q(released_at=None), name="code_use_of_email"),

@@ -7,14 +7,14 @@ from apps.orders.models.orders import Order
 
 
 class OrderLine(models.Model):
-    """One ticket or one fee, with its price. Only `canceled_at` may change later: a trigger refuses the rest.
+    """One ticket or one fee, with its price. Only `canceled_at` may change later: a trigger refuses other changes.
 
     An order owes the sum of its uncanceled lines; a partial refund cancels some of them.
     """
 
     class Kind(models.TextChoices):
-        PLACE = "place", "place"  # one ticket: a seat, or one of a general-admission line
-        FEE = "fee", "fee"  # of the order as a whole; the fee of a ticket is part of its own line
+        PLACE = "place", "place"  # one ticket, for a seat or for general admission
+        FEE = "fee", "fee"  # a fee for the whole order; a ticket's fee is part of the ticket's line
 
     id = models.BigAutoField(primary_key=True)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="lines")

@@ -9,11 +9,12 @@ from django.db.models import Q
 
 
 class Order(models.Model):
-    """A buyer's order of one reservation; a reservation has at most one. Locked before the reservation (rule 3)."""
+    """A buyer's order of one reservation; a reservation has at most one. Its row is locked before the reservation's."""
 
     class Status(models.TextChoices):
+        # An arrow precedes the statuses that may follow.
         PLACED = "placed", "placed"  # no charge at the provider → paying, confirmed (free), failed, canceled
-        PAYING = "paying", "paying"  # a charge is there → confirmed, placed (declined), refunded, failed, canceled
+        PAYING = "paying", "paying"  # a charge started → confirmed, placed (declined), refunded, failed, canceled
         CONFIRMED = "confirmed", "confirmed"  # → partly_refunded, refunded
         PARTLY_REFUNDED = "partly_refunded", "partly refunded"  # → refunded
         REFUNDED = "refunded", "refunded"

@@ -1,4 +1,4 @@
-"""Messages to organizers about their orders, their subscribers, and deliveries."""
+"""Messages to organizers about orders, the subscribers of the messages, and the deliveries."""
 
 import uuid
 
@@ -10,7 +10,7 @@ from apps.orders.models.orders import Order
 
 
 class Audience(models.Model):
-    """A subscriber to messages: of one event or of all, of some kinds or of all."""
+    """A subscriber to messages about one event or all events, of some kinds or all kinds."""
 
     name = models.CharField(max_length=120, help_text="For staff: owner and purpose.")
     event = models.ForeignKey(

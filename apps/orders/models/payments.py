@@ -11,7 +11,7 @@ ATTEMPTS_MAX = 3
 
 
 class Payment(models.Model):
-    """One attempt to charge the order: one charge at the provider. Its idempotency key is this row's id."""
+    """One attempt to charge the order: one charge at the provider. The charge's idempotency key is this row's id."""
 
     class Status(models.TextChoices):
         # An arrow precedes the statuses that may follow.
@@ -98,11 +98,11 @@ class Refund(models.Model):
     """A refund. Its id is the idempotency key of the request to the provider."""
 
     class Status(models.TextChoices):
-        REQUESTED = "requested", "requested"  # the provider may not know of it → pending, succeeded, failed
+        REQUESTED = "requested", "requested"  # the provider may not know it yet → pending, succeeded, failed
         PENDING = "pending", "pending"  # the provider has accepted it and decides later → succeeded, failed
         SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may return the money days later
         FAILED = "failed", "failed"  # staff decide how the buyer gets the money → paid_out
-        PAID_OUT = "paid_out", "paid out by other means"  # recorded by staff: cash or a transfer, no provider
+        PAID_OUT = "paid_out", "paid out by other means"  # staff paid the buyer without the provider
 
     OPEN = (Status.REQUESTED, Status.PENDING)
 

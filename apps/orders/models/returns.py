@@ -42,7 +42,7 @@ class OrderAdjustment(models.Model):
     class Kind(models.TextChoices):
         KEPT_FEE = "kept_fee", "fee kept"  # of a returned ticket; positive
         GOODWILL = "goodwill", "goodwill"  # a refund while the tickets stay valid; negative
-        SETTLED = "settled", "settled"  # balances the others when a return uses them up
+        SETTLED = "settled", "settled"  # offsets earlier adjustments that a return or full refund has included
 
     id = models.BigAutoField(primary_key=True)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="adjustments")

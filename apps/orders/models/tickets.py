@@ -18,8 +18,8 @@ class Ticket(models.Model):
     )
     line = models.ForeignKey("reservations.ReservationLine", on_delete=models.PROTECT, related_name="+", db_index=False)
     place = models.PositiveIntegerField(default=1, help_text="Number within the line, from 1; always 1 for a seat.")
-    # A real foreign key: its check takes KEY SHARE on the inventory row, so no statement may lock that row with plain
-    # FOR UPDATE (rule 1).
+    # The foreign key's check takes KEY SHARE on the inventory row, so no statement may lock that row with plain
+    # FOR UPDATE (docs/locking.md, rule 1).
     seat = models.ForeignKey(
         "reservations.SeatInventory", on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False,
         help_text="Empty: general admission.",

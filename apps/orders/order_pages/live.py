@@ -49,7 +49,7 @@ _PAYMENT_FIELDS = ("status", "attempt", "faults_count", "refunded_minor", "next_
 
 
 def state_summary(order: OrderView) -> str:
-    """Return the state as the one string that the page's script also builds from an update, to detect changes."""
+    """Return the state as a string. The page's script builds the same string from each update to detect changes."""
     payment = order.payment
     action = (payment.next_action or {}).get("type", "")
     return f"{order.status} {payment.state} {payment.attempt} {payment.refunded_minor} {action}"
@@ -78,7 +78,7 @@ def _publish_on_commit(update: "_OrderUpdate") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _OrderUpdate:
-    """Commit callback that publishes one order's change. Two of the same order are equal."""
+    """Commit callback that publishes one order's change. Two callbacks for the same order are equal."""
 
     order_id: UUID
     event_id: int | None = field(compare=False)
@@ -92,5 +92,5 @@ class _OrderUpdate:
                 group_of(event_id), {"type": "news", "event": event_id, "owned": [[UPDATE_KIND, str(self.order_id)]]}
             )
         except Exception:
-            # The commit is not affected: a lost notification only delays listeners.
+            # The order is committed already: a lost notification only delays listeners.
             logger.exception("order %s: its change was not published; listeners will reread it", self.order_id)

@@ -33,7 +33,7 @@ from apps.queue import facade as queue
 @never_cache
 @require_safe
 def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order. A link from a mail is exchanged for a cookie, so that its key leaves the address bar."""
+    """Show the order. A mail's link is exchanged for a cookie, so that its key does not stay in the address bar."""
     if access.is_valid_link_key(order_id, request.GET.get("key", "")):
         response = redirect("orders:order", order_id)
         access.set_order_cookie(request, response, order_id)
@@ -47,7 +47,7 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_POST
 def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Cancel the unpaid order and redirect to its page. An order that was paid meanwhile stays."""
+    """Cancel the unpaid order and redirect to its page. An order that was paid meanwhile is not canceled."""
     found = access.get_authorized_order(request, order_id)
     with suppress(OrderNotCancelable):
         cancel_order_idempotently(found.id, {}, idempotency.key_of_form(request))
@@ -77,14 +77,14 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def my_tickets(request: HttpRequest) -> HttpResponse:
-    """List the orders of this account, of this browser, and those that this browser opened by their links."""
+    """List the orders of this account, of this browser, and orders that this browser opened by their links."""
     found = selectors.list_orders(queue.authenticate(request), access.orders_opened_by_link(request))
     return render(request, "orders/my_tickets.html", {"orders": found})
 
 
 def _order_context(order: OrderView) -> dict[str, Any]:
-    """Return the order's fields for its page, some replaced: an open order whose payment was declined has the status
-    `declined`, and only valid tickets are listed."""
+    """Return the order's fields for its page. The status of an order whose payment can be retried is `declined`, and
+    only valid tickets are listed."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
     status = "declined" if order.can_try_again else order.status
     is_in_progress = status in Order.OPEN
@@ -131,7 +131,7 @@ def _stripe(order: OrderView) -> dict[str, str] | None:
 
 def _allow_stripe(response: HttpResponse) -> HttpResponse:
     """Allow this page, and no other, to load Stripe's script and frames."""
-    response._csp_update = {  # type: ignore[attr-defined]  # What django-csp's decorator sets.
+    response._csp_update = {  # type: ignore[attr-defined]  # As django-csp's decorator does.
         "script-src": ["https://js.stripe.com", "https://*.js.stripe.com"],
         "frame-src": ["https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"],
         "connect-src": ["https://api.stripe.com"],
