@@ -1,4 +1,4 @@
-"""The reservations' calls on the fast path. `api_views` answers the same calls on the site."""
+"""The reservation endpoints on the fast path. `api_views` serves the same endpoints on the site."""
 
 import asyncio
 import re
@@ -139,7 +139,7 @@ def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
 def _on_forget_done(task: "asyncio.Task[None]") -> None:
     _forget_tasks.discard(task)
     if not task.cancelled():
-        # Retrieved, so that asyncio does not log it: too many calls waited for a thread. The mark expires by itself.
+        # Retrieve the exception, so that asyncio does not log it: too many calls waited for a thread. The mark expires.
         task.exception()
 
 

@@ -14,7 +14,7 @@ from apps.reservations.holds.requests import code_of
 COOKIE = "access"
 COOKIE_DAYS = 30
 QUERY_PARAMETERS = ("access", "access_code")
-"""Query parameters: of a link, and of a form without JavaScript that switches to another section."""
+"""The query parameter of a link, and that of the form that switches the section without JavaScript."""
 
 
 def saved_code(request: HttpRequest) -> str:

@@ -12,8 +12,8 @@ from apps.reservations.models import AccessCode, Reservation
 
 
 def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
-    """Lock these codes in id order and return them; holds that use them wait, so that uses can be counted. Joins the
-    caller's transaction."""
+    """Lock these codes in id order and return them. Holds with these codes wait, so that uses can be counted. Joins
+    the caller's transaction."""
     transactions.require_transaction()
     return list(AccessCode.objects.select_for_update(no_key=True).filter(pk__in=list(code_ids)).order_by("pk"))
 
@@ -36,7 +36,7 @@ def used_count(code: AccessCode) -> int:
 
 
 def most_of_one_buyer(code: AccessCode) -> int:
-    """Return the highest number of such reservations of one buyer."""
+    """Return the highest number of live and confirmed reservations with this code that one buyer has."""
     counted = (
         code.reservations.filter(status__in=Reservation.LIVE_OR_CONFIRMED).values("buyer").annotate(count=Count("pk"))
     )

@@ -1,9 +1,9 @@
 """Audit checks of reservations: I1, I2, I3, I5, I10 and the ledger behind I8, in short reads.
 
 Seats and reservations are scanned once each, in batches, and all checks use the findings. A hold or a release changes
-the seat, the line, the reservation and the ledger in one transaction, so that within one statement they always agree,
-also during a sale. Only the number of a section's seats is summed over several batches: a section where the sum looks
-wrong is confirmed in one statement.
+the seat, the line, the reservation and the ledger in one transaction, so these always agree within one statement, also
+during a sale. Only the number of a section's seats is summed over several batches: if the sum looks wrong, one
+statement checks that section again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,8 @@ from apps.reservations.models import AccessCode, Reservation, ReservationLine, S
 STRANDED_SECONDS = 5
 """Stock that is neither sold nor held by a live reservation must be for sale after this time (I10)."""
 GUARD_KNOWN_SECONDS = 30
-"""A hold may be committed this long after its section was restricted: the age of cached plans, plus the longest time in
-a batch queue."""
+"""A hold without a code may still be committed this long after its section was restricted: the longest age of a cached
+plan plus the longest wait in a batch queue."""
 OVERDUE_MAX = 1_000
 LAST_SEAT = 2**63 - 1
 
@@ -145,8 +145,8 @@ def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
 
 
 def scan_seats(scan: Callable[[Any, int, int], None], event_id: int | None) -> None:
-    """Call `scan(cursor, after, until)` for each batch of seats of this event, or of all; then for all ids after the
-    last seat, where there are only lines of seats that do not exist. Batches contain other events' seats as well."""
+    """Call `scan(cursor, after, until)` for each batch of seats of this event, or of all events; then once for the ids
+    after the last seat, which only lines of missing seats can have. Batches contain other events' seats as well."""
     if event_id is None:
         beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan)
     else:
@@ -202,7 +202,7 @@ def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
         is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
         if kind != "reserved" or event_id not in scope.slugs or not is_suspect:
             continue
-        # Seats may have been added between two batches, or the event published after the last: confirmed in one
+        # Seats may have been added between two batches, or the event published after the last one: check again in one
         # statement.
         with auditor.read_cursor() as cursor:
             rows = _section.rows(cursor, section_id=section_id)

@@ -1,4 +1,4 @@
-"""Applies a plan that compensates an oversell. An oversell should be impossible, but is prepared for.
+"""Applies a plan that compensates an oversell. This is a precaution: an oversell should be impossible.
 
 Each step is a transaction that decides again under the locks whether it is still needed, so that an old or repeated
 plan compensates nothing twice. A paid reservation has an order, which is locked first: the app that took the payment
@@ -32,13 +32,13 @@ class ApprovalRequired(Exception):
 
 
 class CompensationHooks(Protocol):
-    """Calls to the app that took the payment when a reservation is compensated, in the same transaction."""
+    """Functions of the app that took the payment, called in the transaction that compensates a reservation."""
 
     def lock(self, reservation_id: UUID) -> Any:
         """Lock the reservation's order before the reservation; return the order for the other hooks, or None."""
 
     def is_placed(self, reservation_id: UUID) -> bool:
-        """Return whether it has an order. Called with the reservation locked, so that none can be added."""
+        """Return whether the reservation has an order. The reservation is locked, so no order can be added."""
 
     def cancel_or_refund(self, order: Any, who: str) -> None:
         """Cancel the unpaid order of a reservation that is about to be canceled, or void its tickets and refund it."""
@@ -48,7 +48,7 @@ class CompensationHooks(Protocol):
 
 
 _hooks: list[CompensationHooks] = []
-"""One element, which the app above provides when it loads."""
+"""One element, set by the app above when it loads."""
 
 
 def provide_compensation_hooks(sale: CompensationHooks) -> None:
@@ -64,8 +64,8 @@ class StepResult:
 
 
 def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[StepResult]:
-    """Apply the plan's steps one by one as the caller iterates, if still needed, and yield their results. Raises
-    ApprovalRequired before the first."""
+    """Return an iterator that applies the plan's steps one by one, if still needed, and yields each result. Raises
+    ApprovalRequired before the first step."""
     if made.approval_reasons and not approved_by:
         raise ApprovalRequired("; ".join(made.approval_reasons))
     approved = f", approved by {approved_by}" if approved_by else ""
@@ -109,7 +109,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     claims, _ = claims_on(cursor, made.event.id, seat_ids)
     shared = {seat_id: claimed for seat_id, claimed in claims.items() if claimed[0].reservation != victim}
     rows = repair.read_general_admission(cursor, sections)
-    # Decided with all rows locked that could make it unnecessary: of two runs, the second finds it done.
+    # All rows on which this depends are locked: of two concurrent runs, the second finds the step done.
     if not shared and not any(row.excess for row in rows):
         return False
     if order is not None:
@@ -118,7 +118,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
         _drop_line.count(cursor, reservation_id=victim, seat_id=seat_id)
         _set_keeper(cursor, seat_id, claimed[0].reservation, reason)
     for row in rows:
-        # The tickets that it is about to return must be counted as taken first.
+        # Ending the reservation lowers the count by its tickets, so they must first be counted as taken.
         repair.set_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
     reservation = Reservation.objects.get(pk=victim)
     status = reservation.status
@@ -131,7 +131,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
 
 
 def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason) -> bool:
-    """Move the reservation to the other seat, if it still shares this one and the other is still a house seat."""
+    """Move the reservation to the house seat, if its seat is still shared and the house seat still unused."""
     victim, seat_id, to_seat_id = step.reservation_id, step.seat_id, step.to_seat_id
     assert victim is not None
     assert seat_id is not None
@@ -149,7 +149,7 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     if _move_line.count(cursor, reservation_id=victim, seat_id=seat_id, to_seat_id=to_seat_id) != 1:
         raise RuntimeError(f"reservation {victim} has no line on seat {seat_id}")
     repair.set_seat_owner(cursor, to, victim, reason)
-    # The line does not keep its former seat: only this record shows which reservation had it.
+    # The line does not keep its former seat: only this record shows that the reservation had it.
     names = events.seat_guids(cursor, [seat_id, to_seat_id])
     before, after = ({"reservation": str(victim), "seat": names[one]} for one in (seat_id, to_seat_id))
     repair.record(reason, to.event_id, step.section_id, quantity=1, before=before, after=after, seat_id=seat_id)
@@ -170,8 +170,8 @@ def _lock_with_rivals(
 ) -> bool:
     """Lock the reservation, those that share a seat with it, its seats and its sections.
 
-    Returns False if it has ended, if another reservation shares a seat by now, or if it has an order by now that was
-    not locked: then a new plan is needed.
+    Returns False, and a new plan is needed, if the reservation has ended, or if by now a reservation that is not
+    locked shares a seat with it, or it has an order that is not locked.
     """
     seats = sorted(set(seat_ids))
     claims, _ = claims_on(cursor, event_id, seats)

@@ -1,7 +1,7 @@
 """Finds oversold stock and plans its compensation. A plan changes nothing.
 
 There are two strategies, chosen per event: cancel the newest reservations (overdue ones first, then unpaid, then paid),
-or use house seats. No reservation is canceled that the other steps make unnecessary.
+or use house seats. A reservation is not canceled if the other steps make that unnecessary.
 """
 
 from collections import defaultdict
@@ -78,7 +78,7 @@ class Plan:
     oversold: tuple[Oversold, ...] = ()
     steps: list[Step] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
-    """Seats and tickets that this strategy cannot compensate; an operator chooses the other one, or adds stock."""
+    """Seats and tickets that this strategy cannot compensate: an operator chooses the other strategy or adds stock."""
     approval_reasons: list[str] = field(default_factory=list)
     """The sections in which the plan affects more than APPROVAL_PERCENT of the tickets."""
 
@@ -141,7 +141,7 @@ def _plan_cancellations(
     names: dict[int, tuple[int, str]],
     rows: list[repair.GeneralAdmissionCounts],
 ) -> None:
-    """Plan to cancel the newest reservations, without those that the others make unnecessary."""
+    """Plan to cancel the newest reservations, except those that need not be canceled because of the others."""
     why: dict[UUID, tuple[int, str]] = {}
     for seat_id, claimed in claims.items():
         left = [claim for claim in claimed if claim.reservation not in why]
@@ -161,8 +161,8 @@ def _plan_cancellations(
 
 
 def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> list[UUID]:
-    """Return the reservations from which to take `excess` tickets, in this order (newest first), without those that the
-    others make unnecessary. The reservations in `given_up` are canceled anyway."""
+    """Return the reservations to cancel so that `excess` tickets become free: the first of `having` (newest first),
+    except those that need not be canceled because of the others. Those in `given_up` are canceled anyway."""
     left = excess - sum(quantity for one, quantity in having.items() if one in given_up)
     picked: list[UUID] = []
     for one, quantity in having.items():
@@ -210,8 +210,8 @@ def _plan_moves(
 
 
 def _nearest(lost: _SeatPosition | None, kept: Iterable[_SeatPosition]) -> _SeatPosition | None:
-    """Return the house seat most similar to the lost one. An accessible seat is replaced by an accessible one; another
-    seat gets one only if there is no other."""
+    """Return the house seat most similar to the lost one. A lost accessible seat is replaced only by an
+    accessible one; another lost seat is replaced by an accessible one only if no other is left."""
     if lost is None:
         return None
     like = [

@@ -1,5 +1,5 @@
-"""Reconciliation of reservations: the plan with inventory rows, reservations with lines, seats and counts with both,
-and overdue holds.
+"""Reconciliation of reservations: compares the plan with the inventory rows, reservations with their lines, and seats
+and counts with both; and finds overdue holds.
 
 Each check uses one short statement per batch. A statement sees every hold, release, sweep and payment completely or not
 at all, so that operations in progress are not differences. Each repair reads again under locks in the lock order. It
@@ -25,7 +25,7 @@ from apps.reservations.lifecycle import release
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 
 ORPHANED_SECONDS = 60
-"""Sweeps release overdue holds within seconds; one that is left after a minute is beyond them."""
+"""Sweeps release overdue holds within seconds: they cannot release one that is left after a minute."""
 FOUND_MAX = 1_000
 """Reported differences of one kind in one event or section; the next run finds the others."""
 ATTEMPTS_MAX = 3
@@ -112,7 +112,7 @@ def _find_capacity(event: events.EventView) -> Differences:
 
 
 def _repair_capacity(difference: Difference, by: str) -> str:
-    """Create the missing inventory rows as free; the following checks assign them to lines on them."""
+    """Create the missing inventory rows as free; the following checks assign them to the reservations on them."""
     event_id: int = difference.about
     with transactions.write():
         before = _count_rows(event_id)
@@ -289,7 +289,7 @@ def _repair_seat(difference: Difference, by: str) -> str:
             if seen is None:
                 raise ManualRepairRequired("there is no inventory row to repair")
             repair.lock(cursor, reservations=seen.reservation_ids, seats=[seat_id])
-            # Read again under the locks. A new reservation of the seat is locked before it, in the next attempt.
+            # Read again under the locks. If the seat has another reservation by now, the next attempt locks that first.
             seat = repair.read_seat(cursor, seat_id)
             if seat is not None and seat.status == _Status.BLOCKED and not seat.reservation_ids:
                 return GONE  # Repaired by another process, and blocked since: it must not be put on sale.
@@ -299,7 +299,7 @@ def _repair_seat(difference: Difference, by: str) -> str:
 
 
 def _owner_of(seat: repair.Seat) -> UUID | None:
-    """Return the owner of the locked seat. Raises ManualRepairRequired if that would take it from a buyer."""
+    """Return the reservation that should have the locked seat. Raises ManualRepairRequired if a buyer would lose it."""
     if len(seat.standing) > 1:
         raise ManualRepairRequired("it is sold twice: manage.py compensate")
     owner = seat.standing[0] if seat.standing else None
@@ -336,7 +336,7 @@ def _repair_general_admission(difference: Difference, by: str) -> str:
     section_id: int = difference.about
     with transactions.write(), connection.cursor() as cursor:
         repair.lock(cursor, sections=[section_id])
-        # Lines and this row change in one transaction: with the row locked, both are as committed.
+        # A transaction that changes lines changes this row too: while it is locked, both show committed values.
         rows = repair.read_general_admission(cursor, [section_id])
         if not rows:
             return GONE

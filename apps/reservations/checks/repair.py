@@ -1,7 +1,7 @@
-"""Reading and repairing locked inventory rows. Only for repairs and compensations: holds and releases of buyers are in
+"""Reads and repairs locked inventory rows. Only for repairs and compensations: buyers' holds and releases are in
 `holds.transaction`, `payment` and `lifecycle.release`.
 
-Everything here joins the caller's transaction. Locks: reservations by id, seats by id, general-admission rows by id.
+Everything here joins the caller's transaction. Lock order: reservations, seats, general-admission rows, each by id.
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,7 +74,7 @@ class GeneralAdmissionCounts:
 
     @property
     def excess(self) -> int:
-        """The number of tickets held or sold beyond that."""
+        """The number of tickets held or sold beyond `room`."""
         return max(0, self.by_lines - self.room)
 
 
@@ -119,7 +119,7 @@ def read_general_admission(cursor: sql.Cursor, section_ids: Iterable[int]) -> li
 
 def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCounts) -> UUID | None:
     """Return a live or confirmed reservation with fewer tickets in its lines than in its header: it may lose tickets if
-    the locked row is lowered to the sum of its lines. None without one, or if the row would not be lowered."""
+    the locked row is lowered to the sum of its lines. None if there is none, or if the row would not be lowered."""
     if row.by_lines >= row.taken:
         return None
     rows = _reservations_missing_lines.rows(cursor, event_id=row.event_id, section_id=row.section_id)
@@ -127,7 +127,7 @@ def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCoun
 
 
 def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
-    """Assign the locked seat to its reservation, or free it without one, and record that; return whether it changed."""
+    """Assign the locked seat to `owner`, or free it if None, and record the change; return whether it changed."""
     status = _Status.AVAILABLE
     if owner is not None:
         # The caller has the reservation locked, so its status cannot change.

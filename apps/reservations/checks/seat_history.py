@@ -1,9 +1,9 @@
 """The history of a seat, from the append-only ledger.
 
-A reservation has its seats from the transition that made it live to the one that ended it, or until the seat was
-returned; and again from the transition that revived it, if a payment in time arrived after it had expired. Only
-compensations move lines: a moved line has the former seat until the move and the new one afterwards. A block lasts from
-its change to the one that lifts it. A time on a boundary belongs to the later span.
+A reservation has a seat from the transition that made it live to the one that ended it, or until the seat was
+returned. A payment made in time that arrives after expiry revives it: it then has the seat again. Only compensations
+move lines: a moved line has the former seat until the move and the new one afterwards. A block lasts from the change
+that sets it to the one that lifts it. A time on a boundary belongs to the later span.
 """
 
 import json
@@ -50,8 +50,8 @@ class Span:
     order: str = ""
     """The name of the reservation's order in the app above."""
     ended_as: str = ""
-    """The next state: paying, sold, canceled, expired, or moved to another seat; after a block, available or another
-    reason."""
+    """The next state: paying, sold, canceled, expired, returned, or moved to another seat; after a block, available or
+    another reason."""
 
     def covers(self, moment: datetime) -> bool:
         return self.since <= moment and (self.until is None or moment < self.until)
@@ -66,14 +66,14 @@ class Timeline:
     event: str
     timezone: str
     spans: tuple[Span, ...]
-    """Ordered by their beginning."""
+    """In order of their start."""
 
     def at(self, moment: datetime) -> tuple[Span, ...]:
         """Return the spans that cover the time: none, one, or several if the seat was oversold."""
         return tuple(span for span in self.spans if span.covers(moment))
 
     def free_since(self, moment: datetime) -> datetime | None:
-        """Return the end of the last span before a time at which the seat was free, or None."""
+        """Return when the last span before `moment` ended, or None. The seat must be free at `moment`."""
         return max((span.until for span in self.spans if span.until is not None and span.until <= moment), default=None)
 
 
@@ -128,7 +128,7 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
 
 
 def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, order: str) -> Iterable[Span]:
-    # A partial return keeps the status, and its lines have the time of the return.
+    # Skip transitions that keep the status: partial returns, whose time is on the returned lines.
     steps = [step for number, step in enumerate(steps) if number == 0 or step[0] != steps[number - 1][0]]
     for number, (status, who, why, at) in enumerate(steps):
         if status not in _STATES:
@@ -169,7 +169,7 @@ def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:
 
 
 def _spans_on_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
-    """Cut a reservation's spans to the periods on this seat, by its moves to and from it, in order."""
+    """Cut a reservation's spans to the periods in which it had this seat, by its moves to and from it, in order."""
     if not moves:
         yield from spans
         return
@@ -190,8 +190,7 @@ def _spans_on_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Sp
 
 
 def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
-    """Yield the spans of blocks, from the values before and after each change. Changes that do not affect blocks are
-    skipped."""
+    """Yield the spans of blocks, from the value after each change. Changes that do not affect blocks are skipped."""
     since: tuple[datetime, str, str] | None = None
     for kind, detail, who, why, at in changes:
         after = detail.get("after")
@@ -234,7 +233,7 @@ def parse_moment(text: str, timezone: str, now: datetime) -> datetime:
     try:
         is_ahead = moment > now
         if not is_ahead:
-            # Both are displayed; near the first representable day, one of them may have no date.
+            # Both times are displayed. Near the first representable day, one of them may have no date.
             moment.astimezone(ZoneInfo(timezone))
             moment = moment.astimezone(UTC)
     except OverflowError as error:

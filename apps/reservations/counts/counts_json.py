@@ -17,7 +17,7 @@ _COMPRESSION = 6
 class CountFrame:
     body: bytes
     compressed: bytes | None
-    """`body` in gzip; None for a short one."""
+    """`body` compressed with gzip; None if it is short."""
     etag: str
     """Quoted; the same for both encodings."""
 

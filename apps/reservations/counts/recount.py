@@ -35,9 +35,9 @@ class _LogPositions(NamedTuple):
 
 
 class _Checkpoint(NamedTuple):
-    """End positions, and a transaction id assigned after they were read. Every transaction with a row up to these
-    positions is older, since it locks a row before it writes to the log: once all older ones have ended, no row up to
-    there is missing."""
+    """End positions, and a transaction id assigned after they were read. A transaction that wrote a row up to these
+    positions has a lower id, which it got by locking a row before it wrote to the log. So once all transactions with
+    lower ids have ended, no row up to these positions is missing."""
 
     transaction: int
     ends: _LogPositions
@@ -57,7 +57,7 @@ class Recount:
         self._start_positions: _LogPositions | None = None
         self._marks: deque[_Checkpoint] = deque(maxlen=_CHECKPOINTS_MAX)
         self.changed_sections: set[int] | None = None
-        """The sections that may have changed before the last count; None: any of them."""
+        """The sections that may have changed between the last two counts; None: any section."""
         self.changed_reservations: list[tuple[int, UUID]] = []
         """Pairs of section and changed reservation; incomplete if there were more than CHANGES_MAX rows."""
 

@@ -1,12 +1,12 @@
-"""The relay: publishes the free counts of each event on sale as one encoded frame. It is in Redis within 0.2 s of a
-commit, so that web processes need not count, and in PostgreSQL every second, for when Redis is unavailable.
+"""The relay: publishes the free counts of each event on sale as one encoded frame. It writes frames to Redis within
+0.2 s of a commit, so that web processes need not count, and to PostgreSQL every second, in case Redis is unavailable.
 
 One statement counts all changed sections (`recount`) and another writes the changed frames, so an event without
 changes costs almost nothing. Frames in Redis expire shortly after the relay stops.
 
-Listeners are notified over the channel layer, at most every 0.25 s per event and less often if counting is slow: the
-latest counts, the changed sections and reservations; at least twice a second, also without changes
-(`live.event_updates`). If several relays run, one leads and the others stand by.
+The channel layer sends listeners the latest counts and the changed sections and reservations of an event: at most every
+0.25 s, less often if counting is slow, and every 0.5 s without changes (`live.event_updates`). If several relays run,
+one leads and the others stand by.
 """
 
 import logging
@@ -130,8 +130,8 @@ class Relay:
                 self._touched[event_id].add(reservation_id.bytes)
 
     def _publish(self, begun: float) -> None:
-        """Notify the listeners of all due events, if Redis is available. A failed message is sent next time; a lost one
-        is made up for by the reads of the listeners' processes."""
+        """Notify the listeners of all due events, if Redis is available. A message that could not be sent is sent next
+        time. A lost one does no harm: the listeners' processes also read the states at intervals."""
         now = time.monotonic()
         pause = min(PUBLISH_SECONDS_MAX, max(PUBLISH_SECONDS_MIN, PUBLISH_ROUNDS * (now - begun)))
         due = {}
@@ -189,7 +189,7 @@ class Relay:
         try:
             client = redis.client()
             ids = _extend_expiry(client, list(self._last), fresh_seconds)
-            # Includes frames that are missing or foreign: Redis was flushed or restarted, or another relay wrote.
+            # Includes frames that Redis lost in a flush or restart, or that another relay wrote.
             new = {event_id: frame for event_id, frame in self._last.items() if ids[event_id] != frame.id}
             if new:
                 _write(client, new, fresh_seconds)

@@ -1,4 +1,4 @@
-"""Reports the available and held tickets to the waiting rooms: downward, as imports require."""
+"""Reports the available and held tickets to the waiting rooms, since the queue may not import this app."""
 
 import time
 

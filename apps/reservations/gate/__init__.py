@@ -1,1 +1,1 @@
-"""The gate: one per event in Redis, which refuses requests that the ledger would refuse, and its resets."""
+"""The gates in Redis, one per event: each refuses requests that the ledger would refuse. Also their resets."""

@@ -1,7 +1,7 @@
 """The gate on the event loop: refuses demand that cannot be met, and loads the queue entry of each hold that passes.
 
-The gate is queried on the loop, in batches. So a refusal needs no thread and no PostgreSQL. Only holds that pass go on
-to a thread, and all of them if the loop cannot query Redis: then the gate is queried in that thread.
+The gate is queried on the loop, in batches, so a refusal needs no thread and no PostgreSQL. Only holds that pass need a
+thread. If the loop cannot query Redis, every hold needs one, and the gate is queried there.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,11 @@
 """The gate: counts per section in Redis. It refuses requests for sold-out sections and those without a required access
 code; it decides nothing else.
 
-Its counts come from the ledger and go out of date. A refusal requires counts read less than VALID_MS ago, a section
-without overdue reservations since, the same Redis server that they were written to, and an entry that never had a
-hold. In doubt the gate lets the request through, and the ledger decides. So a count that is too high costs a query,
-and one that is too low is corrected by the next reset, after VALID_MS at the latest; neither can oversell.
+Its counts come from the ledger and go out of date. The gate refuses only if its counts were read less than VALID_MS
+ago, no overdue reservation may free tickets of the section, the Redis server is the one that they were written to, and
+the entry never had a hold. In doubt the gate lets the request through, and the ledger decides. So a count that is too
+high costs a query, and one that is too low is corrected by the next reset, after VALID_MS at the latest; neither can
+oversell.
 
 Counts and marks change together: the command that lowers a count also marks the hold's entry, and a reset marks the
 entries of every hold that its counts can contain before they come into force (`rebuild.py`). A hold that never reached
@@ -32,7 +33,7 @@ from apps.reservations.lifecycle.gate_counts import attempt_all, keys, runs
 logger = logging.getLogger(__name__)
 
 VALID_MS = 4_500
-"""From the reading of counts to the last refusal by them: below the 5 s after which released stock must be on sale."""
+"""How long counts may be used to refuse: less than the 5 s after which released stock must be on sale."""
 REQUEST_MARK_MS = 30_000
 """Longer than any hold takes, or its retry after a lost response."""
 
@@ -46,7 +47,7 @@ asked = Counter(
     registry=None,
 )
 METRICS = (asked,)
-"""Of this process; the composition root registers them where it exports metrics."""
+"""The collectors of this process; the composition root registers them where it exports metrics."""
 
 
 class Question(NamedTuple):
@@ -135,7 +136,7 @@ _Demands = dict[int, list[tuple[int, hold_demand.HoldDemand]]]
 
 
 def _read_demands(questions: Sequence[Question], *, reads: bool = True) -> _Demands:
-    """Raises what `hold_demand.parse_demand` raises."""
+    """Return the demands by event. Raises NotCached, like `hold_demand.parse_demand`."""
     now = clock.process_now()
     demands: _Demands = defaultdict(list)
     # Most questions of a batch have the same event and the same demand.

@@ -13,13 +13,13 @@ RECHECK_SECONDS = 0.05
 
 
 def register() -> None:
-    """The reconciler includes this check."""
+    """Add this check to every reconciliation."""
     reconciler.register("gate", "the gate has the counts of the ledger", _find, _repair)
 
 
 def differences(event_id: int) -> list[str]:
-    """Return the differences of an open gate from the ledger, one readable line each. A difference counts if two reads
-    shortly after each other find the same values, since a sale reaches one of both before the other."""
+    """Return the differences between an open gate and the ledger, one readable line each. A difference counts only if
+    two reads in short succession find the same values, since a sale reaches one of the two before the other."""
     first = _compare(event_id)
     if not first:
         return []

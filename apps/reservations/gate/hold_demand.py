@@ -23,7 +23,7 @@ class HoldDemand:
     named_seats: tuple[str, ...] = ()
     """In the order of the payload."""
     section_of: Mapping[str, int] = field(default_factory=dict)
-    """Named seats to their sections, as far as known."""
+    """The sections of the named seats, as far as known."""
     other_sections: tuple[int, ...] = ()
     """Sections demanded without naming seats."""
     has_code: bool = False
@@ -42,8 +42,8 @@ class NotCached(Exception):
 
 
 def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -> HoldDemand | None:
-    """Return the payload's demand; None if only the ledger can judge the payload. With `reads`, for threads; without,
-    for the event loop: raises NotCached."""
+    """Return the payload's demand; None if only the ledger can judge the payload. With `reads` it may block and is for
+    threads; without, it is for the event loop and raises NotCached."""
     if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
         return None
     seating = event_cache.seating.read(event.id) if reads else event_cache.seating.peek(event.id)

@@ -1,4 +1,4 @@
-"""The checked preload before an on-sale: the gate has the counts of the ledger, or it stays shut."""
+"""The checked preload before an on-sale: the gate gets the counts of the ledger, or stays shut."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from apps.reservations.gate.gate_reconciliation import differences
 from apps.reservations.gate.ledger_check import SectionCheck, examine
 
 ATTEMPTS_MAX = 50
-"""Resets until a gate that has very many holds to mark is open: enough for five million."""
+"""The most resets of one preload: enough to mark five million holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class PreloadResult:
     """The gate's previous counts by section id; None: it was not open."""
     after: dict[int, int] | None
     outcome: str
-    """Of the last reset; "differs" if Redis did not return what was written."""
+    """The outcome of the last reset; "differs" if Redis did not return what was written."""
     differences: tuple[str, ...]
-    """Differences without an explanation, one line each."""
+    """The differences that were found, one line each."""
 
     @property
     def is_open(self) -> bool:

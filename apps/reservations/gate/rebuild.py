@@ -2,9 +2,9 @@
 
 Counts are read without locks, so they may miss concurrent commits. That is safe: a wrong refusal ends with the next
 reset, and the ledger refuses what the gate lets through wrongly. But the buyer who holds the last seats must not be
-refused, so the order of reads is fixed. First upcoming deadlines: if a sweep that the counts already contain runs
-after this read, the gate only lets more through. Then the counts. Then the marks, so that they include every hold that
-is in the counts; and they reach Redis before the counts do.
+refused, so the order of reads is fixed. First the upcoming deadlines: a sweep between this read and the next is counted
+twice, which only lets more requests through. Then the counts. Then the marks, so that they include every hold that is
+in the counts; and they reach Redis before the counts do.
 
 A reading is dated by Redis's clock before it begins. A delayed one arrives too late to refuse anything, and never
 replaces a newer one. Any number of processes may reset concurrently.
@@ -41,8 +41,8 @@ RESET_AFTER_MS = 1_000
 CALM_AFTER_MS = 3_000
 """If no section is empty, the gate refuses nothing and its counts may be older."""
 QUIET_AFTER_MS = 15_000
-"""If also nothing was held, released or changed since the counts were read, they are still exact. They are too old to
-refuse by then; but no section is empty, and one that becomes empty requests a reset."""
+"""If, in addition, nothing was held, released or changed since the counts were read, they are still exact. The gate may
+not refuse by counts this old; but no section is empty, and one that becomes empty requests a reset."""
 WANTED_AFTER_MS = 500
 """If the gate requests a reset: a section became empty, or an overdue reservation was expired."""
 OPENS_WITHIN = timedelta(minutes=10)
@@ -50,10 +50,11 @@ OPENS_WITHIN = timedelta(minutes=10)
 EXAMINE_AGAIN_SECONDS = 10.0
 """A gate that stays shut because the ledger is inconsistent is tried again at this interval."""
 OVERLAP = timedelta(seconds=5)
-"""The longest time between a hold's reading of the clock and its commit: responses this old are read once more."""
+"""The longest time between a hold's reading of the clock and its commit. Each marking starts this long before the end
+of the last one."""
 PAGE_MAX = 5_000
 PAGES_MAX = 20
-"""Pages of marks per reset. A gate that lost more stays shut until a later reset has read the rest."""
+"""Pages of marks per reset. A gate with more to read stays shut until later resets have read the rest."""
 LAPSING_MAX = 5_000
 JUMP_MS = 60_000
 """Marks are written with every reset. If the last ones are this old or this far in the future by Redis's clock, either
@@ -184,8 +185,8 @@ def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
 
 def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has_marks: bool) -> State:
     epoch, server, read_at, until, marked_until, marked_at, wanted, calm, moved = fields
-    # Otherwise the data was written on another server (this one has an older copy, perhaps without the latest marks),
-    # or the clock has jumped.
+    # False if the marks are lost, if another server wrote the data (this one has an older copy, perhaps without the
+    # latest marks), or if the clock has jumped.
     is_whole = server in ("", run_id) and has_marks and abs(now_ms - int(marked_at or 0)) <= JUMP_MS
     return State(
         now_ms=now_ms,
@@ -209,8 +210,8 @@ def gated_event_ids() -> list[int]:
 
 
 def reset_due() -> int:
-    """Reset every gate that is due; return how many were opened. Any number of processes may do this concurrently: the
-    first one saves the others the work."""
+    """Reset every gate that is due; return how many were opened. Any number of processes may do this concurrently: once
+    one has reset a gate, it is no longer due for the others."""
     if time.monotonic() >= _schedule.gated_until:
         _schedule.gated, _schedule.gated_until = gated_event_ids(), time.monotonic() + GATED_SECONDS
         _schedule.not_before = {of: at for of, at in _schedule.not_before.items() if of in _schedule.gated}
@@ -225,11 +226,11 @@ def reset_due() -> int:
 
 
 def reset(event_id: int) -> str:
-    """Reset the event's gate; it has current counts if the returned outcome is one of OPENED. Otherwise it lets all
-    requests through: "away" (Redis is unavailable), "out_of_memory" (of Redis), "refused" (the ledger is inconsistent;
-    see `ledger_check`), "catching_up" (more holds to mark than one reset reads: the next continues), "lapsing" (too
-    many reservations are overdue), "late" (the reading was delayed), "lost" (its marks are lost, or the clock has
-    jumped) or "another_server" (the next reset begins anew)."""
+    """Reset the event's gate and return the outcome. After one of OPENED it has current counts. After any other it lets
+    all requests through: "away" (Redis is unavailable), "out_of_memory" (of Redis), "refused" (the ledger is
+    inconsistent; see `ledger_check`), "catching_up" (more holds to mark than one reset reads: the next continues),
+    "lapsing" (too many reservations are overdue), "late" (the reading was delayed), "lost" (its marks are lost, or the
+    clock has jumped) or "another_server" (the next reset begins anew)."""
     state = read_state(event_id)
     return "away" if state is None else _reset_all({event_id: state})[event_id]
 
@@ -237,7 +238,7 @@ def reset(event_id: int) -> str:
 def _reset_all(states: Mapping[int, State]) -> dict[int, str]:
     """Reset these gates, whose states were just read; return the outcomes as in `reset`.
 
-    All of them are read together, in as many statements as one. A gate that begins anew reads a whole day of marks and
+    One set of statements reads all of them. A gate that begins anew reads a whole day of marks and
     is reset separately.
     """
     going_on = {event_id: state for event_id, state in states.items() if state.epoch and not state.refused}
@@ -291,7 +292,7 @@ def _read_lapses(
     cursor: sql.Cursor, event_ids: Sequence[int], now: datetime
 ) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
     """Return the deadlines that pass while the counts are in force, by section as milliseconds and quantity; and the
-    events that have more of them than LAPSING_MAX."""
+    events with LAPSING_MAX or more of them."""
     until = now + timedelta(milliseconds=gate.VALID_MS)
     lapses: dict[int, list[tuple[int, int]]] = defaultdict(list)
     too_much: set[int] = set()
@@ -305,8 +306,8 @@ def _read_lapses(
 
 
 def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: datetime) -> dict[int, str]:
-    """Mark every hold of these events with a stored response since the last marking; return the outcome of each event
-    that failed. `gates`: the epoch that each gate has or begins with, and its state."""
+    """Mark the entries of all holds of these events with a response stored since the last marking; return the outcome
+    of each event that failed. `gates`: the epoch that each gate has or begins with, and its state."""
     oldest = now - timedelta(hours=idempotency.REMEMBERED_HOURS)
     after = now
     replaces = {}
@@ -359,7 +360,7 @@ def forbid_opening(event_id: int, found: Sequence[str]) -> None:
 
 
 def allow_opening(event_id: int) -> None:
-    """Let a gate that was kept shut open again."""
+    """Allow a gate that was kept shut to open again."""
     if redis.attempt(lambda client: client.delete(_refused_key(event_id))):
         logger.warning("the gate of event %s may open again: the ledger is consistent", event_id)
 

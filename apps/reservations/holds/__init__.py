@@ -1,1 +1,1 @@
-"""The hold: a request checked, decided together with others, and committed or refused."""
+"""Holds: each request is checked, decided together with others, and committed or refused."""

@@ -1,6 +1,6 @@
-"""Admission to sections behind an access code: the codes of one hold transaction, under their locks.
+"""Access to sections behind an access code: the codes of one hold transaction, under their locks.
 
-A code's row is a cap row: locked after purchase caps, before seats. It has no counter: its uses are the live and
+A code's row is locked after the purchase caps and before the seats. It has no counter: its uses are the live and
 confirmed reservations with the code. A code with a limit is locked exclusively, and uses committed before are counted
 under the lock. A code without one is locked FOR SHARE, so holds do not wait for one another. A request for sections
 without a code locks no code.
@@ -28,7 +28,7 @@ from apps.reservations.holds.replacement import Replaced, ReplacedById, replaced
 from apps.reservations.holds.requests import HoldRequest
 
 SWEPT_MAX = 100
-"""Lapsed uses of a code that one hold asks to have swept."""
+"""The most lapsed uses of a code that one hold has swept."""
 
 _PACKAGE = "apps.reservations"
 _lock_codes = sql.load(_PACKAGE, "lock_access_codes")
@@ -91,7 +91,7 @@ def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, *,
 
 
 def code_key(request: HoldRequest, replaced: Replaced | None) -> CodeKey:
-    """Return the code that the request names, else that of the reservation it replaces, which it keeps."""
+    """Return the code that the request names, else the one that it keeps from the reservation it replaces."""
     kept = replaced.access_code if replaced is not None and replaced.event_id == request.event.id else None
     return request.event.id, request.access_code or kept or ""
 
@@ -134,7 +134,7 @@ def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[in
 
 
 def has_room(cursor: sql.Cursor, word: CodeKey, buyer: str) -> bool:
-    """Return whether one more use of the code by this buyer is within its limits, lapsed uses included. Locks the code
+    """Return whether one more use of the code by this buyer is within its limits; lapsed uses count. Locks the code
     until the caller's transaction ends."""
     codes = {"event_ids": [word[0]], "words": [word[1]]}
     for lock in (_lock_codes, _share_codes):
@@ -154,7 +154,7 @@ class LockedCodes:
 
     by_key: Mapping[CodeKey, _Code] = field(default_factory=dict)
     locked: frozenset[int] = frozenset()
-    """Ids of those that this transaction has locked; rivals have the others."""
+    """Ids of the codes that this transaction has locked; other transactions have locked the rest."""
     by_buyer: Mapping[tuple[int, str], _Uses] = field(default_factory=dict)
 
     def judge(
@@ -197,7 +197,7 @@ class LockedCodes:
         self, request: HoldRequest, replaced: Replaced | None, section_ids: Collection[int]
     ) -> tuple[Mapping[CodeKey, int], int | None]:
         """Return by how much a winning request changes the uses of each code, and the id of the code that admitted it
-        if its sections need one. A lapsed use that it releases was not counted as standing."""
+        if its sections need one. Releasing a lapsed use changes nothing, since it was not counted as standing."""
         changes: Counter[CodeKey] = Counter()
         if replaced is not None and replaced.access_code is not None:
             before = replaced.event_id, replaced.access_code
@@ -232,8 +232,8 @@ def _check_validity(code: _Code) -> Refused | None:
 
 
 def _check_limit(uses: _Uses, own: Replaced | None, most: int, problem: problems.Problem) -> Refused | Shortage | None:
-    """Return why one more use exceeds the limit, when `own` is released for it; None if it does not. Lapsed uses count
-    until they are swept, because a payment made in time may still confirm them."""
+    """Return why one more use would exceed the limit, not counting `own`, which it replaces; None if it would not.
+    Lapsed uses count until they are swept, because a payment made in time may still confirm them."""
     standing = uses.standing - (own is not None and own.id not in uses.lapsed)
     others = [one for one in uses.lapsed if own is None or one != own.id]
     if standing >= most:

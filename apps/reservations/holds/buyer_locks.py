@@ -1,6 +1,6 @@
 """First stage of a hold transaction: lock queue entries, reservations to be replaced, cap rows and access codes.
 
-Under these locks it replays remembered answers and refuses requests that may not hold at all, whatever is free.
+Under these locks it replays remembered answers and refuses requests that may not hold, whatever stock is free.
 """
 
 import json
@@ -48,11 +48,11 @@ def lock_buyers(batch: Batch) -> BuyerLocks:
 def _lock_entries(batch: Batch) -> BuyerLocks:
     """Lock the entries and the reservations to be replaced; judge each request by its entry and by earlier answers."""
     cursor, requests, waiting = batch.cursor, batch.requests, batch.wait.is_waiting
-    # In PostgreSQL's order of ids. Comparing UUID objects takes ten times as long.
+    # Sorted like ids in PostgreSQL. Comparing UUID objects instead of integers takes ten times as long.
     entry_ids = sorted({request.entry_id for request in requests}, key=attrgetter("int"))
     locks = {
         "admissions": statements.lock_admissions_call(entry_ids, batch.wait),
-        # Busy ones too: a transaction that waits for these locks has none that this one may yet wait for.
+        # Also for busy entries: a transaction that waits for these locks has none that this one may yet wait for.
         "entries": queue.lock_entries_call(entry_ids, waiting=waiting),
     }
     reads = {"now": clock.now_call(), **prior_answers.read_calls(requests)}
@@ -108,7 +108,7 @@ def _refuse_by_entry(
     if request.replaces is not None:
         replaced = found.replaced.get(request.replaces)
         if replaced is None:
-            # One that was skipped may only be locked.
+            # Without waiting, a reservation that exists is not found while it is locked.
             return Refused(ReservationNotFound()) if batch.wait.is_waiting else Contended(problems.Busy())
         if refusal := replaced.refusal(request.entry_id, request.event.id, found.now):
             return Refused(refusal)
@@ -118,7 +118,7 @@ def _refuse_by_entry(
             return Refused(queue.AdmissionExpired("This admission has been used; join again."))
         exists = ReservationExists(reservation=str(blocking.reservation_id))
         return Shortage(exists, (blocking.reservation_id,)) if blocking.has_lapsed else Refused(exists)
-    # The admission limits starting a reservation. A buyer who changes a live one has started.
+    # An admission must be valid to start a reservation, but not to replace a live one.
     refusal = entry.refusal(found.now) if request.replaces is None else None
     if refusal is not None:
         return Refused(refusal)
@@ -150,7 +150,7 @@ def _lock_caps(batch: Batch, locks: BuyerLocks) -> BuyerLocks:
         elif refusal := refuse_by_cap(request, locks.replaced, counts):
             verdicts[index] = refusal
         elif lapsed.get(key):
-            # Overdue reservations that are not swept yet still hold seats. They are swept first: the cap stays exact.
+            # Overdue reservations still hold seats until they are swept. Sweep them first, so that the cap is exact.
             verdicts[index] = Shortage(problems.Busy(), tuple(lapsed[key]))
     return replace(locks, undecided=locks.undecided.without(verdicts), results=results, seat_counts=counts)
 

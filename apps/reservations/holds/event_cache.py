@@ -12,7 +12,7 @@ from apps.reservations.holds.requests import EventLookup, guarded_of, named_seat
 
 EVENTS_MAX = 1_000
 SEATS_MAX = 500_000
-"""Seats of all events that a process remembers."""
+"""The most seats that a process caches, of all events together."""
 
 
 class Seating(NamedTuple):
@@ -23,7 +23,7 @@ class Seating(NamedTuple):
     categories: dict[str, int]
     """Key to id."""
     guarded: dict[int, str]
-    """Sections that require an access code, by id: their public name."""
+    """The public names of the sections that require an access code, by id."""
     reserved_ids: tuple[int, ...]
     """Sections with reserved seats."""
 
@@ -50,8 +50,8 @@ def _read_seating(event_ids: Sequence[int]) -> dict[int, Seating]:
     }
 
 
-# A section that staff restrict or open, or a tier they rename, is known within two seconds. Prices are read by the hold
-# itself.
+# Changes by staff (a section restricted or opened, a tier renamed) are known here within two seconds. The hold reads
+# prices itself.
 seating: BatchRefreshingCache[int, Seating] = BatchRefreshingCache(
     _read_seating, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
 )
@@ -76,7 +76,7 @@ _seat_loader: BatchLoader[_AskedSeats, dict[str, SeatPlace]] = BatchLoader(_read
 
 
 def cached_seats(event_id: int, guids: Iterable[str]) -> dict[str, SeatPlace]:
-    """Return those of the event's seats that are known, by public id."""
+    """Return those of the event's seats that are cached, by public id."""
     return {guid: seat for guid in guids if (seat := _seats.get((event_id, guid))) is not None}
 
 

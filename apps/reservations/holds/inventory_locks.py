@@ -109,7 +109,7 @@ def _best_available(choices: Choices) -> Mapping[int, HoldRequest]:
 
 def _judge_named_seats(batch: Batch, buyers: BuyerLocks) -> Choices:
     """Judge requests for seats that, read without a lock, are not free. Seats that this batch may release by replacing
-    a reservation are judged under the locks."""
+    a reservation are judged later, under the locks."""
     asking, results = buyers.undecided.requests, buyers.results
     named = statements.seats_named(asking.values())
     if not named:
@@ -131,8 +131,8 @@ def _judge_named_seats(batch: Batch, buyers: BuyerLocks) -> Choices:
 
 
 def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int) -> Choices:
-    """Choose seats for every best-available request that has none it can have. No two requests of the batch get the
-    same seat. A request for which nothing fits is judged."""
+    """Choose seats for every best-available request without a choice that it can have. No two requests of the batch get
+    the same seat. A request for which nothing fits gets a verdict."""
     asking, chosen, passed_over = choices.undecided.requests, dict(choices.chosen), set(choices.passed_over)
     reserved = {seat_id for request in asking.values() for seat_id in request.seats}
     choosing: dict[int, HoldRequest] = {}
@@ -141,7 +141,7 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
         if current and choices.can_have(request, current):
             reserved |= {seat.seat_id for seat in current}
         elif request.best is not None:
-            # Rivals have the seats that were skipped: the whole batch chooses around them.
+            # Rivals have locked the seats that were skipped: no request of the batch chooses them again.
             passed_over |= {seat.seat_id for seat in current if seat.seat_id not in choices.seats}
             choosing[index] = request
     if not choosing:
@@ -158,8 +158,8 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
         proposal = proposer.propose(request.best, own, request.seats.keys())
         is_short = proposal.seats is None and proposal.fitting_count < request.best.quantity
         if is_short and lapsed_events is None:
-            # Seats read as taken are read again after the lapsed reservations: otherwise a sweep that commits between
-            # the two reads would be missed. The seat was still held in the first, and nothing is overdue in the second.
+            # Read the seats again after the lapsed reservations. Otherwise a sweep that commits between the two reads
+            # would be missed: the seats would still be held in the first, and nothing overdue in the second.
             lapsed_events = read_lapsed_events(batch)
             proposer = Proposer(batch.cursor, demands, proposer.taken | passed_over, alternatives)
             proposal = proposer.propose(request.best, own, request.seats.keys())
@@ -195,12 +195,12 @@ def _lock_seats(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: 
     wanted -= choices.seats.keys()
     if not wanted:
         return choices
-    # Only the first statement may wait: a second wait would be out of order.
+    # Only the first statement may wait: a second wait would violate the lock order.
     waiting = batch.wait.is_waiting and try_number == 0
     lock = _lock_seats_waiting if waiting else _lock_seats_skipping
     calls = {"seats locked": lock.call(seat_ids=arrays.numbers(sorted(wanted)))}
     if not is_choosing:
-        # A choice may be made again for other seats; without one, the last locks can travel with these.
+        # If seats are chosen, others may be locked later. If not, the last locks can share this round trip.
         calls |= statements.lock_general_admission_calls(asking.values(), buyers.replaced, batch.wait)
     results = statements.execute(batch.cursor, calls, choices.results)
     rows = results["seats locked"].rows
@@ -216,7 +216,7 @@ def _lock_seats(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: 
 
 
 def _lock_general_admission(batch: Batch, buyers: BuyerLocks, choices: Choices) -> Choices:
-    """Lock the general-admission rows that requests change, the last of all locks; then the prices are known."""
+    """Lock the general-admission rows that requests change, which are the last locks, and read the prices."""
     asking, results = choices.undecided.requests, choices.results
     if not asking:
         return choices

@@ -22,7 +22,7 @@ class Refused:
 
     @property
     def is_final(self) -> bool:
-        """Whether the refusal stands until the buyer asks again, rather than asking for a retry."""
+        """False if the response asks for a retry of the same request."""
         return self.problem.retry_after_seconds is None
 
 
@@ -40,7 +40,7 @@ class Shortage:
 
     problem: problems.Problem
     holders: tuple[UUID, ...] = ()
-    """Those reservations, where they are known. General admission is only counted, so there they are not."""
+    """Those reservations, if known. For general admission they are not, since its stock is only counted."""
 
 
 HoldOutcome = Held | Refused

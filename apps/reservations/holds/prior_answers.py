@@ -21,7 +21,7 @@ StoredAnswer = tuple[str, int, str]
 
 
 class BlockingReservation(NamedTuple):
-    """A reservation that is live, or that is paid, which ends an admission."""
+    """A live reservation, or a paid one, which ends the admission."""
 
     reservation_id: UUID
     is_paid: bool
@@ -29,7 +29,7 @@ class BlockingReservation(NamedTuple):
 
 
 def read_calls(requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
-    """Read remembered answers, for `answers_of`, and reservations, for that and `find_blocking_reservations`."""
+    """Return the reads of remembered answers and of reservations, for `answers_of` and `find_blocking_reservations`."""
     return {
         "answers": _answers_call([request.scope for request in requests], requests),
         "reservations": _reservations_of_entries.call(
@@ -54,8 +54,8 @@ def answers_of(
     recalled: roundtrip.StatementResult,
     found: roundtrip.StatementResult,
 ) -> Mapping[tuple[str, str], StoredAnswer]:
-    """Return the remembered answers by scope and key. A buyer who logs in is another buyer and may send the same
-    request again, so the names under which the entry has held before are read too."""
+    """Return the remembered answers by scope and key. A guest who logs in becomes another buyer and may repeat a
+    request, so the answers to all buyers that have held with the entry are read."""
     known: dict[tuple[str, str], StoredAnswer] = {(row[0], row[1]): row[2:] for row in recalled.rows}
     scopes_of_entry: dict[UUID, set[str]] = {}
     for _, entry_id, event_id, buyer, _, _ in found.rows:
@@ -80,7 +80,7 @@ def answers_of(
 def find_blocking_reservations(
     requests: Sequence[HoldRequest], found: roundtrip.StatementResult
 ) -> Mapping[UUID, BlockingReservation]:
-    """Return what keeps each entry from another hold: its own reservation or its buyer's; of several, an unpaid one."""
+    """Return the reservation that prevents a new hold by each entry: its own or its buyer's; an unpaid one if any."""
     by_entry: dict[UUID, BlockingReservation] = {}
     by_buyer: dict[tuple[int, str], BlockingReservation] = {}
     for id_, entry_id, event_id, buyer, status, lapsed in found.rows:

@@ -1,4 +1,4 @@
-"""Replacing a live hold with another selection: in the transaction of the new hold, which keeps the old deadline."""
+"""Replaces a live hold by another selection, in the transaction of the new hold, which keeps the old deadline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ ReplacedById = Mapping[UUID, Replaced]
 
 def lock_replaced(cursor: sql.Cursor, reservation_ids: Sequence[UUID], *, waiting: bool) -> ReplacedById:
     """Lock these reservations in id order until the transaction ends and return them with their contents. Without
-    `waiting`, skip those that another transaction has locked. Reservations come after entries and before inventory."""
+    `waiting`, skip those that another transaction has locked. Lock order: after entries, before inventory."""
     ids = sorted(set(reservation_ids))
     if not ids:
         return {}

@@ -39,7 +39,7 @@ class HoldRequest:
     """Section id to quantity; the same keys as `general_admission`."""
     best: BestAvailable | None = None
     replaces: uuid.UUID | None = None
-    """The live reservation that this one replaces: both happen, or neither."""
+    """The live reservation that this hold replaces in the same transaction."""
     access_code: str = ""
     """In its stored form; empty: none."""
     guarded: Mapping[int, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
 
 
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
-    """Read what the payload refers to from PostgreSQL."""
+    """Read the objects that the payload names from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
     wants_category = isinstance(best, dict) and best.get("category") is not None
     sections = events.list_sections(event.id)
@@ -159,7 +159,7 @@ def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
     if asked is None:
         return None
     try:
-        # Only the form that our answers use: Python also accepts braces and missing hyphens.
+        # Accept only the form that responses use: Python also accepts braces and missing hyphens.
         if isinstance(asked, str) and str(found := uuid.UUID(asked)) == asked.lower():
             return found
     except ValueError:

@@ -3,10 +3,10 @@
 Requests that one transaction cannot decide get `Contended` if only a lock blocked them (a lock is not a refusal: the
 rival may lose elsewhere and leave the seat free), or `Shortage` if a reservation past its deadline may still hold what
 they want (sweeping inside the batch would give one seat to two buyers). Both are decided again; from the second round
-on, locks are waited for in id order. Only stock that is sold or held is a final refusal.
+on, transactions wait for locks, in id order. Only stock that is sold or held is a final refusal.
 
-A lock that is kept blocks only the requests that need it: if the wait for it fails, and with it the transaction of the
-whole batch, the batch is decided again without waiting for anything, and only those requests remain undecided.
+A lock that is not released in time blocks only the requests that need it. The failed wait rolls back the transaction of
+the whole batch, which is then decided again without waiting; only those requests remain undecided.
 """
 
 import logging
@@ -31,8 +31,8 @@ __all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
 
 ROUNDS_MAX = 4
 FAILED_WAITS_MAX = 2
-"""Other batches wait behind this one: if waits for locks have failed twice, what is undecided is answered with a
-retry."""
+"""After this many failed waits for locks, undecided requests are answered with a retry, since other batches wait behind
+this one."""
 BATCH_MAX = 128
 COMMITTERS_MAX = 4
 """Concurrent batches of different events in one process, each with a connection: a stuck event occupies one."""
@@ -52,8 +52,8 @@ def hold(
 ) -> list[HoldOutcome]:
     """Decide every request: held and committed, or refused with its reason. Return one outcome per request, in order.
 
-    `write` opens its transactions, by default on this thread's connection; none may be open. Raises only faults of the
-    code or an unavailable database; then no undecided request was held.
+    `write` opens its transactions, by default on this thread's connection; none may be open. Raises only if the
+    code is faulty or the database is unavailable; then no undecided request was held.
     """
     outcomes: dict[int, HoldOutcome] = {}
     for settled in _rounds(requests, write):
@@ -62,7 +62,7 @@ def hold(
 
 
 holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
-    # What an earlier attempt committed is found by its idempotency key, which is looked up before deciding.
+    # Idempotency keys are looked up before deciding, so a retry finds the holds that an earlier attempt committed.
     "holds",
     lambda connection, requests: _rounds(requests, transactions.writes_on(connection)),
     find_committed=decide_finds_committed,
@@ -74,7 +74,7 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     meets_at=lambda request: request.event.id if request.quantities else None,
 )
 """Group commit of holds: requests that arrive together are decided together, on a connection of their own. No event
-waits behind another event's load, or behind a lock that is kept there."""
+waits for another event's load or locks."""
 
 
 def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> Iterator[dict[int, HoldOutcome]]:
@@ -116,7 +116,7 @@ def _decide(
     waiting: bool,
     write: transactions.TransactionOpener,
 ) -> tuple[Mapping[int, Verdict], bool]:
-    """Return one round's verdicts by index, and whether every lock that was waited for came."""
+    """Return one round's verdicts by index, and whether all waits for locks succeeded."""
     asked = [requests[index] for index in undecided]
     careful = False
     for wait in (LockWait.WAITING if waiting else LockWait.GENERAL_ADMISSION_ONLY, LockWait.NONE):
@@ -124,14 +124,14 @@ def _decide(
             verdicts = decide_once(asked, wait=wait, write=write, careful=careful)
         except transactions.FAILURES as error:
             if transactions.violated_constraint(error) == HELD_ONCE:
-                # The constraint refused: a seat has status free and a live line. It is not sold.
+                # A seat has status free and a live line, so the constraint refused another line. It is not sold.
                 logger.error("a seat with status free has a live line; run manage.py reconcile --repair: %s", error)
                 careful = True
             elif not transactions.is_transient(error):
                 raise
         else:
             return dict(zip(undecided, verdicts, strict=True)), wait != LockWait.NONE
-    # The answer is what blocked it before, if that was a lock too.
+    # A request that a lock blocked in an earlier round too keeps that verdict.
     met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
     return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
 
@@ -147,9 +147,9 @@ def _sweep_for(
     else the longest overdue of the event. Return the requests for which sweeping is hopeless, because the stock of the
     lapsed reservations cannot be released.
 
-    The winners are committed and this batch has no lock: the sweep takes its own, in its own order. The first sweep
-    skips what another sweep or a payment has locked. If that does not suffice, the next ones wait for them: a seat that
-    a sweep is about to free must not be refused.
+    The winners are committed and this batch has no lock, so the sweep can lock in its own order. The first sweep skips
+    what another sweep or a payment has locked. If that does not suffice, the next ones wait for those locks: a seat
+    that a sweep is about to free must not be refused.
     """
     known = [index for index, verdict in short.items() if verdict.holders]
     unknown = [index for index in short if index not in known]
@@ -188,7 +188,7 @@ def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Transacti
 
 
 def _try_create_caps(keys: Sequence[tuple[int, str]], write: transactions.TransactionOpener, lock_ms: int) -> bool:
-    """Create these cap rows; return False if a lock did not come in time."""
+    """Create these cap rows; return False if a lock was not released in time."""
     event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
     try:
         with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:

@@ -1,9 +1,9 @@
 """The statements of a hold transaction, and which of them share a round trip.
 
 Locks come in the order of the whole system: queue entries, reservations to be replaced, cap rows, access codes, seats,
-then general-admission rows. A lock whose rows are known beforehand may travel with an earlier one. It may then lock
-rows for requests that are refused by the earlier results. That delays other transactions no longer than a lock that is
-used: a transaction that holds such a row waits for no lock that comes before it in the order.
+then general-admission rows. A lock whose rows are known beforehand may share the round trip of an earlier one. It may
+then lock rows for requests that the earlier results refuse. That delays other transactions no longer than a lock that
+is used: a transaction that holds such a row waits for no lock that comes before it in the order.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -71,8 +71,8 @@ def lock_admissions_call(entry_ids: Sequence[UUID], wait: LockWait) -> sql.Call:
 
 
 def early_calls(requests: Sequence[HoldRequest], wait: LockWait) -> dict[str, sql.Call]:
-    """The statements that travel with the entries' locks if no request replaces a reservation: the locks of cap rows
-    and codes, then the read of the named seats, or the locks of general admission if no request wants seats."""
+    """Return the statements that share the entries' round trip if no request replaces a reservation: the locks of cap
+    rows and codes, then the read of the named seats, or the locks of general admission if no request wants seats."""
     calls = lock_caps_calls(requests, wait)
     calls |= access_codes.lock_codes_calls(requests, {}, waiting=wait is not LockWait.NONE)
     named = seats_named(requests)
@@ -109,7 +109,7 @@ def read_seats_call(named: Sequence[int], requests: Sequence[HoldRequest]) -> sq
 
 
 def with_seats(batch: Batch, named: Sequence[int], results: Results) -> Results:
-    """Return the results with the unlocked read of the named seats, which may have travelled ahead."""
+    """Return the results with the unlocked read of the named seats, unless an earlier round trip included it."""
     if not named or "seats" in results:
         return results
     return execute(batch.cursor, {"seats": read_seats_call(named, batch.requests)}, results)
@@ -118,8 +118,8 @@ def with_seats(batch: Batch, named: Sequence[int], results: Results) -> Results:
 def lock_general_admission_calls(
     requests: Collection[HoldRequest], replaced: ReplacedById, wait: LockWait
 ) -> dict[str, sql.Call]:
-    """Lock the general-admission rows that these requests change, then read the prices: after every lock, because the
-    writes freeze them."""
+    """Lock the general-admission rows that these requests change, then read the prices: after all locks, because the
+    writes store them."""
     wanted = {section_id for request in requests for section_id in request.quantities}
     for request in requests:
         if (released := replaced_by(request, replaced)) is not None:

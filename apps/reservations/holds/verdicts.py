@@ -40,7 +40,7 @@ def decide(batch: Batch, buyers: BuyerLocks, choices: Choices) -> Verdicts:
     verdicts: dict[int, Verdict] = dict(choices.undecided.verdicts)
     remaining = _Remaining(buyers, choices)
     wins: dict[object, Win] = {}
-    """By buyer and by entry: between two clicks a guest may have logged in."""
+    """By buyer and by entry, since a guest may have logged in between two clicks."""
     by_key: dict[tuple[str, str], Win] = {}
     short: dict[int, Shortage] = {}
     for index, request in choices.undecided.requests.items():
@@ -87,7 +87,7 @@ class _Remaining:
         released = replaced_by(request, self._buyers.replaced)
         seats = self._choices.seats
         if released is not None and not released.seats.keys() <= seats.keys():
-            return Contended(problems.Busy())  # A wait for what it releases would come after all other locks.
+            return Contended(problems.Busy())  # Waiting for the seats that it releases would violate the lock order.
         if not request.seats.keys() <= self._free:
             taken = [seat for seat in request.seats if seat in seats and not self._is_free_for(request, seat)]
             if taken:
@@ -117,8 +117,8 @@ class _Remaining:
         for section_id, quantity in request.quantities.items():
             self._left[section_id] -= quantity
         if released is not None:
-            # Its general admission is only counted: other requests of this batch may have it. Its seats are free for
-            # others only from the next batch on.
+            # Its general admission is only counted, so other requests of this batch may take it. Its seats are free
+            # for others only from the next batch on.
             for seat_id in released.seats:
                 self._owners.pop(seat_id, None)
             self._released |= released.seats.keys() - set(seats)

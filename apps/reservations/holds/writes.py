@@ -138,7 +138,7 @@ def _take_seats_calls(wins: Sequence[Win]) -> list[sql.Call]:
 
 
 def _take_general_admission_calls(wins: Sequence[Win]) -> list[sql.Call]:
-    """Summed by row: of several changes to one row an UPDATE applies only one."""
+    """Sum the changes of each row: of several changes to one row, an UPDATE applies only one."""
     sums: Counter[int] = Counter()
     for win in wins:
         sums.update(win.request.quantities)

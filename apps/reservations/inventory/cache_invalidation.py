@@ -4,8 +4,8 @@ Once a second one statement compares the state of every public event's page with
 event. So holds, releases and sales do no work for it, a restart neither loses nor repeats a change, and of several
 concurrent loops one publishes. Messages go through the outbox, delivered at least once.
 
-Counts are not published: they are cached for a second or two at most. Nor are the opening and closing of sales: no
-page is cached past them.
+Counts are not published: they are cached for a second or two at most. The start and the end
+of sales are not published either: no page is cached beyond them.
 """
 
 from typing import NamedTuple
@@ -18,12 +18,12 @@ from apps.kernel.outbox import facade as outbox
 
 TOPIC = "reservations.page_turned"
 INTERVAL_SECONDS_MIN = 5.0
-"""The shortest time between two changes of a page: while the last seats come and go every second, a CDN is not asked
-to purge every second."""
+"""The shortest time between two published changes of a page, so that a CDN need not purge every second while the last
+seats come and go."""
 PAGES_MAX = 100
-"""Per pass; the next one is a second later."""
+"""The most pages per pass; the next pass is a second later."""
 STOCK_REASONS = frozenset({"sold-out", "restocked"})
-"""Reasons that change by themselves, and that a page shows once its cached copy is stale."""
+"""Changes of the stock, which a page also shows without a purge once its cached copy is stale."""
 
 _changed_pages = sql.load("apps.reservations", "changed_pages")
 _record_page = sql.load("apps.reservations", "record_page")

@@ -35,8 +35,8 @@ def record(
     who: str,
     why: str,
 ) -> None:
-    """Record the changes with operator, reason and time, the same for all. Joins the cursor's transaction, which made
-    them."""
+    """Record the changes, all with the same operator, reason and time. Joins the transaction of the cursor, which made
+    the changes."""
     transactions.require_transaction(cursor)
     ((now,),) = _read_clock.rows(cursor)
     _insert_inventory_changes.count(

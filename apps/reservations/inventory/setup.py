@@ -16,8 +16,8 @@ def create_inventory(event_id: int) -> None:
     require_transaction()
     with connection.cursor() as cursor:
         if _create_seat_inventory.count(cursor, event_id=event_id):
-            # After the commit: its lock would make two publications wait for each other. If it fails, autovacuum will
-            # do it.
+            # After the commit, because the lock of ANALYZE would make two publications wait for each other. If it
+            # fails, autovacuum will do it.
             transaction.on_commit(_refresh, robust=True)
         _create_general_admission_inventory.count(cursor, event_id=event_id)
 

@@ -5,8 +5,8 @@
 3. The maintenance loop in the gatekeeper's process, which needs only PostgreSQL (`sweep_unswept`).
 4. A hold that finds too few seats sweeps its events before it refuses (`holds.service`).
 
-A reservation is released once because its row decides: each of them locks the row and reads status and deadline under
-the lock, so a second one finds it ended. The grace period delays none of them; it only applies to late payments.
+A reservation is released only once: each way locks its row and reads status and deadline under the lock, so that a
+second one finds it ended. The grace period delays none of them; it only applies to late payments.
 """
 
 from django.db import connection

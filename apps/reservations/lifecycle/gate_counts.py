@@ -86,8 +86,8 @@ _EventArguments = Sequence[tuple[int, Sequence[lua.Argument]]]
 def attempt_all(script: lua.Script, calls: _EventArguments) -> list[Any]:
     """Return the script's results for these calls in order, read in one round trip; None where a call failed.
 
-    A server out of memory has lost an update. That gate refuses nothing until it is reset from the ledger; its result
-    is `out_of_memory`.
+    If the server is out of memory, the update is lost. That gate then refuses nothing until it is reset from the
+    ledger, and the result of the call is `out_of_memory`.
     """
     if not calls:
         return []

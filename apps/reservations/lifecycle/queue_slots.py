@@ -1,4 +1,4 @@
-"""Reports to the queue until when a reservation occupies its entry's slot."""
+"""Reports to the queue how long a reservation occupies its entry's slot."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -32,10 +32,10 @@ def refresh_slots(
     *,
     lock_ms: int | None = None,
 ) -> None:
-    """Set until when each entry's slot is occupied: until its live reservation's deadline, if it has one.
+    """Set how long each entry's slot is occupied: until the deadline of its live reservation, if it has one.
 
-    Without one, the rest of the admission may start another reservation, unless the entry has a paid one (its payment
-    came late, during a later hold): then it is completed. Own transaction, after the one that ended or paid a
+    Without one, the entry may start another reservation while its admission lasts. But an entry with a paid one (whose
+    payment came late, during a later hold) is completed. Own transaction, after the one that ended or paid a
     reservation, because entries precede reservations in the lock order. It writes the state read under the entry's
     lock, not a change, so it may run late, twice, or after a new hold.
     """

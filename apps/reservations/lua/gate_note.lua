@@ -1,14 +1,15 @@
 -- Updates the gate of one event after a commit.
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set)
--- ARGV  1 lifetime of an entry's mark in ms, 2 whether the freed tickets were of overdue reservations: 1 or 0, 3 number
---       of entries, then the entries' marks, then pairs of section and quantity: freed, or negative if taken
+-- ARGV  1 lifetime of an entry's mark in ms, 2 whether the freed tickets belonged to overdue reservations: 1 or 0,
+--       3 number of entries, then the entries' marks, then pairs of section and quantity: freed, or negative if taken
 -- Returns 1, or 0 if there is no gate.
 --
--- Afterwards: the counts are changed, but not below zero, until the next reset, and the entries are marked for at least
--- that long: both or neither. Tickets freed by expiry are subtracted from the overdue quantity; tickets that a buyer
--- released or staff put on sale are not. The gate requests an early reset if an overdue reservation ended, since only
--- the ledger has the next deadlines, and if a section became empty, since its count refuses requests from now on.
+-- Afterwards: the counts include the change, though never below zero, and the entries are marked: both or neither. The
+-- counts hold until the next reset, the marks at least as long. Tickets freed by expiry are subtracted from the overdue
+-- quantity; tickets that a buyer released or staff put on sale are not. The gate requests an early reset if an overdue
+-- reservation ended, since only the ledger has the next deadlines, and if a section became empty, since its count
+-- refuses requests from now on.
 local gate, marks = KEYS[1], KEYS[2]
 if redis.call('EXISTS', gate, marks) < 2 then
     return 0

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set)
 -- ARGV  1 the gate's epoch, 2 the server's run id before the reading, 3 the server's time in ms before the reading,
---       4 for how many ms from then the counts may refuse, 5… triples of section, tickets left, and upcoming deadlines
+--       4 for how many ms after that the counts may refuse, 5… triples of section, tickets left, and upcoming deadlines
 --       as "millisecond:quantity …"
 -- Returns "open", or why nothing has changed: "lost" (the gate is gone or replaced), "another_server", "later" (it has
 -- been opened with a later reading), "late" (the reading is too old by now).

@@ -1,9 +1,9 @@
 """The choice of the best seats: adjacent in one row, else in two consecutive rows, else close together; by rank.
 
-Pure: it takes the free seats as read without a lock and proposes; the hold locks and decides.
+These pure functions propose from free seats that were read without a lock; the hold locks and decides.
 
-One choice costs at most: for adjacent seats, the work on one run; in two rows, on the runs beside it; close together,
-NEAR_SEEDS_MAX clusters of a few dozen runs. The first choice for a party of some size is one pass over all free seats.
+The cost of one choice is at most: for adjacent seats, one run; for two rows, a run and those beside it; for seats close
+together, NEAR_SEEDS_MAX clusters of a few dozen runs. The first choice for each party size passes over all free seats.
 """
 
 from collections import defaultdict
@@ -16,7 +16,8 @@ from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Of
 
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
-# The rest of a cluster is searched in this many rows in front and behind, in this many runs of each to either side.
+# Pairs (rows, runs): the rest of a cluster is searched in so many rows in front and behind, and in so many runs to
+# either side in each row.
 NEAR_ROWS = ((2, 4), (8, 16))
 # Distances are in seats: one row counts as three, a member of the party who sits alone as fifteen.
 ROW_SEATS = 3
@@ -35,7 +36,7 @@ class BestAvailable:
     category_id: int | None = None
     accessible: bool = False
     companions: int = 0
-    """Of `quantity`, how many sit beside the accessible seats; only with `accessible`."""
+    """How many of `quantity` sit beside the accessible seats; only with `accessible`."""
 
 
 class FreeSeatPool:
@@ -166,7 +167,7 @@ def _distance(run: Run, row: int, first: int, last: int) -> int:
 
 
 def _nearest_start(run: Run, size: int, first: int, last: int) -> int:
-    """Return where in the run `size` seats are nearest to the middle of the seats `first` to `last`."""
+    """Return the start of the `size` seats in the run that are nearest to the middle of seats `first` to `last`."""
     return min(max((first + last + 1 - size) // 2 - run.first, 0), len(run) - size)
 
 

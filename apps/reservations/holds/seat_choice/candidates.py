@@ -1,6 +1,6 @@
 """Proposals for best-available requests, from one read of a section for a whole batch.
 
-The read takes no lock and no more than needed: the best of the free seats; more if none of their rows has room for a
+The read takes no lock and returns no more than needed: the best free seats; more if none of their rows has room for a
 party; all of them only before a request is refused because too few are left.
 """
 
@@ -13,7 +13,7 @@ from apps.kernel.db import sql
 from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool, fitting_count, is_adjacent
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
-# The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times what the batch wants if that is more. If
+# The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times the batch's quantity if that is more. If
 # their rows have no room for a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that does
 # not fit side by side among ten thousand free seats sits close together. docs/performance.md measures these bounds.
 READ_MIN = 400
@@ -64,7 +64,7 @@ class Proposer:
     taken: set[int]
     """Seats that may not be chosen: named or chosen by another request, or locked by a rival."""
     alternatives: int = 1
-    """The number of best choices from which the first is drawn: all batches that lost one would take the same next."""
+    """The first choice is drawn from this many best ones; else all batches that lost one would next take the same."""
     _wanted: dict[_Kind, int] = field(default_factory=dict)
     _reads: dict[_Kind, _Read] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Proposer:
             if chosen is not None and (demand.accessible or is_adjacent(chosen)):
                 break
             if read.set_aside:
-                # Scattered seats are no alternative to adjacent ones that were only set aside.
+                # Adjacent seats that were set aside are better than scattered ones.
                 read.pool, read.set_aside = self._build_pool(read.seats), False
             elif read.limit is None or (chosen is not None and read.limit >= READ_ADJACENT_MAX):
                 break
@@ -129,7 +129,7 @@ class Proposer:
             if limit is not None and len(seats) < limit:
                 limit = None
             if limit is not None and seats[0].row_index != seats[-1].row_index:
-                # The read may end within a row; the seats of that row would then look like single ones.
+                # The read may end within a row, whose runs would then look shorter than they are.
                 seats = [seat for seat in seats if seat.row_index != seats[-1].row_index]
         self._reads[kind] = _Read(seats, limit, self._build_pool(seats))
         return self._reads[kind]

@@ -1,8 +1,8 @@
 """Runs of adjacent free seats and the parties that fit into them, kept current while seats are taken.
 
-A batch chooses for hundreds of buyers from one read. What a run offers to a party of some size is computed once, when
-the run is created; taking seats ends their runs and creates the shorter ones that remain. So a choice costs about the
-same with a thousand free seats and with twenty thousand.
+A batch chooses for hundreds of buyers from one read. The best seats of a run for a party of some size are computed once
+and kept until the run changes: taking seats ends their runs and creates the shorter ones that remain. So a choice costs
+about the same with a thousand free seats and with twenty thousand.
 """
 
 from bisect import bisect_left, insort
@@ -12,8 +12,8 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-# A party may be seated worse by so many ranks per seat, about one row of forty or two of twenty, to avoid leaving a
-# single free seat beside it: most buyers are not alone, and do not buy single seats.
+# A party may get seats worse by this many ranks per seat (one row of forty seats, or two of twenty) if that avoids
+# leaving a single free seat beside it: most buyers do not buy single seats.
 ORPHAN_RANKS = 40
 
 
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What one run, or two in consecutive rows, offer to a party. It is current while those runs are unchanged."""
+    """Seats for a party in one run, or in two of consecutive rows. It is current while those runs are unchanged."""
 
     parts: tuple[Part, ...]
 
@@ -123,7 +123,7 @@ class _Offers:
         key = self._at_best(run)
         if key is None:
             return None
-        # Of two entries of a run the later one counts. The number is unique, so runs and offers are never compared.
+        # Only the latest entry of a run counts. The number is unique, so runs and offers are never compared.
         self._count += 1
         self._latest[run] = self._count
         return key, self._count, run, None
@@ -138,7 +138,7 @@ class FreeRuns:
         self.count = 0
         self._run_of: dict[int, Run] = {}
         self._best_of: dict[int, int] = {}
-        """By row, the best rank that it had at first."""
+        """The best rank of each row before any seat was taken."""
         self._windows: dict[int, _Offers] = {}
         self._pairs: dict[int, _Offers] = {}
         for run in _split(sorted(seats, key=attrgetter("row_index", "place_index"))):
@@ -169,7 +169,7 @@ class FreeRuns:
 
     def pairs(self, size: int) -> Iterator[Offer]:
         """Yield two parts, one behind the other in consecutive rows: the best pair of each run in front, the most even
-        split first, then the best ranks. Only in parties of two and three does one member sit alone in a row."""
+        split first, then the best ranks. One member sits alone in a row only in parties of two or three."""
         if size not in self._pairs:
             least = _least(size)
             self._pairs[size] = _Offers(
@@ -235,7 +235,7 @@ _key: Callable[[tuple[Key, Offer]], Key] = itemgetter(0)
 
 
 def _least(size: int) -> int:
-    """Return the smallest group into which a party may be split over two rows."""
+    """Return the least number of members in each row if a party is split over two rows."""
     return 1 if size < 4 else 2
 
 
