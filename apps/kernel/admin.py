@@ -1,4 +1,4 @@
-"""The kernel's admin: audit and reconciliation results, idempotent responses and health signals, all read only."""
+"""Read-only admin pages for audit and reconciliation results, idempotent responses and health signals."""
 
 from django.contrib import admin
 from django.db.models import F, Q
@@ -37,7 +37,7 @@ class _RunAdmin(ReadOnlyAdmin):
         return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", map(self.line, run.report)))
 
     def line(self, finding):
-        """Return the three parts of a finding's line."""
+        """Return the finding's name, its promise and its result."""
         raise NotImplementedError
 
 

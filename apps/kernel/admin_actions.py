@@ -1,4 +1,4 @@
-"""Admin pages with several actions: permission, execution and messages in one place."""
+"""Runs the actions of an admin page: checks the permission, executes the action and shows the message."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -22,8 +22,8 @@ def run_action(
 ) -> HttpResponse:
     """Run the action that the form names, if the user has its permission, and redirect to `address` with a message.
 
-    `acts` maps names to actions and their permissions. A Problem is shown on `page`, rendered with its status, beside
-    the submitted form.
+    `acts` maps names to actions and their permissions. `do` executes the action and returns the message. If it raises a
+    Problem, the problem becomes an error message on `page(status)`, which shows the submitted form again.
     """
     act, permission = acts.get(request.POST.get("action", ""), (None, ""))
     if act is None:

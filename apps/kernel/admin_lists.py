@@ -96,7 +96,7 @@ class ConditionFilter(admin.SimpleListFilter):
 
 
 def format_count(count: int, thing: str) -> str:
-    """Return "1 order", "2 orders"."""
+    """Return the count with its noun, as in "1 order" and "2 orders"."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 

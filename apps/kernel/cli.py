@@ -1,4 +1,4 @@
-"""Arguments of management commands: errors in one line with exit status 1, and the name of the operator."""
+"""Parses the arguments of management commands. An error is reported in one line with exit status 1."""
 
 import getpass
 import os
@@ -32,7 +32,7 @@ def allow_intermixed_options(parser: ArgumentParser) -> None:
 def add_event_actions(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
     """Make the parser accept an event and one of several actions on it.
 
-    Return `act(name, words)`, which adds an action. Actions that change something (`changes`) accept --who and --why.
+    Return `act(name, words, changes=True)`, which adds an action. Only actions with `changes` accept --who and --why.
     """
     report_errors_in_one_line(parser)
     parser.add_argument("event", metavar="EVENT", help="the event's slug")
@@ -54,7 +54,7 @@ def add_event_actions(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
 def whole_number(value: Any, what: str) -> int:
     """Return the argument as a whole number. Raises CommandError."""
     text = str(value).strip()
-    # 18 digits exceed every limit; Python refuses to convert much longer texts.
+    # No limit needs more than 18 digits, and Python refuses to convert a text of several thousand.
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
         raise CommandError(f"{what} {text[:80]!r} is not a whole number in range")
     return int(text)

@@ -1,4 +1,4 @@
-"""The clock. Deadlines are compared with the database's clock, so that all processes and hosts agree."""
+"""The current time. Deadlines are compared with the database's clock, so that all processes and hosts agree."""
 
 import time
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def now() -> datetime:
 
 
 def now_on(cursor: sql.Cursor) -> datetime:
-    """Return the database's current time, read on the caller's cursor: for connections that are not Django's."""
+    """Return the database's current time, read on the caller's cursor, for connections that are not Django's."""
     cursor.execute("SELECT clock_timestamp()")
     ((moment,),) = cursor.fetchall()
     return moment
@@ -38,7 +38,7 @@ def process_now() -> datetime:
 
 
 def process_seconds() -> float:
-    """Return this process's time in seconds since 1970, at a third of the cost, for hot paths."""
+    """Return this process's time in seconds since 1970, for hot paths: a third of the cost of `process_now`."""
     return time.time()
 
 

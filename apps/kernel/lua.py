@@ -30,8 +30,8 @@ class Script:
             return client.eval(self.text, len(keys), *keys, *arguments)
 
     def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
-        """Run the script once for each of `runs`, in one roundtrip; return the results, including the errors that Redis
-        returned. Raises RedisUnavailable."""
+        """Run the script once for each of `runs`, in one round trip; return the results, including the errors that
+        Redis returned. Raises RedisUnavailable."""
         return self.rerun_unknown(client, runs, self._send(client, runs))
 
     def rerun_unknown(self, client: Redis, runs: Sequence["Run"], results: list[Any]) -> list[Any]:

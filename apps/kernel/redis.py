@@ -88,7 +88,7 @@ class CommandBatch(NamedTuple):
 
 
 def run_command_batches(batches: Sequence[CommandBatch]) -> bool:
-    """Run all commands in one roundtrip and handle their answers; return whether Redis was available."""
+    """Run all commands in one round trip and handle their answers; return whether Redis was available."""
 
     def run(client: Redis) -> bool:
         with client.pipeline(transaction=False) as pipe:

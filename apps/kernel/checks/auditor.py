@@ -1,4 +1,4 @@
-"""The auditor: checks invariants on a live system with plain SQL in short reads. Apps register their checks.
+"""The auditor checks invariants on a live system with plain SQL in short reads. Apps register their checks.
 
 The sale continues during an audit, and two statements see two snapshots. So a check either decides within one
 statement, or treats a finding from several statements as a suspicion and confirms it in one. Reads are short, because
@@ -30,7 +30,7 @@ STATEMENT_MS = 5_000
 PIECE_MAX = 2_000
 PIECE_MIN = 100
 LONG_SECONDS = 0.1
-"""After a batch that takes longer, the batch size is halved; after a quicker one it is doubled."""
+"""The batch size is halved after a batch that took longer than this, and doubled after a quicker one."""
 ATTEMPTS_MAX = 2
 LATE_SECONDS = 180
 """An audit runs every minute. If the latest is older than this, the current state is unknown."""
@@ -47,7 +47,7 @@ class AuditContext:
     _read: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
     def once(self, read: "Callable[[AuditContext], T]") -> T:
-        """Return the result of `read(self)`, which is called once per audit: several checks share one scan."""
+        """Return the result of `read(self)`, called once per audit, so that several checks share one scan."""
         if read not in self._read:
             self._read[read] = read(self)
         result: T = self._read[read]
@@ -97,8 +97,8 @@ def scan_in_batches(
     """Call `check_batch(cursor, after, until)` for each batch of these rows in the order of `key`, in a short
     transaction per batch.
 
-    The first batch begins after `after`; `last` ends the scan before the last row. Returns the end of the last batch.
-    Rows that are inserted or deleted during the scan may be missed, so a batch is judged by itself.
+    The first batch begins after the key `after`; with `last`, the scan ends at that key. Returns the end of the last
+    batch. Rows that are inserted or deleted during the scan may be missed, so each batch must be judged by itself.
     """
     size = PIECE_MAX
     while True:
@@ -140,8 +140,8 @@ def _run_check(check: Check, context: AuditContext) -> Finding:
         try:
             return Finding(check.invariant, check.promise, tuple(check.find(context)))
         except DatabaseError as error:
-            # A timeout on a busy machine, or rows that cannot be read: neither a breach nor a clean result. The other
-            # checks still run.
+            # A timeout on a busy machine and unreadable rows are neither a breach nor a clean result. The other checks
+            # still run.
             if not transactions.is_transient(error):
                 logger.exception("audit: %s could not be checked", check.invariant)
             if attempt == ATTEMPTS_MAX - 1 or not transactions.is_transient(error):
@@ -181,11 +181,11 @@ class AuditStatus:
 
     latest: AuditRun | None
     is_late: bool
-    """The auditor seems to have stopped; its last result says nothing about the present."""
+    """The auditor seems to have stopped; its last result does not describe the current state."""
 
     @property
     def color(self) -> str:
-        """green: clean and recent. red: a breach. amber: unknown."""
+        """red if the latest audit found a breach, green if it is recent and clean, amber if the state is unknown."""
         if self.latest is not None and self.latest.breach_count:
             return "red"
         if self.latest is None or self.is_late or not self.latest.is_clean:

@@ -1,4 +1,4 @@
-"""The reconciler: compares counters and copies with the rows they are derived from. Apps register checks and repairs.
+"""The reconciler compares counters and copies with the rows they are derived from. Apps register checks and repairs.
 
 All checks report first. Then, if requested, each difference is repaired by its app, which reads everything again under
 its locks. A difference that has disappeared by then does not count as repaired, and one that cannot be repaired safely
@@ -39,13 +39,13 @@ class ManualRepairRequired(Exception):
 @dataclass(frozen=True, slots=True)
 class Difference:
     kind: str
-    """Stable: the label of its metric."""
+    """The label of its metric, which must never change."""
     line: str
-    """A readable line: where it is, and the two values that differ."""
+    """A readable line with the location and the two values that differ."""
     about: Any = None
-    """The argument with which its repair finds it again."""
+    """Identifies the difference for its repair."""
     manual_reason: str = ""
-    """Why only an operator can repair it, where the check already knows."""
+    """Why only an operator can repair it, if the check already knows that."""
 
 
 Find = Callable[[int | None], Iterable[Difference]]
@@ -57,7 +57,7 @@ class Check:
     name: str
     promise: str
     find: Find
-    """Yields the differences of the event with this id, or of all events."""
+    """Yields the differences of the event with the given id, or of all events for None."""
     repair: Repair | None
     """Repairs one difference on behalf of the named operator, in its own transaction; returns REPAIRED or GONE. Raises
     ManualRepairRequired."""
@@ -95,8 +95,8 @@ def register(
 ) -> None:
     """Add a check to every reconciliation. Checks run, and repair, in the order of registration.
 
-    `kinds` are the kinds of differences it may find; by default one, its name. Registering a name again replaces its
-    check.
+    `kinds` are the kinds of differences that the check may find; by default its name is the only one. Registering a
+    name again replaces its check.
     """
     _checks[name] = Check(name, promise, find, repair, kinds or (name,))
 
@@ -187,7 +187,7 @@ def _count(outcomes: Iterable[Outcome]) -> None:
     found = Counter(outcome.difference.kind for outcome in outcomes)
     if not found:
         return
-    # In the order of kinds, so that two runs that end at the same time cannot deadlock.
+    # Updated in the order of kinds, so that two runs that end at the same time cannot deadlock.
     with transactions.write():
         ordered = sorted(found)
         ReconcileTotal.objects.bulk_create([ReconcileTotal(kind=kind) for kind in ordered], ignore_conflicts=True)

@@ -9,8 +9,8 @@ USES_MAX = 1_000_000
 
 
 class AbstractCode(models.Model):
-    """A code of one event that buyers type. It stores no count of its uses, which could drift: their rows are counted
-    under its lock, and a use that ends is available again."""
+    """A code of one event that buyers type. It stores no count of its uses, because a stored count could drift: the
+    rows of its uses are counted under its lock. A use that ends becomes available again."""
 
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
@@ -40,7 +40,7 @@ class AbstractCode(models.Model):
 
 
 def code_constraints(prefix: str, limits: Q | None = None) -> list[models.BaseConstraint]:
-    """Return the constraints of such a model, named with the prefix. `limits` is the condition of its own limits."""
+    """Return the constraints of a code's model; their names begin with `prefix`. `limits` is a further condition."""
     return [
         models.UniqueConstraint(fields=["event", "code"], name=f"{prefix}_once_per_event"),
         models.CheckConstraint(condition=~Q(code=""), name=f"{prefix}_not_empty"),

@@ -20,7 +20,7 @@ LIMITS = ("valid_from", "valid_until", "uses_max", "uses_per_buyer_max", "is_act
 
 
 class PartsField(forms.ModelMultipleChoiceField):
-    """The parts of an event for which a code is valid, labeled with the event."""
+    """Selects the parts of an event for which a code is valid, each labeled with its event."""
 
     def __init__(self, of: Any, help_text: str) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class CodeForm(forms.ModelForm):
     WHY_PUBLISH_FIRST: ClassVar[str]
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
-        """Lock the code as its uses do; yield for each limit its field, a function that counts uses, and a phrase."""
+        """Lock the code as its uses do. For each limit, yield its field, a count function and how its error begins."""
         raise NotImplementedError
 
     def clean_code(self) -> str:
@@ -57,13 +57,13 @@ class CodeForm(forms.ModelForm):
         if event and event.status == "draft":
             self.add_error("event", f"Publish it first: until then {self.WHY_PUBLISH_FIRST}.")
         if event and parts and any(part.event_id != event.pk for part in parts):
-            self.add_error(self.PARTS, "These are not all of the chosen event.")
+            self.add_error(self.PARTS, "Some of these do not belong to the chosen event.")
         if self.instance.pk:
-            # The form is saved in one transaction: concurrent uses of the code wait, and count against the new limits.
+            # The form is saved in one transaction, so concurrent uses wait and then count against the new limits.
             for field, count_uses, words in self.used():
                 limit = cleaned.get(field)
                 if limit is not None and limit < (count := count_uses()):
-                    self.add_error(field, f"{words} {count} times already. To end it, make it inactive.")
+                    self.add_error(field, f"{words} {count} times already. To end the code, make it inactive.")
         return cleaned
 
 
@@ -73,7 +73,7 @@ class CodeAdmin(BoundedAdmin):
     search_fields = ["code", "note"]
     actions = ["activate", "deactivate"]
     limits_shown: ClassVar[Any] = (
-        "How often, and when",
+        "Limits and validity",
         {"fields": ("uses_max", "uses_per_buyer_max", "valid_from", "valid_until")},
     )
     fixed: tuple[str, ...]
@@ -81,7 +81,7 @@ class CodeAdmin(BoundedAdmin):
     uses_name: str
     """The reverse relation to its uses."""
     standing: Q
-    """The uses that count."""
+    """The condition of the uses that count against the limits."""
     usage_fields: tuple[str, ...] = ("used", "left")
 
     @property

@@ -5,10 +5,10 @@ import unicodedata
 
 LENGTH_MAX = 40
 RANDOM_LENGTH = 10
-"""Some fifty bits: at the permitted rate of attempts, guessing one of a thousand codes takes millennia."""
+"""About fifty bits. At the permitted rate of attempts, guessing one of a thousand codes takes millennia."""
 PREFIX_LENGTH_MAX = LENGTH_MAX - RANDOM_LENGTH - 1
 COUNT_MAX = 20_000
-"""Codes created by one call at most."""
+"""The most codes that one call creates."""
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 
 
@@ -26,7 +26,7 @@ def normal_code(text: str) -> str:
 
 
 def new_code(prefix: str = "") -> str:
-    """Return a random code after a normalized prefix. Similar letters and digits are not used."""
+    """Return a random code after a normalized prefix. Letters and digits that look alike are not used."""
     drawn = "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
     return f"{prefix}-{drawn}" if prefix else drawn
 

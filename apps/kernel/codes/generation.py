@@ -1,4 +1,4 @@
-"""Creates many distinct codes by a command, for example for a mailing or a partner: all of them or none."""
+"""Creates many distinct codes at once, for example for a mailing or a partner: either all of them or none."""
 
 import csv
 from argparse import ArgumentParser
@@ -24,8 +24,8 @@ NOTE_LENGTH_MAX = 200
 def make_codes(
     model: type[Model], parts: str, part_ids: Collection[int], count: int, prefix: str, **values: Any
 ) -> list[Any]:
-    """Create `count` random codes with the same values in one transaction, and return them. `parts` is the field with
-    the parts of the event for which they are valid; empty means all."""
+    """Create `count` random codes with the same values in one transaction, and return them. `parts` is the model's
+    field with the parts of the event for which a code is valid. Without `part_ids` the codes are valid for all."""
     field: Any = model._meta.get_field(parts)
     between, code_id, part_id = field.remote_field.through, field.m2m_column_name(), field.m2m_reverse_name()
     with transactions.write():
@@ -83,7 +83,7 @@ def make_from_options(
 
 
 def write_csv(out: OutputWrapper, codes: Iterable[Any], **more: Any) -> None:
-    """Write one line for each code. `more` are further columns: a function of the code for each name."""
+    """Write one line for each code. `more` maps the names of further columns to functions of the code."""
     write = csv.writer(out, lineterminator="\n").writerow
     write(["code", "uses", "valid_from", "valid_until", *more])
     for code in codes:

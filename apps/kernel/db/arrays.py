@@ -1,7 +1,7 @@
 """Lists as PostgreSQL array literals.
 
-psycopg inspects every element of a list, anew in each statement: with a batch of 128 holds that was a quarter of the
-processor time of its thread. These functions know the type of the elements and write the array at once.
+psycopg inspects every element of a list in every statement. With a batch of 128 holds, that took a quarter of its
+thread's processor time. These functions know the type of the elements and write the array directly.
 """
 
 import re
@@ -13,9 +13,9 @@ from uuid import UUID
 import psycopg
 from psycopg.adapt import Dumper
 
-# Characters that an array element may have without quotation marks, and the comma between elements.
+# Characters that need no quotation marks in an array element, and the comma between elements.
 _PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
-_HEX = "%032x"  # As UUID.hex, without the call.
+_HEX = "%032x"  # The format of UUID.hex, without the cost of its call.
 
 
 class Array:
@@ -29,7 +29,7 @@ class Array:
 
 class _ArrayDumper(Dumper):
     def dump(self, obj: Array) -> bytes:
-        if "\x00" in obj.text:  # libpq would silently end the text there.
+        if "\x00" in obj.text:  # libpq would silently cut the text off there.
             raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         return obj.text.encode()
 
@@ -46,7 +46,7 @@ def numbers(values: Iterable[int | None]) -> Array:
 
 
 def moments(values: Iterable[datetime]) -> Array:
-    """Return the times. Each distinct one is formatted once, since most are expected to be equal."""
+    """Return the array of these times. Each distinct one is formatted once, since most are expected to be equal."""
     texts: dict[datetime, str] = {}
     written = [texts.get(value) or texts.setdefault(value, f'"{value}"') for value in values]
     return Array(f"{{{','.join(written)}}}")
@@ -63,7 +63,7 @@ def byte_strings(values: Iterable[bytes]) -> Array:
 
 
 def texts(values: list[str]) -> Array:
-    """Return any texts; fastest for texts that need no quotation marks, like our own ids."""
+    """Return the array of these texts; fastest if none of them needs quotation marks, like our own ids."""
     text = _plain_texts(values)
     return Array(f"{{{','.join(map(_quote, values))}}}" if text is None else text)
 
@@ -81,7 +81,7 @@ def _quote(value: str) -> str:
 
 
 def _plain_texts(values: list[str]) -> str | None:
-    """Return the array without quotation marks, if no element needs them. An unquoted NULL would be no text."""
+    """Return the array without quotation marks, or None if an element needs them, as the text "null" does."""
     joined = ",".join(values)
     is_plain = _PLAIN.fullmatch(joined) and joined.count(",") == len(values) - 1
     return f"{{{joined}}}" if is_plain and "" not in values and "null" not in joined.lower() else None

@@ -17,7 +17,7 @@ from apps.kernel.db import sql
 logger = logging.getLogger(__name__)
 
 SILENCE_MS_MAX = 3_000
-"""A leader that has sent nothing for so long has lost the leadership."""
+"""A leader that has sent nothing for this long has lost the leadership."""
 
 _try_leadership = sql.load("apps.kernel", "try_leadership")
 _keep_session_alive = sql.load("apps.kernel", "keep_session_alive")
@@ -34,7 +34,7 @@ def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
 
 
 class Leadership:
-    """One process's part in an election. All candidates have the same name and the same key, which has eight bytes."""
+    """One process's candidacy in an election. All candidates have the same name and the same eight-byte key."""
 
     def __init__(self, name: str, key: bytes, *, conninfo: str = "", options: str = "") -> None:
         self._name = name
@@ -45,8 +45,9 @@ class Leadership:
         self.session: psycopg.Connection[Any] | None = None
 
     def holds(self) -> bool:
-        """Return whether this process leads, which it then does until its session ends. Called before each round.
-        Raises psycopg.Error, after which it does not lead."""
+        """Return whether this process leads; try to become leader if it does not. Called before each round.
+
+        A leader leads until its session ends. Raises psycopg.Error, after which the process does not lead."""
         try:
             if self.session is None:
                 self.session = psycopg.connect(
@@ -56,7 +57,7 @@ class Leadership:
                     application_name=f"fairgate {self._name}",
                     options=self._options,
                 )
-            # A lock that is held gets a heartbeat only: acquiring it again would count it twice.
+            # A leader only sends a heartbeat: PostgreSQL would count a second acquisition of the lock separately.
             if self._has_lock:
                 self.send_heartbeat()
             else:

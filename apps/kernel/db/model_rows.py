@@ -1,5 +1,5 @@
-"""Model instances from the rows of an SQL file's statement: for a small query, Django spends most of the time composing
-it."""
+"""Builds model instances from the rows of an SQL file's statement. For a small query, Django would spend most of the
+time composing the statement."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -27,7 +27,7 @@ _KEEPALIVE_OPTIONS = {
 
 
 class _PlainLists(ListDumper):
-    """Writes lists of one plain type at once; all others are left to psycopg."""
+    """Writes lists of one plain type directly; psycopg writes all others."""
 
     def dump(self, obj: list[Any]) -> Any:
         text = arrays.try_literal(obj)
@@ -37,18 +37,18 @@ class _PlainLists(ListDumper):
 def create_pool(
     name: str, *, size_max: int, connect_ms: int, prepares: bool = False
 ) -> ConnectionPool[Connection[Any]]:
-    """Return a pool to `settings.DATABASES["default"]`, not opened yet, with connections in autocommit.
+    """Return an unopened pool of autocommit connections to `settings.DATABASES["default"]`.
 
     Django configures them, so a statement means the same as on Django's connections: parameters bound by the client,
     times in UTC, nothing prepared by psycopg (behind pgbouncer the next transaction runs on another session). Each
-    connection is checked when it is lent, so a restarted database costs a reconnection and no error.
+    connection is checked when it is lent, so that a restart of the database causes a reconnection but no error.
 
     `prepares`: connect to DATABASE_DIRECT_URL, past any pooler, and keep prepared statements.
 
-    `connect_ms` also limits how long the pool retries by itself: its pauses double, and with a long limit it would
-    still sleep minutes after the database came back. After it has given up, the next request for a connection starts it
-    again."""
-    # Never connected: only used for how Django would connect.
+    `connect_ms` also limits how long the pool itself tries to reconnect. Its pauses double, so with a long limit it
+    could still be pausing minutes after the database came back. Once it has given up, the next request for a connection
+    starts it again."""
+    # Never connected; it only supplies Django's options and configures connections.
     django: Any = connections.create_connection("default")
     options = django.get_connection_params()
     if prepares:
@@ -59,7 +59,7 @@ def create_pool(
     def configure(connection: Connection[Any]) -> None:
         django._configure_connection(connection)
         connection.adapters.register_dumper(list, _PlainLists)
-        # psycopg's own, in C: the session is in UTC, so it returns the same values as Django's loader.
+        # psycopg's own loader is in C. The session is in UTC, so it returns the same values as Django's loader.
         connection.adapters.register_loader("timestamptz", TimestamptzLoader)
         if prepares:
             roundtrip.prepare_all(connection)
@@ -79,8 +79,8 @@ def create_pool(
 
 
 def _check(connection: Connection[Any]) -> None:
-    """Raise if the connection is dead. A server or session that has ended has closed the socket, which is then
-    readable: only then is a query needed. A peer that vanished silently would not answer a query either."""
+    """Raise if the connection is dead. When the server or the session has ended, the socket is closed and so readable:
+    only a readable socket needs a query. A peer that vanished silently would not answer a query either."""
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     if poller.poll(0):

@@ -1,7 +1,7 @@
-"""Limits of every session of the role in its database, whatever opens it.
+"""Limits of every session that any program opens with the role in its database.
 
 `transactions.write` sets limits for its transaction. Everything else (a page's reads, a session of Celery, an operator
-at psql) has those of the role, which PostgreSQL applies to each new session. So they also hold behind pgbouncer in
+at psql) has the role's limits, which PostgreSQL applies to each new session. So they also hold behind pgbouncer in
 transaction mode, where a client's setting would leak to the next client, and start-up parameters are not passed on.
 """
 
@@ -36,14 +36,14 @@ def apply(using: str = "default") -> None:
 
 
 def lift_while_migrating(using: str = "default", **signal: Any) -> None:
-    """Let a migration rewrite a table for as long as it takes. Its lock waits stay limited: a migration that queues for
-    a lock blocks the sale behind it."""
+    """Lift the statement timeout, so that a migration can rewrite a large table. Lock waits stay limited, because the
+    sale queues behind a migration that waits for a lock."""
     with connections[using].cursor() as cursor:
         cursor.execute(_LIFT)
 
 
 def apply_after_migrating(using: str = "default", **signal: Any) -> None:
-    """Restore the limit, and apply the limits to the sessions that will use the new schema."""
+    """Restore the statement timeout, and apply all limits to the sessions that will use the new schema."""
     with connections[using].cursor() as cursor:
         cursor.execute(_LOWER)
     if settings.DATABASE_LIMITS_SESSIONS:

@@ -1,4 +1,4 @@
-"""Round trips to PostgreSQL that carry several statements with their values, and BEGIN and COMMIT too.
+"""Sends several statements with their values, and BEGIN and COMMIT too, to PostgreSQL in one round trip.
 
 Statements are sent as one text in the simple query protocol. Those that run often are prepared once on each committer's
 connection and called by EXECUTE, because parsing and planning is half the work of a small batch. Values are written as
@@ -6,8 +6,8 @@ literals by `literal`, which tests/kernel/db/test_literals.py fuzzes.
 
 psycopg's `pipeline()` with its own prepared statements does the same in standard terms. It is not used because it
 encodes, describes and reads each statement by itself in Python, on the thread that competes with the event loop.
-Measured with one hold batch (2 cores, 2026-11-23, medians of 7): processor time of the process 20 % higher with 128
-general-admission holds, 62 % with 16, 35 % with 64 holds of named seats, 59 to 69 % with one.
+Measured with one hold batch (2 cores, 2026-11-23, medians of 7), the process needed 20 % more processor time with 128
+general-admission holds, 62 % more with 16, 35 % more with 64 holds of named seats, and 59 to 69 % more with one hold.
 """
 
 import logging
@@ -28,8 +28,8 @@ from apps.kernel.db.arrays import Array
 logger = logging.getLogger(__name__)
 
 PLANS_SECONDS = 2.0
-"""A plan made while a table was empty scans all of it. PostgreSQL replans once the table has been analyzed again: in
-the first minute of a sale, that may be a hundred thousand rows later. So plans are discarded at this interval."""
+"""The interval at which plans are discarded. A plan made while a table was empty scans the whole table until PostgreSQL
+has analyzed it again: in the first minute of a sale, that may be a hundred thousand rows later."""
 
 _SUCCESS = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY})
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -67,7 +67,7 @@ class Cursor(ClientCursor[Any]):
 
     @property
     def has_pending_opening(self) -> bool:
-        """Whether nothing was sent yet, so that PostgreSQL has begun no transaction."""
+        """Whether the opening has not been sent yet, so that PostgreSQL has begun no transaction."""
         return bool(self._opening)
 
     def open(self) -> None:
@@ -134,7 +134,7 @@ def literal(cursor: Any, value: Any) -> str:
     kind = type(value)
     if kind is Array or kind is str:
         text = value.text if kind is Array else value
-        if "\\" not in text:  # What a backslash means depends on standard_conforming_strings.
+        if "\\" not in text:  # The meaning of a backslash depends on standard_conforming_strings.
             return f"""'{text.replace("'", "''")}'"""
     elif kind is int and value >= 0:
         return str(value)
@@ -157,13 +157,13 @@ def _parameters(text: str) -> tuple[str, ...]:
 
 
 def add_prepared(name: str, text: str) -> None:
-    """Prepare this statement on connections made from now on. Its text gives the type of every parameter."""
+    """Prepare this statement on connections made from now on. Its text must give the type of every parameter."""
     assert _prepared_texts.setdefault(name, text) == text, f"two prepared statements are called {name}"
 
 
 def prepare_all(connection: Connection[Any]) -> None:
-    """Prepare all statements on the connection, which is in autocommit and bypasses any pooler; or none, if one does
-    not fit the tables as they are (before a migration)."""
+    """Prepare all statements on the connection, which is in autocommit and bypasses any pooler. If one of them does not
+    fit the current tables (before a migration), the connection uses none."""
     if _Pooled.seen or not _prepared_texts:
         return
     try:
@@ -180,7 +180,7 @@ def disable_prepared() -> None:
     """Send every statement of this process as text from now on, because a prepared one has vanished: behind a pooler in
     transaction mode, the next transaction runs on another session."""
     if not _Pooled.seen:
-        logger.warning("prepared statements do not last here: name PostgreSQL itself in DATABASE_DIRECT_URL")
+        logger.warning("prepared statements were lost: DATABASE_DIRECT_URL must connect to PostgreSQL without a pooler")
     _Pooled.seen = True
     _prepared_on.clear()
 

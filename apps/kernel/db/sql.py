@@ -1,7 +1,7 @@
-"""Statements loaded from files. Raw SQL lives in files, one statement each under a heading sentence.
+"""Loads statements from files. Raw SQL lives in files, one statement each under a heading sentence.
 
-Tests can register an observer that runs before or after a named statement, for example to inject a competing write:
-that shows a race without a sleep.
+Tests can register an observer that runs before or after a named statement, for example to inject a competing write,
+which shows a race without a sleep.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Statement:
     name: str
     text: str
     prepared: bool = False
-    """Committers' connections prepare it: see roundtrip.py."""
+    """Whether committers' connections prepare it: see roundtrip.py."""
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """Execute the statement and return its rows."""
@@ -80,9 +80,9 @@ class Call(NamedTuple):
 def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult]:
     """Execute these statements in order, in one round trip, and return their results in order.
 
-    Each sees what was committed before it began, as if it had been sent by itself. If one fails, the later ones do not
-    run. They are sent one by one while an observer is registered (a test may inject a competing write in between), and
-    on cursors other than Django's and those of `transactions.write_on`.
+    Each statement sees what was committed before it began, as if it had been sent alone. If one fails, the later ones
+    do not run. They are sent one by one while an observer is registered (a test may inject a competing write in
+    between), and on cursors other than Django's and those of `transactions.write_on`.
     """
     if not calls:
         return []
@@ -105,8 +105,8 @@ def _can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
 
 
 def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> list[StatementResult]:
-    """Send BEGIN too if Django's atomic block has begun and its transaction has not. Wrap errors as Django's own cursor
-    does."""
+    """Send the statements, with BEGIN if Django's atomic block has begun and its transaction has not. Wrap errors as
+    Django's own cursor does."""
     with cursor.db.wrap_database_errors:
         on = cursor.connection
         with roundtrip.Cursor(on) as own:
@@ -116,7 +116,7 @@ def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> li
 
 
 def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
-    """Execute a statement of the transaction itself, not of its caller: observers are not called."""
+    """Execute a statement that manages the transaction, without calling observers."""
     if _can_batch_on_django(cursor):
         _execute_batch_on_django(cursor, [call])
     else:
@@ -148,7 +148,7 @@ def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
 @cache
 def load(package: str, name: str, *, prepared: bool = False, exactly: bool = False) -> Statement:
     """Return the statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often
-    that committers prepare it; its text gives the type of every parameter. `exactly`: see `check_rowcount`."""
+    that committers prepare it; its text must give the type of every parameter. `exactly`: see `check_rowcount`."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     if exactly:
         text = check_rowcount(name, text)
@@ -158,8 +158,8 @@ def load(package: str, name: str, *, prepared: bool = False, exactly: bool = Fal
 
 
 def check_rowcount(name: str, text: str) -> str:
-    """Return the UPDATE extended so that it fails with `transactions.ROWCOUNT_MISMATCH`, and its transaction with it,
-    unless it touches as many rows as its further parameter `rows` gives: it can be sent together with the COMMIT."""
+    """Return the UPDATE with a further parameter `rows`: unless it touches exactly that many rows, it fails with
+    `transactions.ROWCOUNT_MISMATCH`, and so does its transaction. It can therefore be sent together with COMMIT."""
     return (
         f"WITH touched AS (\n{text.rstrip()}\nRETURNING 1\n)\n"
         f"SELECT fairgate_check_rowcount(count(*), %(rows)s::bigint, '{name}') FROM touched\n"
@@ -167,8 +167,8 @@ def check_rowcount(name: str, text: str) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Return whether PostgreSQL can store the text: no NUL, and no lone surrogate, which is what bytes that are not
-    UTF-8 become on a command line."""
+    """Return whether PostgreSQL can store the text: it contains no NUL and no lone surrogate. Python decodes invalid
+    UTF-8 on a command line to lone surrogates."""
     return "\x00" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 

@@ -19,7 +19,7 @@ ROWCOUNT_MISMATCH = "FG001"
 """The SQLSTATE of `fairgate_check_rowcount`; PostgreSQL itself uses no class FG."""
 FAILURES = (DatabaseError, Error)
 """The errors of a statement. Django's connection wraps them, others do not."""
-# Errors that a retry may cure: a deadlock, a lock time-out, a statement time-out.
+# Errors that a retry may cure: deadlock, lock timeout, statement timeout, serialization failure.
 _TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
 _set_limits = sql.load("apps.kernel", "set_limits", prepared=True)
@@ -40,11 +40,11 @@ class OutsideTransaction(RuntimeError):
 
 @contextmanager
 def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_ms: int | None = None) -> Iterator[None]:
-    """Run the block in one transaction with limits, in milliseconds: on the wait for a lock, on a statement, and on
-    idling between two (a process that hangs must not keep its locks).
+    """Run the block in one transaction with limits in milliseconds on the wait for a lock, on each statement, and on
+    the time between two statements (a process that hangs must not keep its locks).
 
-    Must be the outermost block: its limits last to the end of the transaction, and inside another transaction it would
-    silently change the limits of that one.
+    Must be the outermost block: its limits last to the end of the transaction, so inside another transaction it would
+    silently change that transaction's limits.
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
@@ -71,7 +71,7 @@ def write_on(
     """Yield the cursor of one transaction with limits on a psycopg connection that is not Django's. It begins with the
     first statement.
 
-    Must be the outermost block here too. Errors are psycopg's own, unwrapped.
+    Must be the outermost block, like `write`. Errors are psycopg's own, unwrapped.
     """
     if not _is_idle(on):
         raise RuntimeError("a transaction is open on this connection, or the connection is closed")
@@ -112,8 +112,8 @@ def _roll_back(on: Connection[Any], error: BaseException) -> None:
     try:
         on.execute("ROLLBACK")
     except Error as other:
-        # The connection is lost, and with it the transaction. The first error has the cause.
-        logger.warning("rolled back by its end after %s: %s", error, other)
+        # The connection is lost, and with it the transaction. The first error states the cause.
+        logger.warning("the end of the connection rolled the transaction back after %s: %s", error, other)
 
 
 def _limits(lock_ms: int | None, statement_ms: int | None, idle_ms: int | None = None) -> dict[str, str]:
@@ -141,7 +141,7 @@ def require_transaction(cursor: sql.Cursor | None = None) -> None:
         is_to_open = isinstance(cursor, roundtrip.Cursor) and cursor.has_pending_opening
         inside = is_to_open or not on.autocommit or not _is_idle(on)
     if not inside:
-        raise OutsideTransaction("this joins the caller's transaction, and there is none")
+        raise OutsideTransaction("this function joins its caller's transaction, but none is open")
 
 
 def violated_constraint(error: BaseException) -> str | None:
@@ -151,14 +151,14 @@ def violated_constraint(error: BaseException) -> str | None:
 
 
 def is_rowcount_mismatch(error: BaseException) -> bool:
-    """Return whether an UPDATE touched another number of rows than it had to: see `sql.check_rowcount`."""
+    """Return whether an UPDATE touched more or fewer rows than required: see `sql.check_rowcount`."""
     cause = _of_psycopg(error)
     return isinstance(cause, errors.Error) and cause.sqlstate == ROWCOUNT_MISMATCH
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed: after a deadlock, a lock time-out or a statement time-out, never a data
-    error."""
+    """Return whether a retry may succeed: after a deadlock, a lock or statement timeout or a serialization failure, but
+    never after a data error."""
     return isinstance(_of_psycopg(error), _TRANSIENT)
 
 

@@ -1,9 +1,9 @@
 """The events that are active on this machine, shared by its processes in a small memory-mapped file.
 
-The buyers of one event may all be connected to one process and another event's to a second one, which shares only the
-processors with it. So each process notes the events of its requests, and any process sees whether another event is
-active. A note is eight bytes in the event's slot: two events of one slot count as one, and a note that is read while it
-is written is wrong for a moment. Only pauses depend on it.
+All buyers of one event may be connected to one process and those of another event to a second process, and the two
+share only the machine's processors. So each process notes the events of its requests, and every process sees whether
+another event is active. A note is eight bytes in the event's slot. Two events with the same slot count as one, and a
+note that is read while it is being written may be wrong. Only concurrency limits and pauses depend on the notes.
 """
 
 import hashlib
@@ -18,15 +18,17 @@ logger = logging.getLogger(__name__)
 ACTIVE_SECONDS = 1.0
 """How long an event counts as active after its last request."""
 NOTE_SECONDS = 0.1
-"""How often an event's activity is noted and that of others is read."""
+"""The shortest interval between two notes of one event, and between two reads of all notes."""
 _SLOT_COUNT = 512
 _ALL = struct.Struct(f"={_SLOT_COUNT}d")
 _ONE = struct.Struct("=d")
 
 
 class ActiveEvents:
-    """`file`: shared by the processes of one machine, which share its monotonic clock too. If the file cannot be
-    written (no permission, full disk) a process sees only its own events. For one thread."""
+    """The active events, as one process sees them. For one thread.
+
+    `file` is shared by the processes of one machine, which also share its monotonic clock. If the file cannot be
+    written (no permission, full disk), the process sees only its own events."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -43,8 +45,8 @@ class ActiveEvents:
             self._active |= {slot}
 
     def is_any_other_active(self, slot: int, now: float) -> bool:
-        """Whether an event of another slot had a request within the last second. Other processes' notes are up to a
-        tenth of a second old."""
+        """Return whether an event of another slot had a request within the last second. Notes of
+        other processes are up to a tenth of a second old."""
         if now - self._refreshed_at >= NOTE_SECONDS:
             self._refreshed_at = now
             # A time in the future was noted before the machine restarted.
@@ -75,7 +77,7 @@ def _map(file: Path) -> mmap.mmap:
         is_new = os.fstat(descriptor).st_size != _ALL.size
         if is_new:
             os.ftruncate(descriptor, _ALL.size)
-        # Without disk space allocated, a write to the map would not fail: it would kill the process.
+        # Without allocated disk space, a write to the map would not raise an error but kill the process.
         allocate = getattr(os, "posix_fallocate", None)
         if allocate:
             allocate(descriptor, 0, _ALL.size)

@@ -1,7 +1,7 @@
-"""Batched reads: questions that arrive at the same time take one read of PostgreSQL or Redis.
+"""Batches reads: questions that arrive at the same time share one read of PostgreSQL or Redis.
 
-While one batch is read the next one collects, as in group commit, and no timer is involved. For questions that change
-nothing, or whose effect may happen twice: if a batch fails, all its questions fail.
+While one batch is being read, further questions wait for the next one, as in group commit; there is no timer. If a
+batch fails, all its questions fail, so a question must change nothing or be safe to repeat.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ WAITING_MAX = 5_000
 
 class BatchLoader(Generic[Question, Answer]):
     """Calls `act` with a list of questions: on the event loop if it is a coroutine function, else in a thread of the
-    fast path. It returns one answer to each, in order: a value, or an exception that is raised for the caller with that
-    question."""
+    fast path. `act` returns one answer to each question, in order. An answer that is an exception is raised in the
+    caller of that question."""
 
     def __init__(self, act: Callable[[list[Question]], Any]) -> None:
         self._act = act
@@ -43,7 +43,7 @@ class BatchLoader(Generic[Question, Answer]):
         self._waiting.append((question, future))
         if not self._busy:
             self._busy = True
-            # In the loop's next step, so that questions of this step are in the batch too.
+            # The task begins in the loop's next step, so that the batch includes all questions of this step.
             self._task = asyncio.create_task(self._answer_all())
         return await future
 

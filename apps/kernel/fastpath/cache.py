@@ -1,5 +1,8 @@
-"""Values that many requests need: each process reads them once for all requests, and again in the background when they
-are a little old. One of two ways to share a read; the other is `batch_loader.BatchLoader`."""
+"""Caches for values that many requests need. Each process reads a value once for all requests, and again in the
+background when it is a little old.
+
+This is one of two ways to share a read; the other is `batch_loader.BatchLoader`.
+"""
 
 import asyncio
 import logging
@@ -61,7 +64,7 @@ class InFlightReads(Generic[Key]):
         return task
 
     async def wait(self, key: Key, read: Callable[[], Any]) -> Any:
-        """Return the result of that read. A canceled caller does not cancel it for others."""
+        """Return the result of this key's read. A canceled caller does not cancel the read for others."""
         return await asyncio.shield(self.begin(key, read))
 
     def _on_done(self, key: Key, task: "asyncio.Task[Any]") -> None:
@@ -69,7 +72,7 @@ class InFlightReads(Generic[Key]):
             del self._under_way[key]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, problems.Problem):
-            # Requests that wait for it get the error; a background read is simply tried again by the next request.
+            # Requests that wait for the read get the error. After a background read, the next request tries again.
             logger.debug("a read in the background failed: %s", log_context.summarize_error(error))
 
 
@@ -81,11 +84,11 @@ class _CacheEntry(NamedTuple, Generic[Value]):
 
 
 class _CacheBase(ABC, Generic[Key, Value]):
-    """Values by key, at most `most`; errors are not kept.
+    """Values by key, at most `most`. Errors are not cached.
 
-    Up to `fresh_seconds` a value is returned as it is; up to `stale_seconds` more it is returned and read again in the
-    background; later, requests wait for the read. Both are extended for a slow read (`duty_cycle`), so that a process
-    does not read without pause.
+    For `fresh_seconds` a value is returned as it is. For `stale_seconds` more it is returned and read again in the
+    background. After that, requests wait for the read. Both times are extended after a slow read (`duty_cycle`), so
+    that a process does not read without pause.
     """
 
     def __init__(self, *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
@@ -94,7 +97,7 @@ class _CacheBase(ABC, Generic[Key, Value]):
         self._most = most
         self._kept: dict[Key, _CacheEntry[Value]] = {}
         self._reading: dict[Key, threading.Lock] = {}
-        """The keys that threads are reading. A lock for each, so that a slow read delays no other event."""
+        """A lock for each key that a thread is reading, so that a slow read of one key does not delay others."""
         register(self)
 
     async def get(self, key: Key) -> Value:
@@ -103,7 +106,8 @@ class _CacheBase(ABC, Generic[Key, Value]):
         return value if value is not None else await self._read_async(key)
 
     def peek(self, key: Key) -> Value | None:
-        """Return the value if that needs no waiting, else None. For the event loop. No value is None."""
+        """Return the value, or None if the caller would have to wait for a read. For the event loop. No value is
+        None."""
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -116,8 +120,8 @@ class _CacheBase(ABC, Generic[Key, Value]):
         return None
 
     def read(self, key: Key) -> Value:
-        """Return the value, for threads. One that is too old is read in the caller's thread; other threads that need
-        it wait for that read. Raises the error of the read."""
+        """Return the value. For threads: a value that is too old is read in the caller's thread, and other threads that
+        need it wait for that read. Raises the error of the read."""
         value = self._usable(key)
         if value is not None:
             return value
@@ -150,7 +154,7 @@ class _CacheBase(ABC, Generic[Key, Value]):
         """Start reading the value, without waiting."""
 
     def _keep(self, values: Mapping[Key, Value], begun: float) -> None:
-        """Keep the values, dated by the beginning of their read: later commits may be missing in them."""
+        """Keep the values. Their age counts from the beginning of their read, since they may lack later commits."""
         pause = duty_cycle.pause_seconds(begun)
         fresh, stale = max(self.fresh_seconds, pause), max(self.stale_seconds, pause)
         if len(self._kept) + len(values) > self._most and any(key not in self._kept for key in values):

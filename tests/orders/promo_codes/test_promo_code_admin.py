@@ -74,7 +74,7 @@ def test_the_admin_form_reports_errors(concert, staff, changes, words) -> None:
 def test_categories_of_another_event_are_refused(concert, staff) -> None:
     (other, *_) = events.list_categories(make_event("other").id)
     response = staff.post(ADD, form(concert, categories=[other.id]))
-    assert "not all of the chosen event" in response.content.decode()
+    assert "do not belong to the chosen event" in response.content.decode()
 
 
 def test_a_draft_has_no_codes_yet(concert, staff) -> None:

@@ -104,7 +104,7 @@ def test_the_admin_explains_invalid_input(concert, desk, changes, words) -> None
 def test_sections_of_another_event_are_refused(concert, desk) -> None:
     (other, *_) = events.list_sections(make_event("other").id)
     response = desk.post(f"{CODES}add/", form(concert, sections=[other.id]))
-    assert "not all of the chosen event" in response.content.decode()
+    assert "do not belong to the chosen event" in response.content.decode()
 
 
 def test_a_draft_has_no_codes_yet(concert, desk) -> None:
