@@ -1,6 +1,6 @@
 """The hash functions of the proof. They use only SHA-256, so that an independent verifier is easy to write.
 
-Pure functions over bytes; no Django, no clock, no randomness. The format they serve: docs/fairness.md.
+Pure functions over bytes; no Django, no clock, no randomness. docs/fairness.md describes the format.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The locked row of a room, which joins, admissions and operations read, change and save.
 
-Plain statements on the caller's cursor, so that the same code runs in Django's transactions and on the connections of
-group commit.
+The functions run plain statements on the caller's cursor, so the same code serves Django's transactions and the
+connections of group commit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -98,7 +98,7 @@ def save_room_call(room: Room) -> sql.Call:
 def record_act(
     cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
 ) -> None:
-    """Record an operation in the transaction that performs it. `who` None: an automatic change."""
+    """Record an operation in the transaction that performs it. Without `who`, it is an automatic change."""
     transactions.require_transaction(cursor)
     # An operator named "system" must not be published as an automatic change.
     name = SYSTEM if who is None else f"operator {who}" if who == SYSTEM else who

@@ -1,8 +1,8 @@
-"""Authenticates sessions and account tokens on the fast path. Each request reads PostgreSQL, in batches, so that a
-closed account, a changed password and an ended session take effect at once.
+"""Authenticates sessions and account tokens on the fast path. Each request is checked against PostgreSQL, in a batch
+with others, so that closing an account, changing a password and ending a session take effect at once.
 
-Only valid credentials are accepted here. A request with others (an ended or anonymous session, an expired token, a
-closed account) is forwarded to the site, which responds and deletes the cookie.
+Only valid credentials are accepted here. Requests with invalid ones (an ended or anonymous session, an expired token, a
+closed account) are forwarded to the site, which responds and deletes the cookie.
 """
 
 import re
@@ -84,7 +84,8 @@ async def _authenticate_account(request: Request, event: events.EventView | None
 
 
 def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
-    """Return the account of each of these credentials, in order; None if the site has to decide. For threads."""
+    """Return the account of each of these credentials, in order; None if the site has to decide. Blocks: call it in
+    a thread."""
     sessions = _load_sessions([one.session_key for one in batch if one.session_key])
     claims = [
         (_id_of_token(one.token), "") if one.token else _parse_session(sessions.get(one.session_key, {}))
@@ -108,7 +109,7 @@ _account_loader: BatchLoader[Credentials, AuthenticatedAccount | None] = BatchLo
 
 
 def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
-    """Return the data of those of these sessions that have not ended."""
+    """Return the data of these sessions, without those that have ended."""
     if not keys:
         return {}
     store = SessionStore()
@@ -117,7 +118,7 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return the session's account, and the digest of its password at the log-in."""
+    """Return the session's account, and the digest of the account's password at the log-in."""
     session_hash = session.get(HASH_SESSION_KEY)
     if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
         return None, ""
@@ -142,7 +143,7 @@ def _account_id(value: Any) -> int | None:
 
 
 def _load_active_accounts(ids: set[int]) -> Mapping[int, Any]:
-    """Return those of these accounts that are active."""
+    """Return these accounts, without those that are not active."""
     if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
         return {}
     rows = get_user_model()._default_manager.filter(pk__in=ids, is_active=True).only("pk", "password", "is_active")

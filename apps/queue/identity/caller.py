@@ -1,7 +1,7 @@
 """Authentication: a request's caller is an account, a browser, or the queue entry that a token names.
 
-A waiting browser also has a place cookie, so that its polls need no lookup. The cookie only serves to show the wait: to
-join, claim, leave, hold and pay, the account or browser is authenticated.
+A waiting browser also has a place cookie, so that its polls need no lookup. The cookie is accepted only to show the
+wait: to join, claim, leave, hold and pay, the account or browser is authenticated.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ PLACE_COOKIE = "place"
 VISITOR_COOKIE = "visitor"
 VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
-ADMISSION_TOKEN_HOURS = 24  # Longer than an admission, whose deadline is the entry's: it still identifies the buyer.
+ADMISSION_TOKEN_HOURS = 24  # Longer than an admission: the deadline is in the entry, the token identifies it.
 _VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 QUEUE_TOKEN_TYPES = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
@@ -49,7 +49,7 @@ class Caller(NamedTuple):
     in_line: bool = False
     """Identified by a queue token or a place cookie: while the entry waits, its polls need no database."""
     number: int | None = None
-    """The number in the token or cookie; None in the lobby, and unless `in_line`."""
+    """The number in the token or cookie; None in the lobby, and always None without `in_line`."""
 
     @property
     def is_known(self) -> bool:
@@ -103,8 +103,8 @@ def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
 
 
 def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
-    """Return the caller if that needs no lookup: for a queue token, a guest's browser, an unidentified caller. None for
-    a session or an account token. Raises the errors of `authenticate`."""
+    """Return the caller if no lookup is needed: for a queue token, a guest's browser or an unidentified caller. Return
+    None for a session or an account token. Raises the errors of `authenticate`."""
     header = request.headers.get("Authorization")
     if header is None:
         return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_id_of(request))
@@ -161,8 +161,8 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
 
 def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
     """Return the entry that this browser's place cookie names in this event's queue, without a lookup. None without a
-    cookie, or if another user uses the browser now. Use it only to show the wait: arrivals, leaves and holds
-    `authenticate` the request."""
+    cookie, or if another user uses the browser now. Use it only to show the wait; before a claim, a leave or a hold,
+    call `authenticate`."""
     claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
     if claims is None:
         return None
@@ -206,8 +206,8 @@ def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: 
 
 
 def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """Set the visitor cookie to the id that the page's script sent, unless the browser has one: without the script it
-    is then the same visitor. Ignores requests from other sites, which must not give a browser an identity."""
+    """Set the visitor cookie to the id that the page's script sent, unless the browser has one. The cookie identifies
+    the visitor without the script, too. Ignores requests from other sites: these must not set an identity."""
     if (
         same_origin.is_same_origin_request(request)
         and "Authorization" not in request.headers

@@ -21,7 +21,7 @@ class _Owner(NamedTuple):
 
 
 async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
-    """Return the id of the account's live entry or, without an account, of the browser's; None if there is none."""
+    """Return the id of the live entry of the account or, without an account, of the browser; None without an entry."""
     if caller.account_id is None and not caller.visitor_id:
         return None
     return await _entry_id_loader.ask(

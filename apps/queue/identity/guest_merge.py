@@ -1,8 +1,9 @@
 """Merges a guest's queue entry into the account at log-in. If both have an entry, the better one stays.
 
-Runs under the room's lock, which every join takes first: meanwhile no join of this account or browser commits, and no
-tick admits one of the two entries between the choice and its commit. If a log-in could not merge (the guest was just
-joining, or the locks were taken), the entries are merged when the account next joins, or polls at its turn.
+A merge holds the room's lock, which every join and tick takes first: meanwhile no join of this account or browser
+commits, and no tick admits one of the two entries between the choice and its commit. If the log-in could not merge (the
+guest was just joining, or the locks were taken), the next join of the account merges, or the next poll after its turn
+has come.
 """
 
 import logging
@@ -26,9 +27,10 @@ _rooms_of_guest = sql.load("apps.queue", "rooms_of_guest")
 
 
 def merge_guest_entries(visitor_id: str, account_id: int) -> int:
-    """Merge this browser's guest entries into the account, in all events. Returns in how many something changed.
+    """Merge this browser's guest entries into the account, in all events. Returns in how many events
+    something changed.
 
-    Called at log-in. One transaction per event; events whose locks are taken are left to `merge_guest_entry`.
+    Called at log-in. One transaction per event; `merge_guest_entry` handles events whose locks are taken now.
     """
     if not visitor_id:
         return 0
@@ -57,10 +59,11 @@ def merge_guest_entry(event_id: int, caller: Caller) -> bool:
 
 def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
     """Give the account the better of the guest's entry and its own; the other becomes `left`. Returns whether something
-    changed: not while both hold a live reservation, nor while the two are being drawn.
+    changed. Nothing changes while both entries have a live reservation, or while both wait for their drawn numbers.
 
-    The lower number is better, except: an entry with a reservation comes before any other, then one that is shopping,
-    then one with an unclaimed admission, then one with priority. In an open lobby the account's own entry stays.
+    An entry with a live reservation is better than any other; then comes one that is shopping, one with an unclaimed
+    admission, and one with priority. Otherwise the lower number is better. In an open lobby the account's own entry
+    stays.
     """
     left: QueueEntry | None = None
     with transactions.write(), connection.cursor() as cursor:
@@ -91,7 +94,7 @@ def _guest_entries(visitor_id: str) -> QuerySet[QueueEntry]:
 
 def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEntry | None, QueueEntry | None]:
     """Lock the live entries of the guest and of the account in id order, and return both."""
-    # Under the room's lock the owners are fixed and each has one entry; a status is fixed by the entry's own lock.
+    # Under the room's lock no owner changes, and each has one live entry. A status is fixed by the entry's lock.
     found = [
         *_guest_entries(visitor_id).filter(event_id=event_id).values_list("pk", flat=True),
         *QueueEntry.objects.filter(event_id=event_id, account=account_id, status__in=QueueEntry.LIVE).values_list(
@@ -113,16 +116,16 @@ def _choose_entry(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime)
     if guests != owns:
         return guest if guests < owns else own
     if guest.number is None and own.number is None:
-        # A visitor must not choose the better of two draws. In an open lobby the account's entry stays; in a closed one
-        # the lower number, which is known once both are drawn.
+        # In an open lobby the account's entry stays, so that no visitor gets the better of two draws. In a closed one
+        # the lower number stays; it is known once both are drawn.
         return own if room.state == WaitingRoom.State.LOBBY else None
     if guest.number is None or own.number is None:
-        return guest if guest.number is None else own  # Entries in the draw come before later ones.
+        return guest if guest.number is None else own  # The lobby's numbers are lowest.
     return guest if guest.number < own.number else own
 
 
 def _is_busy(entry: QueueEntry, now: datetime) -> bool:
-    """Return whether it has a live reservation, or had one a moment ago."""
+    """Return whether the entry has a live reservation, or had one a moment ago."""
     return entry.busy_until is not None and entry.busy_until + timedelta(seconds=BUSY_GRACE_SECONDS) > now
 
 

@@ -18,7 +18,7 @@ NONE = "none"
 VALUE_BYTES = 32
 ANSWER_BYTES_MAX = 16_384
 FETCH_MS_MAX = 5_000
-"""For the whole request, however slowly the source sends."""
+"""The limit of the whole request, even if the source sends slowly."""
 SOURCE_CHARACTERS_MAX = 300
 
 
@@ -65,7 +65,7 @@ def check_source(source: str) -> None:
         raise SourceRefused(f"QUEUE_BEACON_URL has more than {SOURCE_CHARACTERS_MAX} characters")
     if parts.query or parts.fragment:
         # It is published, as part of the commitment.
-        raise SourceRefused("QUEUE_BEACON_URL has a query or a fragment, and it is published")
+        raise SourceRefused("QUEUE_BEACON_URL must not have a query or a fragment, because it is published")
 
 
 def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:

@@ -1,16 +1,16 @@
 """The draw after a lobby has closed: digest, beacon, reveal, permutation, numbers.
 
-Each step is a transaction that determines what is still to do, so it can be interrupted at any line and repeated by any
-process. One process draws at a time, holding an advisory lock in the session that does the work, so that losing the
-session also loses the lock. No step holds the room's lock for longer than one update of its row:
+Each step first determines what is left to do, so it can be interrupted at any line and repeated by any process. One
+process draws at a time: it holds an advisory lock in the session that does the work, so losing the session also loses
+the lock. No step holds the room's lock for longer than one update of the room's row. The steps:
 
 1. Publish the digest of all entries that were in the lobby when it closed, including those that left since.
 2. Fetch the beacon's round, if one was named; continue without it after the deadline.
 3. Reveal the secret, which determines the seed.
 4. Draw all numbers with one INSERT … SELECT into a separate table. From here on every visitor can see their number.
-5. Copy the numbers to the entries in chunks, lowest first. The room's `numbered_through` follows each chunk in a
-   separate transaction (the lock order is room before entries, and joins do not wait for a chunk). No entry above it is
-   admitted.
+5. Copy the numbers to the entries in chunks, lowest first. A separate transaction after each chunk advances the room's
+   `numbered_through`, because the room is locked before entries, and joins must not wait for a chunk. No number above
+   it is admitted.
 """
 
 import json
@@ -42,12 +42,12 @@ CHUNK = 2_000
 """Largest number of entries that receive their number in one transaction."""
 CHUNK_MIN = 250
 CHUNK_SECONDS = 0.15
-"""Target duration of a chunk. A visitor of the lobby who joins again waits for the chunk with their entry, and so does
-the whole batch of joins; on a busy machine chunks therefore become smaller."""
+"""Target duration of a chunk. If a visitor of the lobby joins again, the whole batch of joins waits for the chunk
+that contains the visitor's entry. Chunks therefore become smaller on a busy machine."""
 BEACON_PAUSE_SECONDS = 2.0
 """Pause after a failed request to the beacon."""
 STATEMENT_MS_MAX = 600_000
-"""The digest and the draw are one statement each over the whole lobby."""
+"""The digest and the draw each process the whole lobby in one statement."""
 LOCK_KEY = b"fairdraw"
 SESSION_OPTIONS = (
     "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
@@ -220,7 +220,7 @@ def _save_beacon_value(
 
 
 def _reveal(session: Connection[Any], event_id: int) -> bool:
-    """Reveal the secret, unless the beacon's value must still be waited for."""
+    """Reveal the secret, unless the draw still waits for the beacon's value. Return whether the secret is revealed."""
     with transactions.write_on(session) as cursor:
         draw = _lock(cursor, event_id)
         assert draw.digest is not None, "nothing is revealed before the digest is published"

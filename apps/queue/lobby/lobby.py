@@ -1,7 +1,7 @@
 """The lobby: the commitment published before it opens, its opening and its closing.
 
-The first gatekeeper tick or join after the time opens or closes it, under the room's lock. After the closing no entry
-can be added, so that the draw's later steps (`draw`) need no lock on the room.
+The first tick or join after the set time opens or closes the lobby, under the room's lock. After the closing no entry
+can be added, so the draw (`draw`) can read the entrants without this lock.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from apps.queue.models import Draw, RoomAct, WaitingRoom
 from apps.queue.room_row import Room, record_act
 
 BEACON_AFTER_SECONDS = 30
-"""The beacon's round is published this long after the on-sale opens; the entrants' digest is published before."""
+"""The beacon's round is published this long after the on-sale opens, so that the entrants' digest comes first."""
 REVEAL_WITHIN_SECONDS = 300
 """This long after the on-sale opens, the secret is revealed even without a beacon value."""
 RULE = (

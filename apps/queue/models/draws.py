@@ -4,8 +4,8 @@ from django.db import models
 
 
 class Draw(models.Model):
-    """One per room with a lobby: the commitment made before it, and the result. The secret is published only when it is
-    revealed; until then the operator keeps it, bound by the commitment."""
+    """The draw of one room with a lobby: the commitment made before the lobby opens, and the result. The secret is
+    published only when it is revealed; until then the commitment binds the operator to it."""
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="draw")
     statement = models.TextField(help_text="The committed canonical JSON: rule, beacon, deadline, fallback.")

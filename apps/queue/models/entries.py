@@ -18,7 +18,7 @@ class QueueEntry(models.Model):
 
     class Status(models.TextChoices):
         WAITING = "waiting", "waiting"  # → ready, left
-        READY = "ready", "ready"  # → completed, expired, left; while unclaimed: away, or waiting by a poll that is late
+        READY = "ready", "ready"  # → completed, expired, left; if unclaimed: away, or waiting by a late poll
         AWAY = "away", "away"  # → waiting, expired
         COMPLETED = "completed", "completed"
         EXPIRED = "expired", "expired"

@@ -7,8 +7,8 @@ from django.db.models import Q
 class WaitingRoom(models.Model):
     """The waiting room of one event. Its row is the first lock of the lock order.
 
-    Numbers are assigned under this lock and not by a sequence: the head could pass a number that commits late, and its
-    entry would wait forever.
+    Numbers are assigned under this lock. With a sequence, the head could pass a number that commits late, and its entry
+    would wait forever.
     """
 
     class State(models.TextChoices):

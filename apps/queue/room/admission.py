@@ -23,12 +23,12 @@ from apps.queue.room_row import Room, lock_room, save_room
 logger = logging.getLogger(__name__)
 
 BURST_SECONDS = 0.5
-"""Unused rate accumulates for this time at most, and to at least one admission."""
+"""The budget holds at most what the rate allows in this time, but at least one admission."""
 RETURN_SECONDS = 900
 """A visitor who missed their turn can return with the old number for this time after the claim time."""
 BUSY_GRACE_SECONDS = 5
-"""A slot stays occupied for this time after the entry's deadline: when payment begins at the last moment, the entry
-receives the later deadline only after that commit."""
+"""A slot stays occupied for this time after the reservation's deadline: if payment begins at the last moment, the later
+deadline is written to the entry only after that commit."""
 CLOCK_BACK_SECONDS = 2
 """If the room's last tick is this far in the future, the database's clock has been set back since."""
 FREE_BATCH_MAX = 500
@@ -54,7 +54,7 @@ def burst(rate_per_second: float) -> float:
 
 
 def refill(room: Room, now: datetime) -> None:
-    """Add to the room's budget what its rate has allowed until `now`, with fractions, up to a burst.
+    """Add to the room's budget the admissions that its rate allows for the time until `now`, up to a burst.
 
     Changes the locked room; the caller saves it.
     """
@@ -84,13 +84,13 @@ def admit_next(
     Return the admitted entries with their numbers.
 
     The entries in `present` have arrived already and start shopping at once. Joins the transaction that has the room
-    locked, and saves the room. Without `most` the rate's budget decides; with it (an operator's number) the budget may
-    become negative, so that later ticks admit fewer and the rate holds over time.
+    locked, and saves the room. Without `most` the rate's budget decides. With it (an operator's number) the budget may
+    become negative; later ticks then admit fewer, so that the rate holds over time.
 
     Both the number of active shoppers and the stock limit admission: one free ticket is reserved for each admitted
-    shopper without a hold. One, not the average purchase: with more, the last tickets would be offered to no visitor.
-    A shopper with a hold does not count, since held tickets are not available; after releasing it or letting it expire
-    the shopper counts again. A room that is off has no caps.
+    shopper without a hold. It is one, not the average purchase, or the last tickets would be offered to no visitor.
+    Nothing is reserved for a shopper with a hold, whose tickets are not free, until the hold is released or expires. A
+    room that is off has no caps.
 
     Priority entries count toward every cap, have their own batch record, and do not move the head, so that they change
     no other position.
@@ -174,7 +174,8 @@ def expire_admissions(limit: int = FREE_BATCH_MAX) -> int:
 
 def tick(event_id: int, epoch: int) -> int:
     """Run one tick of one room as leader of this epoch: open it if due, free slots, and admit visitors within rate, cap
-    and stock. Returns how many were admitted. Raises StaleLeader, with nothing changed, after a later leader's tick."""
+    and stock. Returns how many were admitted. If a later leader has ticked the room, raises StaleLeader and changes
+    nothing."""
     limits = {"lock_ms": TICK_LOCK_MS, "statement_ms": TICK_STATEMENT_MS, "idle_ms": TICK_IDLE_MS}
     with transactions.write(**limits), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
@@ -185,7 +186,7 @@ def tick(event_id: int, epoch: int) -> int:
         if room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY):
             open_if_due(cursor, room, events.get_event_by_id(event_id), now)
         if room.state not in (WaitingRoom.State.OPEN, WaitingRoom.State.OFF):
-            # Paused or drained since `due_rooms`: no visitor is admitted, but the room records its leader.
+            # Closed, or paused or drained since `due_rooms`: no visitor is admitted, but the room records its leader.
             save_room(cursor, room)
             return 0
         return len(admit_next(cursor, room, now, reason=AdmissionBatch.Reason.TICK))

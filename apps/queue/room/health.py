@@ -21,7 +21,7 @@ HEADROOM_SHARE = 0.8
 """Between this share of a limit and the limit itself, the rate is neither lowered nor raised."""
 
 hold_seconds = health_signals.HealthSignal("hold_seconds", health_signals.percentile_95, window_seconds=5)
-"""Duration of holds, refusals included. The window is short, so that slow holds from before a cut soon drop out."""
+"""Duration of holds, refusals included. The short window soon excludes slow holds from before a cut of the rate."""
 payment_faults = health_signals.HealthSignal("payment_faults", health_signals.mean)
 """1 for a charge without a usable response of the provider, 0 otherwise. A decline is a response."""
 
@@ -86,7 +86,7 @@ def read(limits: Limits) -> Health:
 
 
 def assess_health(health: Health, limits: Limits) -> HealthAssessment:
-    """Compare the measurements with their limits. A signal that was not measured exceeds nothing, and is listed so."""
+    """Compare the measurements with their limits. A signal that was not measured exceeds no limit."""
     found = (
         ("holds", health.hold_seconds, limits.hold_seconds_max, _seconds, "holds take {} at the 95th percentile"),
         (

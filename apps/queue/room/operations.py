@@ -1,4 +1,4 @@
-"""Changes to a room by its operators, each recorded with operator, time and reason, and by the reported stock."""
+"""Changes to a room by operators, recorded with operator, time and reason, and by stock and the end of sales."""
 
 import uuid
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ WINDOW_SECONDS_MAX = 86_400
 MESSAGE_CHARACTERS_MAX = 280
 
 _State = WaitingRoom.State
-# A closed room opens automatically with the on-sale; a lobby ends in no other way.
+# A closed room or lobby opens automatically with the on-sale. A lobby cannot be ended manually.
 STATE_TRANSITIONS: dict[str, tuple[str, ...]] = {
     _State.OFF: (_State.OPEN, _State.PAUSED),
     _State.CLOSED: (_State.OFF,),
@@ -38,7 +38,7 @@ STATE_TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 
 def create_room(event_id: int) -> None:
-    """Create the event's room: closed until its lobby or on-sale opens, or off if the organizer wants none.
+    """Create the event's room: closed until its lobby or on-sale opens, or off if the organizer wants no room.
 
     Also commits to the draw of a lobby. Runs inside the transaction that publishes the event.
     """
@@ -78,8 +78,8 @@ def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
 
 
 def set_limits(event_id: int, *, who: str, why: str = "", **wanted: int) -> bool:
-    """Set those of the room's LIMITS that are named: its rate, its cap of active shoppers, and the seconds to claim and
-    to use an admission.
+    """Set the given LIMITS of the room: its rate, its cap of active shoppers, and the seconds to claim and to use an
+    admission.
 
     Returns False if nothing changed. Raises ActRefused, with nothing changed. A cap below the present number of active
     shoppers ends no admission: no visitor is admitted until the number is below it. New times apply to later
@@ -151,7 +151,7 @@ def set_message(event_id: int, text: str, *, who: str, why: str = "") -> bool:
 def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
     """Give the entry priority over all others, within the cap and the stock, also while the room is paused.
 
-    Returns True if it is admitted now, False if it waits for a free slot or the opening and is admitted first then. The
+    Returns True if it is admitted now, False if it is admitted first as soon as a slot is free or the room opens. The
     head does not move. Raises ActRefused.
     """
     event_id = QueueEntry.objects.filter(pk=entry_id).values_list("event_id", flat=True).first()

@@ -1,7 +1,7 @@
 """Rate control: a room's admission rate follows the system's health, slowly up and quickly down.
 
 Rates increase additively and decrease multiplicatively, which finds an unknown capacity without oscillating: each
-decrease removes a share of the excess, and each increase tries a little more. Only this module changes `rate_now`,
+decrease removes a share of the rate, and each increase tries a little more. Only this module changes `rate_now`,
 which stays between the floor and the operator's rate, and it does so only under the room's lock: a step that was
 decided on a row read before the lock would overwrite an operator's new rate.
 """
@@ -162,7 +162,7 @@ class RateController:
 
     def __init__(self) -> None:
         self._due_at = 0.0
-        """Monotonic clock of the process."""
+        """On the process's monotonic clock."""
         self._repeated_errors = RepeatedErrors(logger)
 
     def run_if_due(self, epoch: int, *, before_each: Callable[[], None] = lambda: None) -> int:

@@ -15,8 +15,8 @@ from apps.queue.room import gatekeeper
 
 class Command(BaseCommand):
     help = (
-        "Admits visitors from the waiting rooms while it leads and stands by while another gatekeeper leads, draws the "
-        "lobbies' numbers, and runs the maintenance loop, until SIGTERM or SIGINT."
+        "Admits visitors from the waiting rooms, or stands by while another gatekeeper leads. Also draws the lobbies' "
+        "numbers and runs the maintenance loop. Stops on SIGTERM or SIGINT."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         # A long job (a sweep after an outage) must not delay admissions.
         ticker = threading.Thread(target=gatekeeper.loop, args=(stopping,), name="ticker", daemon=True)
         ticker.start()
-        # A draw may take long, too.
+        # A draw may take long, and must not delay them either.
         drawer = threading.Thread(target=draw.loop, args=(stopping,), name="drawer", daemon=True)
         drawer.start()
         maintenance.loop(stopping)

@@ -23,7 +23,7 @@ PROGRESS_FROM = 50_000
 
 _FILES = {
     "--save": "Save all verified data in this file, for --file and --earlier.",
-    "--earlier": "A document saved before, which must be a beginning of this one. Reports the first changed number.",
+    "--earlier": "A document saved before, which this one must continue. Reports the first changed number.",
     "--receipt": "A visitor's receipt. Checks its signature, its number, and the chain that it states.",
 }
 
@@ -120,7 +120,7 @@ def describe_result(verified: verification.Verified, receipt: Any = None) -> lis
         sentences.append("No numbers have been assigned yet.")
     if verified.marked:
         numbers = ", ".join(map(str, verified.marked[:20])) + (", …" if len(verified.marked) > 20 else "")
-        sentences.append(f"Admitted ahead of their turn, and marked so: {len(verified.marked):,} ({numbers}).")
+        sentences.append(f"Marked as admitted ahead of their turn: {len(verified.marked):,} ({numbers}).")
     sentences.append(f"Recorded: {verified.admissions_count:,} admissions, {verified.acts_count:,} acts.")
     sentences += [f"Note: {note}." for note in verified.notes]
     if receipt is not None:
@@ -131,13 +131,13 @@ def describe_result(verified: verification.Verified, receipt: Any = None) -> lis
             if verified.watched_is_entrant
             else "its leaf is not published yet"
         )
-        sentences.append(f"Receipt: signed with a published key; {where}; the chain includes the state that it states.")
+        sentences.append(f"Receipt: signed with a published key; {where}; the chain includes its chain head.")
     sentences.append("All published data is consistent.")
     return sentences
 
 
 def _open_source(slug: str, base: str | None, path: Path | None) -> tuple[Any, verification.Fetch, int | None]:
-    """Return the document, the function that fetches its further pages, and the event's id if it is of this site."""
+    """Return the document, the function that fetches further pages, and the event's id if this site has the data."""
     if path is not None:
         return _read(path), lambda *_: {}, None  # A whole document has no further pages.
     if base is not None:
@@ -154,7 +154,7 @@ def _open_source(slug: str, base: str | None, path: Path | None) -> tuple[Any, v
         document = published.document(event)
     except problems.Problem as problem:
         raise CommandError(problem.detail) from problem
-    # As another program would parse the response.
+    # Converted to JSON and back: the types are those of a fetched document.
     return json.loads(json.dumps(document)), lambda part, after: published.page(event, part, after).body, event.id
 
 
@@ -201,7 +201,7 @@ def _read(path: Path) -> Any:
 
 def _parse(raw: bytes, where: str) -> Any:
     def refuse(constant: str) -> float:
-        return math.nan  # No check accepts it.
+        return math.nan  # No check accepts NaN.
 
     try:
         return json.loads(raw, parse_constant=refuse)
