@@ -30,7 +30,7 @@ export const newId = () =>
   crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export class ScanQueue {
-  // Calls `answered(scan, answer, problem)` for each scan that is done, and `changed(state)` whenever
+  // Calls `answered(scan, answer, problem)` for each scan that the server has processed or refused, and `changed(state)` whenever
   // {waiting, trouble, detail} may have changed.
   constructor(event, addresses, { answered, changed }) {
     this.prefix = `check-in:${event}:scan:`;

@@ -1,5 +1,5 @@
 // Caches the check-in page and its assets, so that it can be reloaded and scan without a network. Network first: the cache
-// is used only if the network does not answer. API requests and login links are never cached.
+// is used only if the network does not respond. API requests and login links are never cached.
 
 const CACHE = "check-in-1";
 const TIMEOUT_MS = 4000;
@@ -15,7 +15,7 @@ async function cacheAll(addresses) {
       const response = await fetch(address);
       if (response.ok && !response.redirected) await cache.put(address, response);
     } catch {
-      // It is cached when it is next requested.
+      // This file is cached when it is next requested.
     }
   }
 }

@@ -1,4 +1,4 @@
-// The check-in page. A scan is shown at once and queued until the server has answered; only the answer can admit a ticket.
+// The check-in page. A scan is shown at once and queued until the server responds; only the response can admit a ticket.
 
 import { Camera, reader } from "./check-in-camera.js";
 import { newId, ScanQueue, store } from "./check-in-queue.js";
@@ -207,7 +207,7 @@ async function count() {
       if (response.ok) drawCounts(await response.json());
     }
   } catch {
-    // Keep the old numbers; the status line reports a lost connection as soon as it matters.
+    // Keep the old numbers; the status line reports a lost connection once a scan has to wait.
   }
   counting = setTimeout(count, COUNT_MS + Math.random() * 1000);
 }
@@ -306,7 +306,7 @@ addEventListener("pointerdown", unlockSound, { once: true });
 async function cachePage() {
   if (!("serviceWorker" in navigator)) return;
   try {
-    await reader; // So that the decoder, if this browser needs it, is cached too.
+    await reader; // Loads the decoder if this browser needs it, so that it is cached too.
     await navigator.serviceWorker.register(worker, { scope: "/check-in/" });
     const { active } = await navigator.serviceWorker.ready;
     const used = performance.getEntriesByType("resource").map((entry) => entry.name.split("#")[0]);
@@ -314,7 +314,7 @@ async function cachePage() {
     active.postMessage({ addresses: [...new Set([location.pathname, ...ours])] });
     page.dataset.kept = "asked";
   } catch {
-    // Then a reload needs the network; scanning does not.
+    // Without the cache, a reload needs the network; scanning does not.
   }
 }
 

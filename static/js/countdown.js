@@ -3,11 +3,11 @@
 // [data-countdown=ISO]            the moment
 //   data-countdown-now=ISO        the server's time when it rendered the page; without it this device's clock is used
 //   data-countdown-style=words    "3 hours 12 minutes" in place of "9:41"
-//   data-countdown-word           what the time is for, as in "2 minutes left to pay"
+//   data-countdown-word           the purpose of the time, as in "2 minutes left to pay"
 //   data-countdown-over           the text to show at the end
 //   data-countdown-reload         reload the page at the end
 //   data-countdown-go=URL         open this URL at the end
-// Inside: [data-countdown-digits] takes the digits; [data-countdown-live] shows, [data-countdown-static] hides.
+// Inside: [data-countdown-digits] for the digits; [data-countdown-live] is shown and [data-countdown-static] is hidden.
 
 const ANNOUNCED_MINUTES = [5, 2, 1];
 const SHORT_SECONDS = 60;
@@ -62,8 +62,8 @@ function start(element, renderedAt = loadedAt()) {
       face.textContent = countdownOver ?? (countdownStyle === "words" ? "now" : "0:00");
       element.classList.add("is-short");
       voice.textContent = countdownOver ?? "";
-      // The server sweeps what expired within a second or two: reload after that, and later if the page was already
-      // expired when it was loaded.
+      // The server's sweep releases an expired hold within a second or two: reload after that, and later if the hold had
+      // already expired when the page was loaded.
       const pause = (ticked ? 1500 : 6000) * (1 + Math.random());
       if (countdownGo !== undefined) setTimeout(() => location.assign(countdownGo), pause);
       else if ("countdownReload" in element.dataset) setTimeout(() => location.reload(), pause);
@@ -75,7 +75,7 @@ function start(element, renderedAt = loadedAt()) {
     if (countdownWord) {
       const due = ANNOUNCED_MINUTES.findLast((minutes) => left <= minutes * 60);
       if (due !== undefined && due < announced) {
-        // A mark that had passed before the page was opened is not announced.
+        // A minute mark that had passed before the page was opened is not announced.
         if (announced !== Infinity || left > due * 60 - 5) voice.textContent = `${due} minute${due === 1 ? "" : "s"} left ${countdownWord}`;
         announced = due;
       }

@@ -23,8 +23,8 @@ async function progress(share) {
 
 function describe(seen, receipt) {
   const lines = [];
-  if (seen.stage === "open") lines.push(`The lobby is open with ${figure(seen.lobby)} in it. The commitment matches the published statement.`);
-  if (seen.stage === "closed") lines.push(`The lobby has closed with ${figure(seen.lobby)} in it. Their fingerprint is not published yet.`);
+  if (seen.stage === "open") lines.push(`The lobby is open. Visitors in it: ${figure(seen.lobby)}. The commitment matches the published statement.`);
+  if (seen.stage === "closed") lines.push(`The lobby has closed. Visitors in it: ${figure(seen.lobby)}. The fingerprint of the entrants is not published yet.`);
   if (seen.stage === "counted") lines.push(`All ${figure(seen.lobby)} entrants match the published fingerprint. The secret is not revealed yet.`);
   if (seen.stage === "revealed") lines.push("The secret and the seed match the commitment. The numbers are not drawn yet.");
   if (seen.stage === "drawn") lines.push(`Numbers 1 to ${figure(seen.drawn)}: each has exactly the position that was drawn.`);

@@ -1,6 +1,6 @@
 // Keeps an order or reservation page up to date: refetches it and replaces the part that changed.
 //
-// [data-follow=WORD]         the state shown; a refetched page with another word has changed
+// [data-follow=WORD]         the state shown; a refetch with another word means that the page has changed
 //   data-follow-open         refetch while this attribute is present
 //   data-follow-ms=N         the first interval; it grows while nothing changes
 //   data-follow-reload       reload the whole page when it has changed

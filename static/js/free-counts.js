@@ -1,7 +1,7 @@
 // Updates the number of tickets left beside each section's name from the stream (live.js).
 //
 // [data-free=SECTION]        shows "12 left", or the text in data-free-none
-//   data-free-own=N          how many this visitor holds and may exchange; they count as left
+//   data-free-own=N          tickets that this visitor holds and may exchange; they count as left
 
 import { on } from "./live.js";
 

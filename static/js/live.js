@@ -1,5 +1,5 @@
 // The live connection of a page: one event stream, open while the page is visible, whose events are dispatched on the
-// document. Import it only: a second copy of this module would open a second stream.
+// document. Load it by import only: a second copy of this module would open a second stream.
 //
 // [data-live=URL]            the stream's URL
 //   data-live-poll           without a stream, poll the same URL every few seconds; if absent, other modules poll for
@@ -32,7 +32,7 @@ const indicators = document.querySelectorAll("[data-live-state]");
 const latest = new Map();
 let sections = [];
 let isPersonal = true; // Until the server refuses the personal subscriptions.
-let generation = 0; // Each new connection invalidates what earlier ones still await.
+let generation = 0; // Each new connection invalidates pending responses of earlier ones.
 let request = null; // The AbortController of the current request.
 let lastId = "";
 let way = "";
@@ -68,7 +68,7 @@ export function markFresh() {
   show();
 }
 
-// Closes the connection for good: nothing on this page changes any more.
+// Closes the connection permanently, once nothing on this page can change any more.
 export function disconnect() {
   if (!root) return;
   root.removeAttribute("data-live");
@@ -180,7 +180,7 @@ class Refused extends Error {
     this.waitMs = /^\d+$/.test(retryAfter ?? "") ? Number(retryAfter) * 1_000 : 0;
   }
 
-  // Whether it refuses this visitor or this request, rather than reporting overload.
+  // Whether the server refused this visitor or this request, rather than reporting overload.
   get isFinal() {
     return [400, 401, 403, 404, 410, 422].includes(this.status) || (this.status === 429 && this.type === "not-admitted");
   }
@@ -250,8 +250,8 @@ async function poll(known) {
   return { etag: response.headers.get("ETag") ?? "", next: Math.min(POLL_MS_MAX, Number(next) || POLL_MS) };
 }
 
-// Drops the personal subscriptions after a refusal. An order or reservation page needs nothing else and closes. Returns
-// whether there were any, so that the caller tries again without them.
+// Drops the personal subscriptions after a refusal. On an order or reservation page it closes the connection, because the
+// page needs nothing else. Returns whether there were any, so that the caller tries again without them.
 function dropPersonal(refusal) {
   if (!isSubscribedToPersonal()) return false;
   isPersonal = false;

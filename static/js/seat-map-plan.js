@@ -49,7 +49,7 @@ export class Plan {
   // ---- availability
 
   // Applies the full list of unavailable seats, except to `known` sections, whose state is newer. Returns the seats
-  // that changed. The free count of each section is counted anew.
+  // that changed. The free seats of these sections are counted again.
   setTaken(list, known) {
     const isTaken = new Uint8Array(this.count);
     for (const seat of list) isTaken[seat] = 1;
@@ -63,8 +63,8 @@ export class Plan {
     return changed;
   }
 
-  // Applies the seat statuses of one section. `statuses` has them by seat id: if `isComplete`, of all seats that are
-  // not available, otherwise of the changed seats. Seats in `own` count as available while they are held, because this
+  // Applies the seat statuses of one section. `statuses` maps seat ids to statuses: of all unavailable seats
+  // if `isComplete`, otherwise of the changed seats. Seats in `own` count as available while they are held, because this
   // visitor holds them. Returns the seats that changed.
   setSeats(index, statuses, isComplete, own) {
     const section = this.sections[index];
@@ -90,8 +90,8 @@ export class Plan {
     if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - this.taken[seat], 0);
   }
 
-  // The available seat nearest to the `lost` one, of the same section, price and kind and not in `except`; of equally
-  // near seats, the one nearest to `others`. -1 if there is none.
+  // Returns the nearest available seat that has the section, price and kind of the `lost` one and is not in `except`.
+  // Among equally near seats it returns the one nearest to `others`; -1 if there is none.
   nearestLike(lost, except, others) {
     let best = -1;
     let bestScore = Infinity;

@@ -373,7 +373,7 @@ let timer = 0;
 let gone = []; // Selected seats that another buyer took, and
 let offered = []; // the seats offered instead.
 
-// Too many requests from this connection, rather than the end of this visitor's admission.
+// Whether a 429 means too many requests, rather than the end of this visitor's admission.
 async function isRateLimited(response) {
   return (await response.json().catch(() => ({}))).type === "rate-limited";
 }
@@ -396,7 +396,7 @@ async function readStatus() {
   applyChanges(plan.setTaken(status.taken, watch?.known ?? new Set()));
 }
 
-// Shows seats whose availability has changed. After the form is sent, they may be this visitor's own hold.
+// Shows seats whose availability has changed. After the form is sent, taken seats may be this visitor's own hold.
 function applyChanges(changed) {
   view.refresh(changed);
   if (sent) return;

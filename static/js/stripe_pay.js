@@ -40,7 +40,7 @@ function begin() {
       showError(result.error.message ?? "The payment did not go through.");
       button.disabled = false;
     }
-    // Otherwise it is paid or the bank decides: the page shows the result once the webhook has arrived.
+    // Otherwise the payment succeeded or the bank is deciding: the page shows the result once the webhook has arrived.
   });
 }
 

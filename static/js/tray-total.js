@@ -3,7 +3,7 @@
 export function showTotal(element, minor, currency) {
   const money = new Intl.NumberFormat("en", { style: "currency", currency });
   const format = (amount) => money.format(amount / 10 ** money.resolvedOptions().maximumFractionDigits);
-  // A free order bears the fee only if the event says so.
+  // A free order bears the fee only if the event charges fees on free tickets.
   const fee = minor || element.dataset.feeOnFree === "yes" ? Number(element.dataset.orderFee) : 0;
   element.textContent = format(minor + fee);
   if (fee) {

@@ -1,5 +1,5 @@
-// Updates the waiting page. The stream (live.js) reports which number the line has reached; the position is the entry's own
-// number minus that. The status API is polled when the turn has come, or without a stream at the interval it returns.
+// Updates the waiting page. The stream (live.js) reports the number that the line has reached; the position is the entry's own
+// number minus that number. The status API is polled when the turn has come, or without a stream at the interval it returns.
 import { isStreaming, markFresh, on } from "./live.js";
 import { ring, wantsNotification } from "./notify.js";
 
@@ -185,8 +185,8 @@ function showTrouble(kind) {
   region.append(notice);
 }
 
-// Reloads the page, which the server renders for the final state. Not twice in a row: a response that this script does not
-// understand must not cause an endless reload.
+// Reloads the page, which the server renders for the final state. Never twice within RELOAD_MS_MIN: a response that this
+// script does not understand must not cause an endless reload.
 function reload() {
   const since = Date.now() - (history.state?.reloadedAt ?? 0);
   if (since >= 0 && since < RELOAD_MS_MIN) return false;
@@ -288,7 +288,7 @@ async function poll() {
 }
 
 // While the stream reports the line's progress, polling is rarely needed. Exceptions: the lobby, where every entry's number is
-// drawn, and the front of the line, where the status may be that it is the visitor's turn.
+// drawn, and the front of the line, where the next status may admit the visitor.
 function nextPollMs() {
   const isComputed = isStreaming() && serving && status.number > serving.now_serving && !isLetIn(serving);
   return isComputed ? Math.max(pollMs, STREAMING_POLL_MS * (0.8 + 0.4 * Math.random())) : pollMs;

@@ -79,7 +79,7 @@ def test_the_browser_follows_a_lobby_before_its_draw(live_site: str, browser_pag
     page = browser_page(*DESKTOP)
     assert "No numbers have been assigned yet" in verify(page, live_site)
     in_another_connection(lambda: open_lobby(event, 40))
-    assert "The lobby is open with 40 in it" in verify(page, live_site)
+    assert "The lobby is open. Visitors in it: 40" in verify(page, live_site)
     in_another_connection(lambda: close_lobby(event))
     assert "All 40 entrants" in verify(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(pk=QueueEntry.objects.all()[:1]).update(nonce=b"x" * 16))

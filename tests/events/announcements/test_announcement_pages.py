@@ -113,7 +113,7 @@ def test_staff_correct_and_retract_announcements(staff: Client, concert: EventVi
     assert "was changed meanwhile by staff@example.org" in stale.content.decode()
     assert staff.post(admin_url(concert), form(staff, concert, action="take_back", announcement=1)).status_code == 302
     assert "Doors open" not in text_of(staff, "/events/concert/")
-    assert "Withdrawn" in text_of(staff, admin_url(concert))
+    assert "Retracted" in text_of(staff, admin_url(concert))
 
 
 def test_a_refused_text_stays_in_the_form(staff: Client, concert: EventView) -> None:
