@@ -53,8 +53,8 @@ def write_right(canvas: Canvas, right: float, y: float, text: str, font: str, si
 
 
 def fit(text: str, font: str, width: float) -> tuple[float, list[str]]:
-    """Return the largest size at which a title fits its band, and its lines. A title that does not fit at the smallest
-    size is cut."""
+    """Return the largest size at which a title fits its band, and its lines at that size. A title that does not fit at
+    the smallest size is cut."""
     for size, lines_max in ((19.0, 2), (15.0, 3), (11.0, 4)):
         lines = wrap(text, font, size, width)
         if len(lines) <= lines_max:

@@ -1,9 +1,9 @@
-"""The circuit breaker of the payment providers: stop calling a provider that does not respond, and try it now and then.
+"""The circuit breaker of the payment providers: pause a provider that does not respond (`rests_until`), then try it.
 
 The state is one row per provider in PostgreSQL, so that all workers share it and a loss of Redis does not affect it.
-Messages whose call is refused stay in the outbox. A successful call costs one read; only a fault, and the first success
-after one, write. The outcome of calls is also reported to the waiting rooms, which admit fewer visitors while payments
-fail.
+Messages whose call is refused stay in the outbox. A successful call costs one read; only faults, and the first success
+after a fault, write the row. The outcome of calls is also reported to the waiting rooms, which admit fewer visitors
+while payments fail.
 """
 
 import math
@@ -22,7 +22,7 @@ from apps.queue import facade as queue
 FAULT_WINDOW_SECONDS = 60
 """Faults further apart than this are not consecutive."""
 TRIAL_PAUSE_SECONDS = 2
-"""How long a caller waits when another caller's trial of the provider is under way."""
+"""Pause of a caller while another caller tries the provider."""
 
 _package = "apps.orders"
 _standing = sql.load(_package, "provider_standing")
@@ -32,7 +32,7 @@ _note_answer = sql.load(_package, "note_provider_answer")
 
 
 class ProviderUnavailable(Exception):
-    """The circuit is open: the provider failed too often, and was not called."""
+    """The circuit is open: the provider failed too often, so it was not called."""
 
     def __init__(self, provider: str, seconds: int) -> None:
         super().__init__(f"{provider} is unavailable; retry in {seconds} s")
@@ -40,11 +40,10 @@ class ProviderUnavailable(Exception):
 
 
 def require_available(provider: str) -> int:
-    """Return the provider's consecutive faults if it may be called after the caller's commit. Pass them to
-    `record_success`.
+    """Return the provider's consecutive faults, for `record_success`, if the caller may call it after its commit.
 
-    After a rest only one caller gets permission: its trial call decides for all. Raises ProviderUnavailable. Joins the
-    caller's transaction, where this row is the last lock.
+    After a pause only one caller gets permission: its trial call decides for all. Raises ProviderUnavailable. Joins the
+    caller's transaction, in which the provider's row is the last lock.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -60,13 +59,14 @@ def require_available(provider: str) -> int:
             if _claim_trial.count(cursor, provider=provider, trial_seconds=trial_seconds):
                 return int(faults)
             seconds = TRIAL_PAUSE_SECONDS
-    # For the waiting rooms a postponed charge counts like a failed one.
+    # The waiting rooms count a postponed charge as a failed one.
     queue.payment_faults.observe(1)
     raise ProviderUnavailable(provider, seconds)
 
 
 def record_fault(provider: str) -> None:
-    """Count one more consecutive fault, committed: no response, or one that cannot be parsed. A decline is no fault."""
+    """Count one more consecutive fault and commit. A fault is no response or one that cannot be parsed, not a
+    decline."""
     queue.payment_faults.observe(1)
     with transactions.write(), connection.cursor() as cursor:
         _note_fault.count(
@@ -80,7 +80,7 @@ def record_fault(provider: str) -> None:
 
 
 def record_success(provider: str, faults: int) -> None:
-    """Record a response. If there were faults when the call began, reset them, committed."""
+    """Record a response. If there were faults when the call began, reset them and commit."""
     queue.payment_faults.observe(0)
     if faults:
         with transactions.write(), connection.cursor() as cursor:
@@ -103,19 +103,19 @@ def guard_call(provider: str) -> Iterator[None]:
 
 @contextmanager
 def postpone_if_unavailable() -> Iterator[None]:
-    """Within an outbox handler: retry the message after the provider's rest if the circuit is open."""
+    """Within an outbox handler: if the circuit is open, retry the message after the provider's pause."""
     try:
         yield
-    except ProviderUnavailable as resting:
-        raise outbox.RetryLater(resting.seconds, str(resting)) from resting
+    except ProviderUnavailable as error:
+        raise outbox.RetryLater(error.seconds, str(error)) from error
 
 
 def is_unavailable(provider: str) -> bool:
-    """Return whether the provider is resting or being tried after a rest."""
+    """Return whether the provider is paused or being tried after a pause."""
     return ProviderStanding.objects.filter(provider=provider, rests_until__isnull=False).exists()
 
 
 def list_unavailable() -> list[str]:
     """Return the names of the providers that are not called now."""
-    resting_now = ProviderStanding.objects.filter(rests_until__gt=clock.now()).order_by("provider")
-    return list(resting_now.values_list("provider", flat=True))
+    paused = ProviderStanding.objects.filter(rests_until__gt=clock.now()).order_by("provider")
+    return list(paused.values_list("provider", flat=True))

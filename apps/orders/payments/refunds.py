@@ -1,4 +1,4 @@
-"""Refunds: requested in the transaction that decides them, sent once by the outbox."""
+"""Refunds: the deciding transaction requests them, and the outbox sends them to the provider."""
 
 from uuid import UUID
 
@@ -19,9 +19,9 @@ PAID_OUT_NOTE_MAX = 200
 
 
 def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
-    """Request a refund of this amount, at most what the payment still keeps; all of it if no amount is given. Return
-    the amount. It is sent once the caller's transaction commits, which holds the order's lock. With nothing left,
-    returns 0 and creates no refund."""
+    """Request a refund of this amount, but at most of what the payment still keeps, which is also the default. Return
+    the requested amount; if nothing is left, return 0 and create no refund. Joins the caller's transaction, which holds
+    the order's lock; the outbox sends the refund after its commit."""
     transactions.require_transaction()
     left_minor = payment.captured_minor - payment.refunded_minor
     back_minor = left_minor if amount_minor is None else min(amount_minor, left_minor)
@@ -35,8 +35,8 @@ def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: i
 
 
 def request_of_order(order: Order, amount_minor: int, reason: str, requested_by: str) -> None:
-    """Request refunds of this amount from those of the order's payments that keep money. Joins the caller's
-    transaction, which holds the order's lock and has checked that the order keeps as much."""
+    """Request refunds of this amount in total from the order's payments. Joins the caller's transaction, which holds
+    the order's lock and has checked that the payments keep at least this amount."""
     left_minor = amount_minor
     for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED).order_by("attempt"):
         left_minor -= request(payment, reason, requested_by, amount_minor=left_minor)
@@ -61,10 +61,10 @@ def _create_refund(
 
 
 def retry_refund(refund_id: UUID, who: str) -> Refund:
-    """Request the failed refund's amount again, committed, as a new refund with its own key: under the old key the
-    provider would only return the failure again. A second call finds the refund replaced.
+    """Replace the failed refund by a new one of the same amount, and commit. The new refund has its own key: under the
+    old key the provider would only return the failure again.
 
-    Raises RefundNotFailed.
+    Raises RefundNotFailed, also if the refund is already replaced.
     """
     with transactions.write():
         failed = _lock_failed(refund_id)
@@ -73,11 +73,11 @@ def retry_refund(refund_id: UUID, who: str) -> Refund:
 
 
 def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
-    """Record that staff paid the failed refund to its buyer by other means, described by this note, committed. Nothing
-    is sent to the provider. The order's balance does not change: its payment already counts the refund.
+    """Record that staff paid the failed refund to its buyer by other means, which the note describes, and commit.
+    Nothing is sent to the provider. The order's balance does not change: its payment already counts the refund.
 
-    If `retry_refund` runs concurrently, the second of the two sees the first one's result, so no buyer is paid twice.
-    Raises RefundNotFailed, and Invalid without a note.
+    If `retry_refund` runs concurrently, the second of the two calls is refused, so no buyer is paid twice. Raises
+    RefundNotFailed, and Invalid without a note.
     """
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in note).split())[:PAID_OUT_NOTE_MAX]
     if not text:
@@ -92,8 +92,8 @@ def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
 
 
 def _lock_failed(refund_id: UUID) -> Refund:
-    """Lock the refund's order and return the refund, which failed and was not replaced. Joins the caller's transaction.
-    Raises RefundNotFailed."""
+    """Lock the refund's order and return the refund. Joins the caller's transaction. Raises RefundNotFailed if the
+    refund has not failed or is already replaced."""
     order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
     if order_id is None:
         raise RefundNotFailed
@@ -123,7 +123,7 @@ def send(message: outbox.Message) -> None:
 
 
 def provider_request(refund: Refund) -> RefundRequest:
-    """Return the request to the provider for this refund; identical on every retry, as its idempotency key requires."""
+    """Return the refund's request to the provider. It is identical on every retry, as its idempotency key requires."""
     return RefundRequest(
         key=refund.pk,
         charge_reference=refund.payment.reference,
@@ -158,8 +158,8 @@ def find(payment: Payment, message: ProviderMessage) -> Refund | None:
 def _apply_answer(refund: Refund, answer: RefundAnswer) -> str:
     """Apply the provider's answer to the refund. Joins a transaction that holds the order's lock.
 
-    Messages may arrive out of order: `pending` never reverts a decision. A failure is final: a bank may return a refund
-    that had succeeded.
+    Messages may arrive out of order, so `pending` never reverts a decision. A failure overrides even a success, because
+    a bank may return a refund days later, and is final.
     """
     came_back = refund.status == Refund.Status.SUCCEEDED and answer.state == RefundState.FAILED
     if refund.status == answer.state or not (refund.status in Refund.OPEN or came_back):

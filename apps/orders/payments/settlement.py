@@ -27,7 +27,7 @@ from apps.reservations import facade as reservations
 
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
-"""Outcomes of messages that changed nothing, because another message was first. The auditor counts all others."""
+"""Outcomes of messages that changed nothing, because another message was first. The audit counts only the others."""
 
 
 def settle(locked: LockedPayment, message: ProviderMessage) -> str:
@@ -128,8 +128,8 @@ def confirm_free_order(order: Order) -> None:
 
 
 def abandon_uncharged(order: Order, payment: Payment) -> None:
-    """Abandon a payment that was never charged, and fail its order if that is open. Joins the caller's transaction,
-    which holds the order's lock."""
+    """Abandon a payment that was never charged, and fail its order if the order is open. Joins the caller's
+    transaction, which holds the order's lock."""
     transactions.require_transaction()
     _abandon(payment)
     if order.status in Order.OPEN:
@@ -138,13 +138,13 @@ def abandon_uncharged(order: Order, payment: Payment) -> None:
 
 
 def schedule_inquiry(payment_id: UUID, delay: timedelta) -> None:
-    """Schedule an inquiry about the payment, which also cancels it at the provider if its order no longer needs it.
-    Joins the caller's transaction."""
+    """Schedule an inquiry about the payment. The inquiry also cancels the charge at the provider if the order no longer
+    needs it. Joins the caller's transaction."""
     outbox.publish(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay=delay)
 
 
 def fail_order(order: Order, reason: Order.Reason) -> None:
-    """Fail the order and release its seats; past the deadline the reservation's sweep releases them."""
+    """Fail the order and release its seats. Past the payment deadline the sweep of reservations releases them."""
     transactions.require_transaction()
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
@@ -156,8 +156,8 @@ def fail_order(order: Order, reason: Order.Reason) -> None:
 
 def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     """End the order with this status and reason; the buyer of a failed order is notified. A pending payment that was
-    not sent is abandoned. One that was sent is canceled at the provider if it has not succeeded, and otherwise settled
-    like any other."""
+    not sent to the provider is abandoned. For one that was sent, inquiries settle the charge if it has succeeded, and
+    cancel it once it no longer counts."""
     transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
@@ -169,8 +169,8 @@ def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
 
 
 def _drop_pending_payments(payments: Iterable[Payment]) -> None:
-    """Abandon those of an ended or confirmed order's pending payments that were never sent; schedule an inquiry for the
-    others."""
+    """Abandon the pending payments that were never sent, and schedule inquiries about the other pending ones. The order
+    has just ended or been confirmed."""
     for payment in payments:
         if payment.status != Payment.Status.PENDING:
             continue
@@ -186,7 +186,8 @@ def _abandon(payment: Payment) -> None:
 
 
 def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
-    """Confirm the order: issue its tickets, publish invoice, mail and messages. `payments`: all of the order's."""
+    """Confirm the order: issue its tickets, and publish the invoice, mail and other messages. `payments` are all the
+    order's payments."""
     now = clock.now()
     if order.ended_at is not None:
         promo_codes.restore_use(order, now)

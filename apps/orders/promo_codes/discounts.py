@@ -23,12 +23,12 @@ class Discount:
     value: int
     """Basis points of a percentage; else minor units."""
     places_max: int | None = None
-    """At most this many items, the most expensive first, of equal ones the first."""
+    """Maximum number of items, the most expensive first; items of equal price keep their order."""
     line_ids: frozenset[int] | None = None
-    """The lines of the reservation that it applies to; None: all."""
+    """The lines of the reservation that the discount applies to; None for all."""
 
     def discounts(self, items: Sequence[events.BillItem], left_minor: Sequence[int]) -> Sequence[int]:
-        """Return the discount on each item, of what is left of its price."""
+        """Return each item's discount, calculated from what is left of its price."""
         chosen = [index for index, item in enumerate(items) if self.line_ids is None or item.line_id in self.line_ids]
         chosen = sorted(chosen, key=lambda index: -left_minor[index])[: self.places_max]
         lefts = [left_minor[index] for index in chosen]

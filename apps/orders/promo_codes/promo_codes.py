@@ -1,8 +1,8 @@
 """Promo codes in a sale: find a code's offer, use it with an order, release the use when the order ends.
 
-A code's limits are counted under its row lock, a cap row in the lock order: after the reservation and the address's
-purchase cap, before seats. A use is written under its order's lock alone: an order that ends has locked seats by then
-and must not wait for a code.
+A code's uses are counted under its row lock, which comes after the locks of the reservation and the address's purchase
+cap, and before seats. Releasing or restoring a use takes only the order's lock: the transaction has locked seats by
+then and must not wait for a code.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Offer:
 
 
 def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | None:
-    """Return what this code would take off the reservation, whether or not it may still be used; None for an unknown
+    """Return this code's discount on the reservation, whether or not its limits allow another use; None for an unknown
     code. `code` is in canonical form."""
     found = PromoCode.objects.filter(event_id=reservation.event_id, code=code, is_active=True).first()
     if found is None:
@@ -77,8 +77,8 @@ def use_code(order: Order, offer: Offer | None, bill: events.Bill) -> None:
     """Record the new order's use of the code. Joins the transaction that places the order, which holds the order's lock
     and the reservation's, and has not locked a seat. Raises CodeRefused; the order is then not placed.
 
-    Fifty concurrent checkouts with a code of ten uses wait here for one another, each counts what the earlier ones
-    committed, and ten succeed. A code without limits is not locked.
+    If fifty checkouts use a code with ten uses at once, each waits here for the earlier ones to commit, then counts
+    their uses, and ten succeed. A code without limits is not locked.
     """
     require_transaction()
     if offer is None:
@@ -105,14 +105,14 @@ def release(order: Order, now: datetime) -> None:
 
 
 def restore_use(order: Order, now: datetime) -> None:
-    """Restore the use of an order that had ended and is now confirmed, even if the code was used up meanwhile: its
+    """Restore the code use of an order that had ended and is now confirmed, even if the code was used up meanwhile: the
     buyer paid the discounted price. Joins the caller's transaction, which holds the order's lock."""
     require_transaction()
     CodeUse.objects.exclude(released_at=None).filter(order=order).update(released_at=None, honoured_at=now)
 
 
 def count_uses(code: PromoCode) -> int:
-    """Return the number of unreleased uses; exact under the code's lock."""
+    """Return the number of unreleased uses. The number is exact under the code's lock."""
     return code.uses.filter(released_at=None).count()
 
 

@@ -19,7 +19,7 @@ def get_provider(name: str) -> Provider:
 
 
 def is_set_up(name: str) -> bool:
-    """Return whether there is a provider of this name and it has its credentials."""
+    """Return whether there is a provider of this name and its credentials are configured."""
     return name in _makers and (name != STRIPE or bool(settings.STRIPE_SECRET_KEY))
 
 
@@ -29,7 +29,7 @@ def chosen_provider() -> Provider:
 
 
 def _stripe() -> Provider:
-    # Imported only where Stripe is used: its SDK takes seconds to import and many megabytes.
+    # Imported only where Stripe is used: importing its SDK takes seconds and many megabytes.
     from apps.orders.payments.providers.stripe import Stripe
 
     return Stripe()

@@ -1,4 +1,4 @@
-"""The interface of a payment provider: its calls, and one message type for all that it reports.
+"""The interface of a payment provider: its calls, and one type for all its messages.
 
 Call a provider outside any transaction and without holding a lock: a call may take seconds.
 """
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
     @property
     def description(self) -> str:
-        """Of a dispute message: the text for staff."""
+        """The text for staff about a dispute message."""
         return _DISPUTE_DESCRIPTIONS[self]
 
     @property
@@ -67,7 +67,7 @@ class ChargeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
-    """One event at the provider. `occurred_at` is the provider's time of it, which decides (I8)."""
+    """One event at the provider. `occurred_at` is the provider's time, which decides if a payment was in time (I8)."""
 
     message_id: str
     kind: Kind
@@ -101,7 +101,7 @@ class RefundRequest:
 
 class RefundState(StrEnum):
     PENDING = "pending"
-    """The provider has accepted it and reports the result later, by a webhook or on inquiry."""
+    """The provider has accepted the refund and reports the result later, by webhook or on inquiry."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -111,7 +111,7 @@ class RefundAnswer:
     """The current state of a refund at the provider."""
 
     reference: str
-    """The provider's id of the refund; empty if it refused to create one."""
+    """The provider's id of the refund; empty if the provider refused to create it."""
     state: RefundState
     failure: str = ""
 
@@ -150,8 +150,8 @@ class Provider(Protocol):
         ...
 
     def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
-        """Return the state of the charge with this key, or None if the provider does not know it. `reference`: the
-        provider's id of it, where we know it. Raises ProviderFault."""
+        """Return the state of the charge with this key, or None if the provider does not know it. `reference` is the
+        provider's id of the charge, if we know it. Raises ProviderFault."""
         ...
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
@@ -159,9 +159,9 @@ class Provider(Protocol):
         ...
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
-        """Cancel the charge if it has not succeeded, even one that the provider does not know yet: CANCELED then means
-        that it never will succeed. Otherwise return its state: SUCCEEDED, or PENDING if it is under way and cannot be
-        stopped. Idempotent. Raises ProviderFault."""
+        """Cancel the charge unless it has succeeded, even if the provider does not know it yet. Return its state:
+        CANCELED if it never will succeed, SUCCEEDED, or PENDING if it is under way and cannot be stopped. Idempotent.
+        Raises ProviderFault."""
         ...
 
     def refund(self, request: RefundRequest) -> RefundAnswer:

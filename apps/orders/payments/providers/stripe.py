@@ -3,8 +3,8 @@
 Card data goes from the browser directly to Stripe. Our payment's id is the idempotency key of its intent and is stored
 in the intent's metadata. A refund's id is used in the same way.
 
-SDK retries are off: we count every try. After a timeout the state is unknown, so we retry with the same key. Stripe
-keeps idempotency keys for a day; a later retry first looks the object up.
+SDK retries are off, because we count every try. After a timeout the state is unknown, so we retry with the same key.
+Stripe keeps idempotency keys for a day; a later retry first looks up the intent or refund.
 """
 
 import json
@@ -35,7 +35,7 @@ from apps.orders.payments.providers.protocol import (
 
 NAME = "stripe"
 METHODS = {"card": "Card or digital wallet"}
-# Only methods that are decided at once: a bank debit takes days, and a payment deadline is minutes away.
+# Only methods that are decided at once: a bank debit takes days, but a payment deadline is minutes away.
 METHOD_TYPES: list[Any] = ["card"]
 SIGNATURE_HEADER = "Stripe-Signature"
 SIGNATURE_AGE_SECONDS_MAX = 300
@@ -43,11 +43,11 @@ CONNECT_SECONDS_MAX = 5
 PAGE_SIZE = 100
 TEXT_MAX = 120
 FAILURE_MAX = 200
-# Currencies whose smallest unit at Stripe differs from ISO 4217, with the factor: https://docs.stripe.com/currencies.
+# Factors for currencies whose smallest unit at Stripe is not that of ISO 4217: https://docs.stripe.com/currencies.
 _MULTIPLIED_BY = {"ISK": 100, "UGX": 100}
 _DIVIDED_BY = {"MGA": 100}
 _MULTIPLES_OF_TEN = {"BHD", "JOD", "KWD", "OMR", "TND"}
-# Errors of the amount, not of the card; a retry cannot succeed.
+# Stripe refused the amount, not the card; a retry cannot succeed.
 _AMOUNT_ERRORS = {"amount_too_small", "amount_too_large"}
 _REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
 _CANCELABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
@@ -97,8 +97,8 @@ class Stripe:
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         with _translate_errors():
             try:
-                # The same key: it finds an intent whose response we lost. If there is none yet, it creates one, which
-                # is canceled below, so that a request still under way cannot create another.
+                # Creating with the same key returns an intent whose response we lost. If there is none, this creates
+                # one, which is canceled below, so that a request still under way cannot create another.
                 intent = _retrieve_intent(reference) if reference else _create(request)
             except AmountRefused as error:
                 return _amount_refused_event(request, Kind.CANCELED, str(error))
@@ -240,8 +240,8 @@ def _retrieve_intent(reference: str) -> Row:
 
 
 def _search_intent(key: UUID) -> Row | None:
-    """Search the intent by our payment's id. Stripe's index may lag by a minute; if it misses the intent, the charge
-    that follows finds it by its idempotency key."""
+    """Search for the intent by our payment's id. Stripe's index may lag by a minute; if it misses the intent, the
+    charge call that follows finds the intent by its idempotency key."""
     found = _client().v1.payment_intents.search(
         params={"query": f"metadata['payment']:'{key}'", "limit": 1, "expand": ["data.latest_charge"]}
     )
@@ -326,7 +326,7 @@ def _dispute_event(dispute: Row, kind: Kind, **about: Any) -> ProviderEvent:
 
 
 def _amount_refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
-    """Return the event for an amount that Stripe refused: it has no intent for it."""
+    """Return an event for an amount that Stripe refused, for which Stripe has no intent."""
     return ProviderEvent(
         message_id=f"{request.key}:{kind}",
         kind=kind,
@@ -374,7 +374,7 @@ def _check_signature(raw: bytes, header: str) -> None:
             sdk.WebhookSignature.verify_header(text, header, secret)
         except sdk.SignatureVerificationError:
             continue
-        # The age of the delivery, never of the event. Checked apart from the signature, for an error text of its own.
+        # Check the age of the delivery, not of the event. The SDK's own check would give no separate error text.
         at = int(next(part[2:] for part in header.split(",") if part.startswith("t=")))
         if _now() - at > SIGNATURE_AGE_SECONDS_MAX:
             raise SignatureInvalid("This delivery was signed too long ago.")

@@ -1,7 +1,7 @@
 """The sandbox's books: charges and refunds, with the outcome that the test card prescribes.
 
-Every function is a transaction of its own. A later change of a charge is stored with it (`then_status`), so that an
-inquiry returns the true state whether or not its webhook was ever sent.
+Every function runs in a transaction of its own. A charge's scheduled change is stored with the charge (`then_status`),
+so that an inquiry returns the true state even if the change's webhook was never sent.
 """
 
 from datetime import datetime, timedelta
@@ -25,12 +25,12 @@ _move_charge = sql.load("apps.orders", "move_sandbox_charge")
 LATE_BY = timedelta(seconds=1)
 WEBHOOK_TOPIC = "sandbox.webhook"
 NOT_RECEIVED = "unheard"
-"""A request that was lost on its way: the books list it, but to callers the charge does not exist."""
+"""The status of a charge whose request was lost on its way: it is in the books, but callers do not find it."""
 _TRANSITIONS = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
 
 
 def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
-    """Create the charge, once per key, and schedule its card's webhooks. Return it and whether it is new."""
+    """Create the charge, once per key, and schedule its card's webhooks. Return the charge and whether it is new."""
     with transactions.write():
         pause = timedelta(seconds=settings.SANDBOX_PAUSE_SECONDS)
         columns = {
@@ -70,11 +70,11 @@ def find(key: str) -> SandboxCharge | None:
 
 
 def cancel(request: ChargeRequest) -> SandboxCharge:
-    """Cancel a charge that has not succeeded. A late card's pending charge cannot be canceled: real banks have such
-    payments too."""
+    """Cancel the charge unless it has succeeded, and return it. The late card's pending charge cannot be canceled: real
+    banks have such payments too."""
     with transactions.write():
         now = clock.now()
-        # A charge request that arrives later finds this row, and so is canceled too.
+        # A charge request that arrives later finds this row and its canceled status.
         SandboxCharge.objects.get_or_create(
             idempotency_key=str(request.key),
             defaults={
@@ -107,8 +107,8 @@ def decide(charge_id: int, status: str) -> SandboxCharge | None:
 
 
 def settle(key: str, status: str, occurred_at: datetime) -> bytes:
-    """Move the charge to the webhook's status if its current status allows it. Return the unsigned webhook; for a
-    canceled charge always the cancellation."""
+    """Set the charge to the webhook's status if its current status allows it. Return the unsigned webhook with this
+    status, or with the cancellation if the charge is canceled."""
     with transactions.write():
         row = _apply_due_change(_lock(key), clock.now())
         if status in _TRANSITIONS.get(row.status, ()):
@@ -121,7 +121,7 @@ def settle(key: str, status: str, occurred_at: datetime) -> bytes:
 
 
 def refund(request: RefundRequest) -> SandboxRefund | None:
-    """Refund this much of the captured charge, once per key; None if that is more than is left of it. Raises
+    """Refund this amount of the captured charge, once per key. Return None if the charge has less left. Raises
     ProviderFault if there is no such charge."""
     with transactions.write():
         charge = _lock_captured(request.charge_reference)

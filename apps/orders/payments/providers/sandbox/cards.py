@@ -1,4 +1,4 @@
-"""The sandbox's test cards: what each does to a charge, as data. The two most used come first."""
+"""The sandbox's test cards and their effects on a charge, as data. The two most used cards come first."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ WRONG_AMOUNT = "sandbox_wrong_amount"
 
 @dataclass(frozen=True, slots=True)
 class ScheduledWebhook:
-    """A webhook that a card sends: the charge's status, after how many sandbox pauses it occurred, and after how many
-    it is sent."""
+    """A webhook that a card schedules. The charge reaches `status` after `true_after` sandbox pauses, and the webhook
+    is sent after `sent_after` pauses."""
 
     status: str
     true_after: int

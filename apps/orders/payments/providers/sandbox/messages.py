@@ -48,7 +48,7 @@ def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) ->
 
 
 def payment_page_path(charge: SandboxCharge) -> str:
-    """Return the path of the sandbox's confirmation page for this charge. The signed path authorizes the answer."""
+    """Return the path of the sandbox's confirmation page for this charge. The signed path authorizes the decision."""
     return reverse("orders:sandbox_pay", args=[_page_signer.sign(str(charge.pk))])
 
 
@@ -75,7 +75,7 @@ def check_signature(raw: bytes, header: str) -> None:
         raise SignatureInvalid
     if not hmac.compare_digest(_digest(raw, at), given):
         raise SignatureInvalid
-    # The age of the delivery, never of the event: a late event is still news, an old delivery is a replay.
+    # Check the age of the delivery, not of the event: a late event is still valid, but an old delivery is a replay.
     if abs(clock.process_now().timestamp() - int(at)) > SIGNATURE_AGE_SECONDS_MAX:
         raise SignatureInvalid("This delivery was signed too long ago.")
 
