@@ -60,12 +60,12 @@ class ReturnOffer:
 def quote(
     order_lines: Sequence[OrderLine], adjusted_minor: int, chosen: Collection[int], fees_back: Collection[int]
 ) -> ReturnQuote:
-    """Return the refund for the chosen uncanceled ticket lines; for those in `fees_back` the fee too. `order_lines` are
-    all lines of the order. The order's own fees are refunded with its last ticket, if the fees of all chosen tickets
-    are refunded.
+    """Return the refund for the chosen uncanceled ticket lines, which includes the fees of lines in `fees_back`.
+    `order_lines` are all lines of the order. The order's own fees are refunded with its last ticket, if the fees of all
+    chosen tickets are refunded.
 
-    `adjusted_minor`: the sum of the order's adjustments. The refund never exceeds what the order keeps: earlier
-    goodwill refunds reduce it."""
+    `adjusted_minor` is the sum of the order's adjustments. Earlier goodwill refunds reduce the refund, so that it never
+    exceeds what the order keeps."""
     standing = [line for line in order_lines if line.canceled_at is None]
     ticket_lines = {line.pk for line in standing if line.kind == OrderLine.Kind.PLACE}
     assert ticket_lines.issuperset(chosen)

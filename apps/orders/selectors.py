@@ -46,7 +46,7 @@ class TicketView:
     order_id: UUID
     replaced_at: datetime | None = None
     replaced_by: str = ""
-    """Who had the code replaced: `buyer` or `staff:ID`; empty if it was not."""
+    """The requester of the replacement: `buyer` or `staff:ID`; empty if the ticket was not replaced."""
 
     @property
     def url(self) -> str:
@@ -80,7 +80,7 @@ class PaymentView:
     method: str
     state: str
     attempt: int
-    """The number of this try; calls without a response count."""
+    """The number of the current try; calls without a response count as tries."""
     refunded_minor: int
     faults_count: int = 0
     next_action: dict[str, str] | None = None
@@ -111,7 +111,7 @@ class RefundView:
     failure: str = ""
     """The provider's reason, for staff."""
     paid_out: str = ""
-    """By whom and how it was paid out by other means, for staff."""
+    """For staff: how the refund was paid out by other means, and which staff member recorded it."""
 
     @property
     def words(self) -> str:
@@ -198,9 +198,9 @@ class OrderView:
     can_try_again: bool
     """Whether the last attempt was declined and enough tries and time are left for another."""
     refunds: tuple[RefundView, ...] = ()
-    """By time of request; failed ones that were replaced are left out."""
+    """In the order of their requests; failed refunds that were replaced are left out."""
     returns: return_quotes.ReturnOffer | None = None
-    """The terms for returning its tickets; None if its buyer may not."""
+    """The terms for returning the order's tickets; None if the event allows no returns."""
 
     @property
     def is_standing(self) -> bool:
@@ -357,7 +357,7 @@ def get_invoice(order_id: UUID, number: str) -> Invoice:
 
 
 def _find(rows: QuerySet[Row], missing: type[Problem]) -> Row:
-    """Return the one row. Raises `missing` if there is none."""
+    """Return the first row. Raises `missing` if there is none."""
     row = rows.first()
     if row is None:
         raise missing
@@ -397,7 +397,7 @@ def _refund_view(refund: Refund) -> RefundView:
 
 
 def _read_rows(order_ids: Sequence[UUID]) -> list[dict[UUID, list[Any]]]:
-    """Return the payments, the lines and the tickets of these orders, each by order."""
+    """Return the payments, lines and tickets of these orders, each grouped by order."""
     models: tuple[type[Model], ...] = (Payment, OrderLine, Ticket)
     calls = [statement.call(order_ids=order_ids) for statement in (_payments, _lines, _tickets)]
     with connection.cursor() as cursor:

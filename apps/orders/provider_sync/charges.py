@@ -1,8 +1,8 @@
 """Handles the outbox's charge message, then polls the provider until the payment is decided.
 
-An order has three tries. A call without a response uses one; the same charge, with the same key, is then retried
-automatically. A decline uses one; the next try is a new charge that the buyer starts. No charge starts while an earlier
-one of the order can still succeed. The provider is called outside any transaction and without holding a lock.
+An order has three tries. A call without a response uses one try; the same charge, with the same key, is then retried
+automatically. A decline also uses one; the next try is a new charge that the buyer starts. No charge starts while an
+earlier one of the order can still succeed. The provider is called outside any transaction and without holding a lock.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 INQUIRY_SECONDS_MIN = 3.0
 """The first pause before the next inquiry; later pauses are half of the charge's age at the provider."""
 INQUIRY_SECONDS_MAX = 30.0
-"""From this age on the reconciler inquires about a charge (status_inquiries.py)."""
+"""From this age on, the reconciler inquires about a charge (status_inquiries.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +48,28 @@ class _ProviderCall:
     earlier: tuple[tuple[ChargeRequest, str], ...]
     """The order's declined charges, with their references: they must be canceled before another charge starts."""
     pause_seconds: float
-    """The pause before the next inquiry if the charge is still pending after the call; 0: none from here."""
+    """The pause before the next inquiry if the charge is still pending after the call; 0: the reconciler inquires."""
 
 
 def handle_charge(message: Message) -> None:
     """Charge the payment once and settle the result, however often this message is delivered.
 
-    A worker may die at any line. If it dies before the provider was called, the next delivery calls it. If after, the
-    next delivery finds `started_at` set, looks the charge up by our key first, and settles the response.
+    A worker may die at any line. `started_at` is committed before the call to the provider. If the next delivery finds
+    it set, it looks the charge up by our key and settles it; it creates the charge only if the provider has none.
     """
     payment_id = UUID(message.body["payment"])
     step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
-        # Still pending. The inquiry is a message with another key: this message's key is the order's, and must not
-        # delay the order's next try.
+        # Still pending. The inquiry's message has another key than this one, whose key is the order's, so that the
+        # inquiry does not delay the order's next try.
         with transactions.write():
             settlement.schedule_inquiry(payment_id, timedelta(seconds=step.pause_seconds))
 
 
 def handle_inquiry(message: Message) -> None:
-    """Settle a pending payment by the provider's current state, also without a webhook; cancel it there if its order no
-    longer needs it. The message is retried until the payment is decided or old enough for the reconciler."""
+    """Settle a pending payment from its current state at the provider, without waiting for a webhook. Cancel the charge
+    if the order no longer needs it. The message is retried until the payment is decided or the reconciler takes over.
+    """
     payment_id = UUID(message.body["payment"])
     if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
         # Decided already, as most payments are by the time this message is due.
@@ -82,8 +83,8 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
     """Call the provider and settle its response. Return the call if the payment is still pending. Raises RetryLater."""
     try:
         step = _start(payment_id)
-    except circuit_breaker.ProviderUnavailable as resting:
-        raise RetryLater(_retry_seconds(payment_id, resting.seconds), str(resting)) from resting
+    except circuit_breaker.ProviderUnavailable as error:
+        raise RetryLater(_retry_seconds(payment_id, error.seconds), str(error)) from error
     if step is None:
         return None
     try:
@@ -111,17 +112,17 @@ def _call(step: _ProviderCall) -> ProviderEvent:
         for request, reference in step.earlier:
             earlier = provider.cancel(request, reference)
             if earlier.kind not in (Kind.CANCELED, Kind.DECLINED):
-                # The declined charge has succeeded since, or cannot be canceled: settle it instead of a second charge.
+                # The declined charge has succeeded since, or cannot be canceled: settle it, and charge nothing new.
                 return earlier
         return provider.charge(step.request)
-    # Too late for a new charge. An unknown charge may still be created, by an earlier request of ours that is on its
-    # way. Only a cancellation rules that out.
+    # It is too late for a new charge, but an earlier request of ours may still be on its way and create one. Only a
+    # cancellation prevents that.
     return provider.cancel(step.request, step.reference)
 
 
 def _start(payment_id: UUID) -> _ProviderCall | None:
-    """Set the order to paying and mark the payment as started, committed. Return the call to make, or None if nothing
-    is left to do. Raises ProviderUnavailable, with nothing changed."""
+    """Set the order to paying, mark the payment as started, and commit. Return the call to make, or None if nothing is
+    left to do. Raises ProviderUnavailable; then nothing is changed."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None:
@@ -158,8 +159,8 @@ def _start(payment_id: UUID) -> _ProviderCall | None:
 
 
 def _may_still_count(order: Order, payment: Payment, now: datetime) -> bool:
-    """Return whether this payment would still confirm an ended order: its time ran out, its grace period has not
-    (I8)."""
+    """Return whether this payment can still confirm its ended order: the order ran out of time, but the payment's grace
+    period is not over (I8)."""
     is_out_of_time = order.status == Order.Status.FAILED and order.reason == Order.Reason.OUT_OF_TIME
     return is_out_of_time and now <= payment.counts_until
 
@@ -172,8 +173,7 @@ def _pause_seconds(payment: Payment, now: datetime) -> float:
 
 
 def charge_request(order: Order, payment: Payment) -> ChargeRequest:
-    """Return the request to the provider for this payment; identical on every retry, as its idempotency key
-    requires."""
+    """Return the payment's request to the provider. It is identical on every retry, as its idempotency key requires."""
     return ChargeRequest(
         key=payment.pk,
         method=payment.method,
@@ -186,9 +186,9 @@ def charge_request(order: Order, payment: Payment) -> ChargeRequest:
 
 
 def _record_fault(payment_id: UUID) -> float | None:
-    """Count a try without a response, committed. Return the seconds until the next call, or None if this message makes
-    none. After the last try one more call cancels the charge; if that fails too, the order fails, and the reconciler's
-    inquiries find out what became of the charge."""
+    """Count a try without a response, and commit. Return the seconds until the next call, or None if this message makes
+    no further call. After the last try one more call cancels the charge. If that call fails too, the order fails, and
+    the reconciler's inquiries find out the state of the charge."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None or locked.payment.status != Payment.Status.PENDING:
@@ -205,8 +205,8 @@ def _record_fault(payment_id: UUID) -> float | None:
 
 
 def _retry_seconds(payment_id: UUID, seconds: int) -> float:
-    """Return the provider's rest, but at most until a try can no longer start: the next delivery then fails the order
-    with its reason."""
+    """Return the provider's remaining pause, but at most the time in which a try can still start: the next delivery
+    then fails the order with the right reason."""
     deadline = Payment.objects.filter(pk=payment_id).values_list("order__pay_deadline", flat=True).get()
     left = (deadline - clock.now()).total_seconds() - settings.PAYMENT_TIMEOUT_SECONDS
     return min(float(seconds), left + 0.5) if left > 0 else float(seconds)

@@ -35,7 +35,7 @@ from apps.orders.provider_sync import discrepancies, inbox
 DAYS_MAX = 7
 """Older days have been compared, or are left to staff."""
 COMPARISON_INTERVAL = timedelta(hours=1)
-"""How often today is compared. A past day is compared a last time this long after its end."""
+"""The current day is compared this often. A past day is compared for the last time this long after its end."""
 BATCH_MAX = 200
 
 _Kind = discrepancies.Kind
@@ -49,7 +49,7 @@ class ComparisonTakenOver(Exception):
 
 
 def schedule_comparisons() -> int:
-    """Schedule the comparison of each day that is due. Return their count. Each provider's days run one after the
+    """Schedule the comparison of each day that is due. Return how many. A provider's days are compared one after the
     other."""
     now = clock.now()
     return sum(_schedule_comparison(name, day, now) for name in _used_providers() for day in _days(name, now.date()))
@@ -60,15 +60,15 @@ def _used_providers() -> list[str]:
 
 
 def _started_payments(provider: str) -> QuerySet[Payment]:
-    """Payments that the provider may have charged, whatever their status: if all its messages were lost, none of ours
-    is marked as succeeded."""
+    """Return the payments that the provider may have charged. They may have any status: if all messages of the provider
+    were lost, no payment is marked as succeeded."""
     return Payment.objects.filter(provider=provider, started_at__isnull=False)
 
 
 def _days(provider: str, today: date) -> Iterator[date]:
     begin = today - timedelta(days=DAYS_MAX)
     if not ComparedDay.objects.filter(provider=provider, day__lte=begin).exists():
-        # A new provider: find its first payment. Scans all its payments, but only in its first days.
+        # The provider is new: begin with its first payment. This scans all its payments, but only in its first days.
         first = _started_payments(provider).aggregate(first=Min("started_at"))["first"]
         begin = max(first.astimezone(UTC).date(), begin)
     yield from (begin + timedelta(days=number) for number in range((today - begin).days + 1))
@@ -98,9 +98,9 @@ def handle(message: outbox.Message) -> None:
 
 
 def compare_day(provider_name: str, day: date, on_batch: Callable[[], None] = lambda: None) -> tuple[int, int]:
-    """Compare the provider's books of this UTC day with ours and list the differences. Return its number of captures
-    and of refunds. `on_batch` is called between two batches. Raises ProviderFault and ProviderUnavailable; differences
-    found so far stay listed."""
+    """Compare the provider's books of this UTC day with ours and list the differences. Return the provider's numbers of
+    captures and of refunds. `on_batch` is called after each batch. Raises ProviderFault and ProviderUnavailable;
+    differences found so far stay listed."""
     provider, started_at = get_provider(provider_name), clock.now()
     captures, refunded = set[str](), set[str]()
     for batch in _read_movements(provider, day):
@@ -184,7 +184,8 @@ def _compare_refunds(provider: Provider, moves: list[Movement]) -> None:
 
 
 def _record_unknown_refund(provider: Provider, move: Movement) -> Refund | None:
-    """Record a refund that only the provider has and return it; if that is impossible, list it and return None."""
+    """Record a refund that only the provider has, and return it. If that is impossible, list the difference and return
+    None."""
     payment = Payment.objects.filter(provider=provider.name, reference=move.charge_reference).first()
     if payment is None:
         _record_difference(_Kind.UNKNOWN_REFUND, provider, move)
@@ -256,8 +257,8 @@ def _find_missing_refunds(provider: Provider, day: date, seen: set[str], on_batc
 
 
 def _is_listed_nearby(provider: Provider, refund: Refund) -> bool:
-    """Return whether the provider lists the refund on this day or a neighboring one. A refund made by hand at the
-    provider has no key of ours and cannot be looked up."""
+    """Return whether the provider lists the refund on its day or a neighboring one. A refund made by hand at the
+    provider does not have our key, so it cannot be looked up."""
     day = (refund.settled_at or refund.requested_at).astimezone(UTC).date()
     others = (day - timedelta(days=1), day, day + timedelta(days=1))
     with circuit_breaker.guard_call(provider.name):
@@ -270,7 +271,7 @@ def _within(field: str, day: date) -> dict[str, datetime]:
 
 
 def _match_rows(moves: list[Movement], ours: QuerySet[Row]) -> list[tuple[Movement, Row | None]]:
-    """Pair each movement with our row that has its reference, or else its key."""
+    """Pair each movement with our row that has the movement's reference, or else its key, or with None."""
     keys = [_uuid(move.key) for move in moves]
     matches = Q(reference__in=[move.reference for move in moves]) | Q(pk__in=[key for key in keys if key])
     rows = list(ours.filter(matches)) if moves else []

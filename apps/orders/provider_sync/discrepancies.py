@@ -31,7 +31,8 @@ def record_difference(
     ours_minor: int | None = None,
     theirs_minor: int | None = None,
 ) -> None:
-    """List the difference, once; one that staff have settled stays settled. Joins the caller's transaction."""
+    """List the difference once. If it is listed and settled already, it stays settled. Joins the caller's
+    transaction."""
     transactions.require_transaction()
     now = clock.now()
     seen, is_new = PaymentDifference.objects.get_or_create(
@@ -53,7 +54,7 @@ def record_difference(
 
 
 def settle_agreed(provider: str, references: Collection[str]) -> None:
-    """Close the open differences of these references, on which the books agree now. In a transaction of its own."""
+    """Close the open differences of these references, on which the books agree now, and commit."""
     with transactions.write():
         listed = PaymentDifference.objects.filter(provider=provider, reference__in=references, settled_at=None)
         listed.exclude(kind__in=PaymentDifference.NOT_COMPARED).update(
@@ -90,7 +91,7 @@ def settle(difference_id: int, who: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """How many differences wait for staff."""
+    """The number of differences that wait for staff."""
 
     differences: int
     disputes: int
@@ -103,7 +104,7 @@ def count_open() -> OpenCount:
 
 
 def record_failed_refunds(limit: int = FAILED_REFUNDS_MAX) -> int:
-    """List failed refunds as differences, by our refund's id. Return how many were new."""
+    """List failed refunds as differences; our refund's id is the reference. Return how many were new."""
     with connection.cursor() as cursor:
         rows = _failed_refunds.rows(cursor, limit=limit)
     for provider, refund_id, order_id, amount_minor, currency, settled_at in rows:

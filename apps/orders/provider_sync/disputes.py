@@ -2,8 +2,8 @@
 
 A dispute cancels nothing automatically and changes no amounts: the capture stays in the books, and staff decide whether
 the tickets stay valid meanwhile. Each dispute is listed as up to two differences: one until the bank has decided, so
-that staff answer it, and one while its money is withdrawn. Provider messages open and close them. The later message
-wins, judged by when it occurred, not by when it arrived.
+that staff respond to the dispute, and one while the money is withdrawn. Provider messages open and close them. The
+message that occurred last decides, whatever the order of arrival.
 """
 
 from apps.kernel.db import transactions
@@ -32,7 +32,7 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
     received = ProviderMessage.objects.filter(
         provider=payment.provider, dispute_reference=message.dispute_reference, kind__in=(opens, closes)
     )
-    # Of two messages with the same time the closing one counts as the later.
+    # If two messages have the same time, the closing one counts as the later.
     latest = max(received, key=lambda each: (each.occurred_at, each.kind == closes))
     discrepancies.record_difference(
         listed,

@@ -1,4 +1,4 @@
-"""The inbox: each provider message is stored once and applied once, whether by webhook or as a direct response."""
+"""The inbox: each provider message is stored and applied once, whether it is a webhook or a direct response."""
 
 import json
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ _STORED_FIELDS = (
     "message_id", "reference", "amount_minor", "currency", "occurred_at", "refund_key", "refund_reference", "failure",
     "dispute_reference", "raw",
 )  # fmt: skip
-"""The fields of an event that are stored as they are."""
+"""The fields of an event that are stored unchanged."""
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """Store the delivery and schedule its processing, committed. Return whether it was new. Event types that we ignore
+    """Store the delivery, schedule its processing, and commit. Return whether it was new. Event types that we ignore
     are not stored.
 
     Raises ProviderNotFound, SignatureInvalid, MalformedBody; nothing is stored then.
@@ -43,8 +43,8 @@ def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
     with transactions.write():
         payment_id, order_id = _find_payment(provider_name, event)
         message, is_new = _store(provider_name, event, payment_id)
-        # A known but unprocessed message needs no second outbox message: the transaction that stored it also wrote to
-        # the outbox, or settles it itself.
+        # A known message needs no second outbox message: the transaction that stored it also wrote to the outbox, or
+        # settled it.
         if is_new:
             key = message.pk if payment_id is None else order_id
             outbox.publish(topics.PROVIDER_MESSAGE, str(key), {"message": message.pk})
@@ -52,7 +52,7 @@ def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
 
 
 def process(message: outbox.Message) -> None:
-    """Apply the stored message, once. The outbox handler for messages that arrived by webhook."""
+    """Outbox handler: apply the stored webhook once."""
     payment_id = ProviderMessage.objects.values_list("payment_id", flat=True).get(pk=message.body["message"])
     with transactions.write():
         locked = None if payment_id is None else lock_payment(payment_id)
@@ -63,13 +63,13 @@ def process(message: outbox.Message) -> None:
 
 
 def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
-    """Store and apply a provider's direct response, once, committed. A webhook with the same message id finds it
-    processed."""
+    """Store and apply a provider's direct response once, and commit. A webhook with the same message id is then not
+    applied again."""
     with transactions.write():
         payment_id, _ = _find_payment(provider_name, event)
         locked = None if payment_id is None else lock_payment(payment_id)
-        # After the order's lock: a webhook that is storing the same message holds no lock that could deadlock with us,
-        # and a transaction that processed the message before us has committed.
+        # Store after locking the order. A webhook that is storing the same message holds no lock that we need, so there
+        # is no deadlock; and a transaction that processed the message before us has committed.
         stored, _ = _store(provider_name, event, payment_id)
         _process(locked, stored)
 
@@ -90,7 +90,7 @@ def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) ->
 
 def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] | tuple[None, None]:
     """Return the ids of the event's payment and its order, found by our key or, if the event has none, by the
-    provider's id of the charge. Actions by hand at the provider, such as a refund, have no key of ours."""
+    provider's id of the charge. Manual actions at the provider, such as a refund, do not carry our key."""
     try:
         payment_id = UUID(event.key)
     except ValueError:
@@ -104,7 +104,8 @@ def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID]
 
 
 def _process(locked: LockedPayment | None, message: ProviderMessage) -> None:
-    """Apply the message unless it is processed. Joins the caller's transaction, which holds the order's lock."""
+    """Apply the message unless it is already processed. Joins the caller's transaction, which holds the order's
+    lock."""
     if message.processed_at is not None:
         return
     outcome = UNKNOWN_PAYMENT if locked is None else _settle(locked, message)

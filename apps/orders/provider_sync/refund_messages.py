@@ -1,8 +1,8 @@
 """Provider messages about refunds: ours, and those that staff made by hand at the provider.
 
-A refund by hand has moved the money already. If it is all that its payment still kept, the order is refunded too, so
-that no ticket stays valid without payment. A partial one changes nothing here, because it does not tell which tickets
-it was for: it is listed, and staff decide.
+A manual refund has already moved the money. If it refunds all that its payment still kept, the order is refunded too,
+so that no ticket stays valid without payment. A partial one does not show which tickets it was for, so it changes
+nothing here: it is listed as a difference, and staff decide.
 """
 
 from apps.kernel import clock
@@ -28,7 +28,7 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
         return "a refund that we did not request: not succeeded yet"
     left_minor = payment.captured_minor - payment.refunded_minor
     if payment.currency != message.currency or message.amount_minor > left_minor:
-        # Staff may have repeated one of our failed refunds by hand: the same amount of the same payment.
+        # Staff may have repeated one of our failed refunds by hand, with the same amount of the same payment.
         failed = payment.refunds.filter(
             status=Refund.Status.FAILED,
             amount_minor=message.amount_minor,

@@ -3,8 +3,8 @@
 A webhook may be lost or refused as too old, or a process may crash between the provider's response and our commit; the
 provider still knows the result. The search for due rows uses only PostgreSQL and writes an outbox message for each. The
 message's handler queries the provider outside any transaction, without holding a lock, and is postponed while the
-provider rests. If several queries run at once, or a webhook arrives meanwhile, the payment is still settled once: one
-function settles it, under its order's lock.
+provider is paused. If several queries run at once, or a webhook arrives meanwhile, the payment is still settled once,
+because one function settles payments, under their order's lock.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ from apps.orders.payments.providers.protocol import ProviderEvent
 from apps.orders.provider_sync import charges, discrepancies, inbox
 
 PAYMENT_SECONDS = 30
-"""The age from which the reconciler inquires about a charge; until then the charge's own messages do."""
+"""From this age on, the reconciler inquires about a charge; until then the charge's own outbox messages do."""
 REFUND_SECONDS = 120
 BATCH_MAX = 100
 _unsettled_payments = sql.load("apps.orders", "unsettled_payments")
@@ -32,8 +32,8 @@ _unsettled_refunds = sql.load("apps.orders", "unsettled_refunds")
 
 
 def schedule_inquiries(limit: int = BATCH_MAX) -> int:
-    """Schedule inquiries about up to `limit` unsettled payments and as many refunds. Return how many. Concurrent calls
-    in several processes schedule each inquiry once."""
+    """Schedule inquiries about up to `limit` unsettled payments and as many refunds. Return how many inquiries.
+    Concurrent calls in several processes schedule each inquiry once."""
     discrepancies.record_failed_refunds()
     scheduled = 0
     for statement, seconds, model, topic, name in (
@@ -47,8 +47,8 @@ def schedule_inquiries(limit: int = BATCH_MAX) -> int:
 
 
 def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, topic: str, name: str) -> int:
-    # One row per transaction: a settlement may hold this row's lock for a moment, and never waits for us while we wait
-    # for another row.
+    # Claim one row per transaction: we may wait briefly for a settlement that holds this row's lock, but that
+    # settlement never waits for us, because we hold no other row.
     with transactions.write():
         claimed: int = model._default_manager.filter(pk=pk, asked_at=asked_at).update(asked_at=clock.now())
         if claimed:
@@ -67,8 +67,8 @@ def handle_refund(message: outbox.Message) -> None:
 
 
 def reconcile_payment(payment_id: UUID) -> bool:
-    """Settle the payment by the provider's current state. Return whether it is decided now. A payment that can no
-    longer count is canceled at the provider, so that it cannot succeed later. Raises ProviderFault,
+    """Settle the payment from its current state at the provider. Return whether it is decided now. A payment that can
+    no longer count is canceled at the provider, so that it cannot succeed later. Raises ProviderFault,
     ProviderUnavailable."""
     payment = Payment.objects.select_related("order").get(pk=payment_id)
     if payment.status != Payment.Status.PENDING:
@@ -109,7 +109,7 @@ def reconcile_refund(refund_id: UUID) -> bool:
     with circuit_breaker.guard_call(provider.name):
         answer = provider.find_refund(refund.pk, refund.payment.reference)
         if answer is None:
-            # The same key as in `refunds.send`: whichever request arrives first, the money is refunded once.
+            # This request has the same key as that of `refunds.send`, so the money is refunded once.
             answer = provider.refund(refunds.provider_request(refund))
     refunds.record_refund_answer(refund.pk, refund.order_id, answer)
     return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()

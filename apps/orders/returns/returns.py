@@ -1,7 +1,7 @@
 """Returns of some or all tickets of an order, by its buyer or by staff, and goodwill refunds.
 
-Everything is decided under the order's lock: of two concurrent returns of one ticket, or of a return and a check-in,
-the second sees the result of the first.
+Everything is decided under the order's lock. If two returns of one ticket, or a return and a check-in, run at once, the
+second sees the result of the first.
 """
 
 import json
@@ -51,7 +51,8 @@ _Kind = OrderAdjustment.Kind
 
 
 def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
-    """Return the buyer's tickets under the event's policy, committed. Return the response, stored for the key.
+    """Void and refund the buyer's tickets under the event's return policy, and commit. Return the response, which is
+    stored for the idempotency key.
 
     The same key with the same body gets the same response, byte for byte. Raises Invalid, IdempotencyMismatch,
     IdempotencyInProgress, OrderNotFound, OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
@@ -83,7 +84,7 @@ def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_
 
 
 def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
-    """Return what the buyer would be refunded for these tickets now. Changes nothing. Raises as
+    """Return the refund that the buyer would get for these tickets now. Changes nothing. Raises the same errors as
     `return_idempotently`."""
     order = Order.objects.get(pk=order_id)
     offer = _require_return_terms(order)
@@ -155,7 +156,7 @@ def _read_codes(payload: Mapping[str, Any]) -> list[str]:
 def quote_for_staff(
     order_id: UUID, codes: Sequence[str], fees_back: Collection[str], *, also_checked_in: bool = False
 ) -> ReturnQuote:
-    """Return what would be refunded if staff returned these tickets now. Changes nothing. Raises as
+    """Return the refund if staff returned these tickets now. Changes nothing. Raises the same errors as
     `return_by_staff`."""
     order = Order.objects.get(pk=order_id)
     found = _require_tickets(order, codes, also_checked_in=also_checked_in)
@@ -174,9 +175,9 @@ def return_by_staff(
     also_checked_in: bool = False,
     seen_minor: int | None = None,
 ) -> ReturnQuote:
-    """Return and refund these tickets, committed; for those in `fees_back` the fee too. `keep_off_sale`: do not release
-    their seats. `also_checked_in`: allow tickets that are checked in. `seen_minor`: the refund that staff saw when they
-    decided; refused if the amount has changed since.
+    """Void and refund these tickets, and commit. Tickets in `fees_back` are refunded with their fee. `keep_off_sale`
+    keeps their seats unreleased, and `also_checked_in` allows checked-in tickets. `seen_minor` is the refund that staff
+    saw; if the amount has changed since, the return is refused.
 
     Raises OrderNotFound, OrderNotReturnable, TicketsNotValid, TicketsCheckedIn, AmountChanged, Invalid.
     """
@@ -195,8 +196,8 @@ def return_by_staff(
 
 
 def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen_minor: int | None = None) -> None:
-    """Refund this amount, committed; the order's tickets stay valid. `seen_minor`: what the order kept when staff
-    decided, so that a form submitted twice refunds once.
+    """Refund this amount and commit; the order's tickets stay valid. `seen_minor` is the amount that the order kept
+    when staff decided, so that a form submitted twice refunds once.
 
     Raises OrderNotFound, OrderNotReturnable, AmountTooLarge, AmountChanged, Invalid.
     """
@@ -223,7 +224,7 @@ def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen
 
 
 def settle_adjustments(order: Order, who: str, why: str) -> None:
-    """Balance the adjustments of an order whose lines are all canceled, so that it owes nothing: fees that it kept are
+    """Offset the adjustments of an order whose lines are all canceled, so that the order keeps nothing: kept fees are
     refunded with the rest. Joins the caller's transaction, which holds the order's lock."""
     transactions.require_transaction()
     left_minor = adjusted_minor(order)
@@ -265,8 +266,8 @@ def _return_tickets(
     reason: Order.Reason,
     keep_off_sale: bool = False,
 ) -> ReturnQuote:
-    """Void and refund these tickets. Joins a transaction that holds the order's lock and has read the tickets, which
-    are valid, under it."""
+    """Void and refund these valid tickets. Joins the caller's transaction, which has read the tickets under the order's
+    lock."""
     quoted = quote_for(order, {ticket.order_line_id for ticket in found}, fees_back)
     now = clock.now()
     voided = Ticket.objects.filter(pk__in=[ticket.pk for ticket in found], voided_at=None).update(voided_at=now)

@@ -23,8 +23,8 @@ from apps.orders.selectors import OrderView
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Let the buyer choose tickets, show the refund, and return them once confirmed. A missing or refused choice shows
-    the form again."""
+    """Let the buyer choose tickets, show the refund, and return the tickets once confirmed. After a missing or refused
+    choice, show the form again."""
     found = access.get_authorized_order(request, order_id)
     if found.returns is None or not found.is_standing:
         return redirect(found.url)

@@ -16,13 +16,13 @@ from apps.orders.webhooks import messages
 BUYER = "buyer"
 BUYER_PERIOD = timedelta(days=1)
 BUYER_REISSUES_MAX = 5
-"""New codes per order that its buyer may request within BUYER_PERIOD. Staff have no limit."""
+"""Maximum number of new codes per order that the buyer may request within BUYER_PERIOD. Staff have no limit."""
 
 
 def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
     """Give the ticket a new code and send it by mail. A second call with the same old code does nothing.
 
-    Runs under the order's lock, as check-ins do: a concurrent check-in with the old code either commits first, and the
+    Check-ins take the order's lock too: a concurrent check-in with the old code either commits first, so that the
     reissue is refused, or finds the code replaced. Raises OrderNotFound, TicketNotFound, ReissueRefused.
     """
     with transactions.write():
@@ -46,8 +46,8 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
-    """Give every valid ticket of the order that is not checked in a new code, and send them by mail. Return how many.
-    For staff. Raises OrderNotFound, and ReissueRefused if there is no such ticket."""
+    """Replace the codes of the order's valid tickets, except checked-in ones, and mail the tickets. Return how many
+    codes were replaced. For staff. Raises OrderNotFound, and ReissueRefused if there is no such ticket."""
     with transactions.write():
         order = lock_order(order_id)
         found = list(Ticket.objects.filter(order=order, voided_at=None, checked_in_at=None).order_by("id"))

@@ -19,7 +19,7 @@ _KEPT_FIELDS = (
     "order_id", "order_line_id", "line_id", "place", "seat_id", "label", "section", "row", "number", "category",
     "price_minor", "holder",
 )  # fmt: skip
-"""What a ticket with a new code has in common with the one that it replaces."""
+"""The fields that a ticket with a new code copies from the ticket that it replaces."""
 
 
 def new_code() -> str:
@@ -87,8 +87,8 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
 
 
 def replace(ticket: Ticket, who: str, now: datetime) -> None:
-    """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which holds the
-    order's lock and has read the ticket under it."""
+    """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which has read the
+    ticket under the order's lock."""
     require_transaction()
     assert ticket.voided_at is None
     assert ticket.checked_in_at is None

@@ -37,14 +37,14 @@ def qr_svg(code: str) -> str:
 
 
 def _qr(code: str) -> segno.QRCode:
-    """Return the QR code, always with the same mask. Masks break up patterns, which random bits do not have, and trying
-    all eight takes four fifths of the time. Readers find the mask's number in the code."""
+    """Return the QR code, always with the same mask. A mask breaks up patterns, but random bits have none, and trying
+    all eight masks takes four fifths of the time. Readers find the mask's number in the QR code."""
     return segno.make_qr(code, error="m", mask=QR_MASK)
 
 
 def tickets_pdf(order: OrderView) -> bytes:
-    """Return a PDF of the order's valid tickets, a page each: event, date in the venue's time zone, seat, holder,
-    code."""
+    """Return a PDF of the order's valid tickets. Each has a page with its event, date in the venue's time zone, seat,
+    holder and code."""
     register_fonts()
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
@@ -106,8 +106,8 @@ def _ticket_fields(event: events.EventView, ticket: TicketView) -> list[tuple[st
 
 
 def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
-    # One rectangle per run of dark modules, in whole module units, written directly into the page: a tenth of the cost
-    # of a path of single modules. An on-sale renders tickets by the ten thousand.
+    # Write one rectangle per run of dark modules, in whole module units, directly into the page. That takes a tenth of
+    # the time of a path of single modules, and an on-sale renders tens of thousands of tickets.
     matrix = _qr(code).matrix
     lines = []
     for line, modules in enumerate(matrix):

@@ -50,7 +50,7 @@ class _AudienceAdmin(admin.ModelAdmin):
         return ", ".join(audience.kinds) or "all"
 
     def has_delete_permission(self, request, obj=None):
-        return False  # Deactivated or revoked instead, so that the log of deliveries stays.
+        return False  # Staff deactivate or revoke it instead, so that the log of deliveries is kept.
 
 
 @admin.register(WebhookEndpoint)

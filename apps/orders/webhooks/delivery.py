@@ -1,5 +1,5 @@
-"""Webhook deliveries to organizers' endpoints: sign and post messages, retry them with growing pauses, give up after
-the last attempt, and replay deliveries for staff.
+"""Webhook deliveries to organizers' endpoints: sign and post messages, retry them with growing pauses, stop after the
+last attempt, and replay deliveries for staff.
 
 Signatures follow Standard Webhooks (https://www.standardwebhooks.com). The older header, `Fairgate-Signature`, is
 also sent for one more release.
@@ -32,8 +32,7 @@ CONCURRENT_MAX = 4
 SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 2_048
 PAUSE_SECONDS = 10.0
-"""For this time after a failed connection, an endpoint is not called, so that it does not occupy the delivery
-threads."""
+"""After a failed connection an endpoint is not called for this long, so that it does not block delivery threads."""
 SIGNATURE_HEADER = "Fairgate-Signature"
 
 _paused_until: dict[int, float] = {}
@@ -53,7 +52,7 @@ def standard_secret(secret: str) -> str:
     """Return the secret in the form that Standard Webhooks libraries expect.
 
     The text of an older secret, prefix included, is the HMAC key. To keep that key, its bytes are encoded in base64
-    after `whsec_`; from the old text itself, a library would decode another key.
+    after `whsec_`. From the old text itself a library would decode another key.
     """
     if _STANDARD_SECRET.fullmatch(secret):
         return secret

@@ -77,8 +77,8 @@ def receive(key: FeedKey, count: int) -> list[dict[str, Any]]:
 
 
 def delete(key: FeedKey, receipt: UUID) -> None:
-    """Delete the message, so that it is not returned again. Idempotent. Only the latest handle of a message is valid,
-    and only with its own key. Raises MessageNotFound."""
+    """Delete the message, so that it is not returned again. Idempotent. Only a message's latest receipt handle is
+    valid, and only with the feed key that received it. Raises MessageNotFound."""
     with transactions.write(), connection.cursor() as cursor:
         if _delete.count(cursor, key=key.pk, receipt=receipt) == 0:
             raise MessageNotFound

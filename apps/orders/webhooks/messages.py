@@ -31,9 +31,9 @@ _END_KINDS = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED:
 def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
     """Publish a message to all endpoints and feeds that are subscribed to the order's event and this kind.
 
-    Joins the caller's transaction, which holds the order's lock, so that an order's messages are in the order of its
-    changes. `tickets`: those that the message is about; default: all of the order's. Without a subscriber nothing is
-    written.
+    Joins the caller's transaction, which holds the order's lock, so that messages have the same sequence as the order's
+    changes. `tickets` are the tickets that the message is about, by default all of the order's. Without a subscriber
+    nothing is written.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -66,14 +66,14 @@ def publish_end(order: Order) -> None:
 def publish_delivery(delivery: WebhookDelivery, order_id: UUID) -> None:
     """Schedule the delivery. Joins the caller's transaction.
 
-    The outbox key is the endpoint and the order: an order's messages arrive in order, and a stuck one delays neither
-    other orders nor other endpoints.
+    The outbox key is made of the endpoint and the order: an order's messages arrive in sequence, and a stuck message
+    delays neither other orders nor other endpoints.
     """
     outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 
 
 def is_queued(delivery: WebhookDelivery, order_id: UUID) -> bool:
-    """Return whether the outbox still has to deliver it."""
+    """Return whether the outbox still has to make the delivery."""
     return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 
 
