@@ -183,7 +183,7 @@ class SignUp(RedirectURLMixin, FormView):
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        # As LoginView does. `get_redirect_url` returns only URLs of this site.
+        # LoginView adds `next` too. `get_redirect_url` returns only URLs of this site.
         return super().get_context_data(**kwargs) | {"next": self.get_redirect_url()}
 
 

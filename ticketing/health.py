@@ -38,7 +38,7 @@ _measure = sql.load("ticketing", "measure")
 @csrf_exempt  # Other methods get 405, not a page about forms.
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process responds."""
+    """Return 200, because the process responds."""
     return JsonResponse({"status": "ok"})
 
 
@@ -46,7 +46,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while PostgreSQL responds: `ok`, or `degraded` without Redis, which is slower but correct. Otherwise 503."""
+    """Return 200 while PostgreSQL responds: `ok`, or `degraded` without Redis, which is slower but correct. Otherwise 503."""
     checks = {
         "database": "ok" if is_database_available() else "away",
         "redis": "ok" if is_redis_available() else "away",

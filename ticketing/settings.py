@@ -55,7 +55,7 @@ SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-# The first token keys: kid:secret pairs, newest first; the first signs, all verify. Empty: derived from SECRET_KEY.
+# The initial token keys as kid:secret pairs, newest first: the newest signs, all verify. Empty: derived from SECRET_KEY.
 # After `manage.py rotate_token_key` the keys of the database sign (apps.kernel.tokens.keys).
 TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
 
@@ -228,7 +228,7 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 # --- the fast path: frequent calls that `web` answers without Django's request cycle --------------------------------
-# Live listeners of each `web` process; beyond that, clients still get short polls.
+# Most live listeners of each `web` process; further clients use short polls.
 LIVE_LISTENERS_MAX = env.int("LIVE_LISTENERS_MAX", default=15_000)
 # Threads of each process for PostgreSQL and Redis calls outside of group commit, each with a connection.
 LANE_THREADS = env.int("LANE_THREADS", default=4)
@@ -288,7 +288,7 @@ CONTENT_SECURITY_POLICY = {
 TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
 # Client networks without rate limits.
 RATE_LIMITS_EXEMPT = settings_parser.parse_networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
-# Requests per second and burst, per address and per token: five hundred buyers behind one address can buy.
+# Requests per second and burst, per address and per token. They allow five hundred buyers behind one address.
 RATE_LIMITS = {
     kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
     for kind, name, of_address, of_token in (
@@ -402,7 +402,7 @@ WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", defaul
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
-# The seller on every invoice. A new series starts at 1, and so does each year.
+# The seller on every invoice. Invoice numbers start at 1 in each series and each year.
 INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")
 INVOICE_SELLER_ADDRESS = env.str("INVOICE_SELLER_ADDRESS", multiline=True, default="")
 INVOICE_SELLER_TAX_ID = env.str("INVOICE_SELLER_TAX_ID", default="")
@@ -411,10 +411,10 @@ if not re.fullmatch(r"[A-Z0-9]{1,12}", INVOICE_SERIES):
     raise ImproperlyConfigured(f"INVOICE_SERIES is 1 to 12 capital letters and digits, not {INVOICE_SERIES!r}")
 STRIPE_SECRET_KEY = env.str("STRIPE_SECRET_KEY", default="")
 STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
-# Several during a rotation.
+# More than one during a rotation.
 STRIPE_WEBHOOK_SECRETS = env.list("STRIPE_WEBHOOK_SECRETS", default=[])
 STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
-# The circuit breaker: opens after this many consecutive faults, at first for this long, then for longer each time.
+# The circuit breaker opens after this many consecutive faults, at first for this long, then longer each time.
 PAYMENT_FAULTS_MAX = env.int("PAYMENT_FAULTS_MAX", default=5)
 PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
 PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
@@ -441,7 +441,7 @@ PACE_UP_SHARE = env.float("PACE_UP_SHARE", default=0.05)
 PACE_DOWN_FACTOR = env.float("PACE_DOWN_FACTOR", default=0.7)
 
 # --- seating plans -----------------------------------------------------------------------------------------------
-# A file with more bytes is refused before it is read, a plan with more seats before anything is written.
+# A larger file is refused before it is read, and a plan with more seats before anything is written.
 SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)
 SEATING_PLAN_SEATS_MAX = env.int("SEATING_PLAN_SEATS_MAX", default=200_000)
 

@@ -87,7 +87,7 @@ def move_seats(event_id: int, seat_ids: Collection[int], to_category: int) -> No
     plan locked.
 
     The links between sections and categories are written anew. Their ids rise with every move, so that
-    `facade.plan_version` notices it without scanning the seats.
+    `facade.plan_version` changes without scanning the seats.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:

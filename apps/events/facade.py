@@ -123,7 +123,7 @@ allocate_amount = pricing.allocate_amount
 
 
 def describe_bill() -> Any:
-    """Return the serializer that describes a bill in the OpenAPI document; imported late: the fast path has no DRF."""
+    """Return the serializer of a bill for the OpenAPI document. Imported here because the fast path has no DRF."""
     from apps.events.serializers import BillSerializer
 
     return BillSerializer()

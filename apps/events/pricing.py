@@ -22,7 +22,7 @@ PLACE, FEE = "place", "fee"
 
 @dataclass(frozen=True, slots=True)
 class PricePolicy:
-    """An event's charges beside its categories' prices. The same for every buyer and fixed once the event is published,
+    """An event's charges besides its ticket prices. They are the same for every buyer and fixed at publication,
     so that every price can be shown with its charges."""
 
     ticket_fee_minor: int = 0

@@ -49,7 +49,7 @@ class EventCard:
     from_price_minor: int | None
     available: int | None
     judged_at: datetime
-    """The moment of this reading, by the database's clock."""
+    """When `state` was computed, by the database's clock."""
 
     @property
     def moments(self) -> tuple[datetime, ...]:

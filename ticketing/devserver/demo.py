@@ -172,7 +172,7 @@ def _marked(checkout: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
-        with contextlib.suppress(psutil.Error):  # Ended, or of another account: not ours.
+        with contextlib.suppress(psutil.Error):  # It has ended or belongs to another account.
             if process.environ().get(MARK) == _mark(checkout) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found

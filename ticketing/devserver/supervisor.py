@@ -37,7 +37,7 @@ class RestartPolicy:
         self._restarts: list[float] = []
 
     def allows(self, now: float, *, killed: bool) -> bool:
-        """Return whether a process that died now is restarted, and count it. `killed`: by a signal."""
+        """Return whether a process that died now is restarted, and count it. `killed`: whether a signal ended it."""
         if not killed and not self._restarts and now - self._started < FIRST_LIFE_SECONDS_MIN:
             return False
         self._restarts = [at for at in self._restarts if now - at < RESTARTS_WITHIN_SECONDS]

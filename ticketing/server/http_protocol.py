@@ -41,7 +41,7 @@ BODY_BYTES_PER_SECOND_MIN = 8 * 1024
 # If the response was sent before the body was complete (a refusal, for example), this much of the body is still read
 # and discarded: a client whose connection is closed while it sends never sees the response.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
-# The same for a body of undeclared length.
+# The limit of every body of undeclared length, discarded or not.
 UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
 # Longest time without progress in sending the response.
 UNREAD_SECONDS_MAX = 20.0
@@ -121,7 +121,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._received_bytes = len(data)
         if self._listener is not None:
-            self.transport.abort()  # A client that listens to a stream sends nothing more.
+            self.transport.abort()  # A client that listens to a stream must not send anything more.
             return
         if (
             self._can_fast_parse
@@ -190,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle  # With pipelining this may not be the latest request, the only one that uvicorn keeps.
+        self._answering = cycle  # With pipelining this may not be the latest request, and uvicorn keeps only the latest.
         if self._is_reading and self._received_request is None:
             self._received_request = cycle, app
         else:
@@ -335,7 +335,7 @@ class HttpProtocol(HttpToolsProtocol):
         return is_between and not self._is_websocket and not self.pipeline and not _is_shutting_down(self.server_state)
 
     def _handle_parsed(self, parsed: fast_parser.ParsedRequest) -> None:
-        """Handle the request as httptools and uvicorn would, without them if it is answered synchronously."""
+        """Handle the request like httptools and uvicorn, but without them if it is answered synchronously."""
         if self._clock is not None:
             self._stop_clock()
         path = parsed.path
@@ -357,7 +357,7 @@ class HttpProtocol(HttpToolsProtocol):
             CLIENT: self._client,
         }
         answer: RawResponse | None = None
-        # As in `_begin_request`.
+        # The same conditions as in `_begin_request`.
         if self._respond_sync is not None and not self.flow.write_paused:
             answer = self._respond_sync(scope, parsed.body, self._on_deferred_response)
         if answer is None or answer is DEFERRED:
@@ -427,7 +427,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
-            answer = b""  # This request has its response.
+            answer = b""  # This request already has its response.
         elif cycle is not None and not cycle.response_complete:
             if self.pipeline or cycle.scope is not self.scope or cycle.response_started:
                 self._abort()

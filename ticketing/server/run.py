@@ -26,7 +26,7 @@ WORKERS_MAX = 64
 
 
 def _usable_processors() -> int:
-    """Return the number of processors this process may use; all of the machine on systems without affinity (macOS)."""
+    """Return how many processors this process may use: all, on systems without CPU affinity (macOS)."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

@@ -29,7 +29,7 @@ BODY_BYTES_MAX = 72 * 1024 * 1024
 # The API's limit (DATA_UPLOAD_MAX_MEMORY_SIZE). Checked here, because the site would respond and close the connection
 # while the client is still sending, and the client would not see the response.
 API_BODY_BYTES_MAX = 256 * 1024
-# A body of undeclared length is read whole before it is forwarded: WSGI knows only bodies with a length.
+# A body of undeclared length is read whole before it is forwarded: WSGI supports only bodies with a length.
 UNDECLARED_BODY_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
@@ -253,7 +253,7 @@ def _target(scope: Scope) -> str:
 def _request_headers(
     scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the headers to forward: the client's without those that we set, and ours. `is_last`: then close."""
+    """Return the client's headers without those that we set, plus ours. `is_last`: the connection is not reused."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [

@@ -32,7 +32,7 @@ class ApiResponse:
     retry_after_seconds: float = RETRY_AFTER_SECONDS
     etag: str = ""
     server_time: datetime | None = None
-    """The site's clock, to the second: moments in the response are relative to it."""
+    """The site's clock, to the second. Times in the response are compared with it."""
 
     @property
     def problem(self) -> str:

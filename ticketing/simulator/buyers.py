@@ -127,7 +127,7 @@ class Buyer(Visitor):
         self._holds += 1
         if self._reservation:
             counts["changed their mind"] += 1
-            # Moments have one format, in UTC, so they compare as strings.
+            # Times have one format, in UTC, so they can be compared as strings.
             if until > self._held_until:
                 return self.report_breach(
                     "a replacement that extended the hold", f"{self.name}: {self._held_until}, then {until}"

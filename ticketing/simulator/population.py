@@ -53,7 +53,7 @@ Watch = Callable[[Run], None]
 
 
 def create_actors(plan: Plan, context: VisitorContext, terms: SaleTerms) -> list[tuple[float, Actor]]:
-    """Return all actors with the second of their arrival. The seed determines everything except the names, so that a
+    """Return all actors with their arrival times in seconds. The seed determines everything except the names, so that a
     second run with the same seed has new visitors."""
     rng = random.Random(plan.seed)  # noqa: S311 - reproducible on purpose
     run = secrets.token_hex(5)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Actor(Protocol):
-    """An actor of the run. `act` does one thing and returns in how many seconds the next is due, or None at the end."""
+    """An actor of the run. `act` does one thing and returns the seconds until it is due again, or None at the end."""
 
     keeps_open: bool
     """Whether the run waits until this actor is done."""

@@ -70,7 +70,7 @@ def most_within(moments: Sequence[float], seconds: float) -> int:
 
 
 def passes_rate(moments: Sequence[float], since: float, rate: float) -> tuple[int, float] | None:
-    """Return the first count of moments above what the rate allows since `since`, with the seconds, or None.
+    """Return the first count of moments that exceeds the rate, with the seconds since `since`; None without one.
 
     The waiting room may have saved up the admissions of half a second before the first visitor came.
     """

@@ -30,7 +30,7 @@ PER_MINUTE_MAX = 10
 """Posts and corrections of one author per minute. Retractions are not limited."""
 AUTHOR_CHARACTERS_MAX = 150
 _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
-"""Emoji and some scripts contain them."""
+"""Invisible joiners, which emoji and some scripts contain."""
 
 
 class AnnouncementRefused(problems.Problem):

@@ -92,7 +92,7 @@ def _balcony_category(at: _SeatPosition) -> str:
 
 
 def _boxes(name: str, x: float, first: int) -> Json:
-    """Four boxes of four seats along a wall, at right angles to all other rows; odd numbers left, even right."""
+    """Return four boxes of four seats along a wall, at right angles to all other rows; odd numbers left, even right."""
     rows, areas = [], []
     inward = 1.0 if x < _CENTER_X else -1.0
     for box in range(4):

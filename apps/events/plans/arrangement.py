@@ -140,7 +140,7 @@ def _typical_gap(gaps: Sequence[float]) -> float:
 
 
 def _rank_from_middle(seats: Sequence[RawSeat], stage: Stage | None, axis: Point | None) -> list[int]:
-    """Return for each seat of a row its position, from 0, in the order from the middle outward."""
+    """Return the rank of each seat of a row: its position, from 0, in the order from the middle outward."""
     # Distances along the row, so that a bent row has its middle where a person would see it.
     walked = [0.0, *accumulate(_gaps(seats))]
     off = [abs(at - walked[-1] / 2) for at in walked]

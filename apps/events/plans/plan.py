@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class PlanError(ValueError):
-    """A file is not a usable seating plan. `place` is where in the file, `what` is the error."""
+    """A file is not a usable seating plan. `place` is the position in the file, `what` is the error."""
 
     def __init__(self, place: str, what: str) -> None:
         super().__init__(f"{place}: {what}" if place else what)

@@ -124,7 +124,7 @@ _decoder = msgspec.json.Decoder(_File)
 
 @dataclass(slots=True)
 class _Taken:
-    """Where each seat id, each number of a row and each spot was seen first."""
+    """The place in the file at which each seat id, each number of a row and each spot was first seen."""
 
     guids: dict[str, str] = field(default_factory=dict)
     numbers: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
@@ -215,7 +215,7 @@ def _refuse_repeated_keys(data: bytes) -> None:
 
     try:
         # The hook returns None for every object, so that a large file needs little memory; the path is found only on a
-        # refusal. Numbers stay text: only keys matter here, and an ignored number may be too long for an integer.
+        # refusal. Integers stay text: only keys matter here, and an ignored number may be too long to convert.
         json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
     except _RepeatedKey:
         # Here each object becomes a tuple of its members; no other JSON value becomes a tuple.

@@ -34,7 +34,7 @@ class Command(BaseCommand):
         "no response after all retries. Without --anywhere, only addresses of this machine are allowed. Listeners "
         "(--listeners) follow a live stream, reconnect when it ends, and must finally have the current state."
     )
-    requires_system_checks: list[str] = []  # A client: it needs no working database here.
+    requires_system_checks: list[str] = []  # The command is only a client and needs no database.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         report_errors_in_one_line(parser)
