@@ -1,4 +1,4 @@
-"""Money, dates and durations as people read them, in English, by Babel's data (Unicode CLDR).
+"""Formats money, dates and durations for people, in English, with Babel's data (Unicode CLDR).
 
 Pages use these through the template filters; mail, PDF, admin and commands call them directly.
 """
@@ -24,9 +24,9 @@ TIME = "HH:mm"
 LOG_MINUTE = "dd MMM HH:mm"
 LOG_SECOND = "dd MMM HH:mm:ss"
 
-# The ISO 4217 currencies without two decimal digits. Amounts here count the smallest unit of ISO, as payment providers
-# do. Babel has CLDR's digits, those in everyday use, which are fewer for 13 currencies (among them the rial and the
-# dinar of Iraq).
+# The ISO 4217 currencies without two decimal digits. Amounts here count ISO's smallest unit, as payment providers do.
+# Babel has CLDR's digits, which are those in everyday use: for 13 currencies they are fewer (among them the rial and
+# the Iraqi dinar).
 _WITHOUT_MINOR = (
     "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF",
 )  # fmt: skip
@@ -37,7 +37,7 @@ _MINOR_DIGITS = {
 
 
 def minor_digits(currency: str) -> int:
-    """Return how many decimal digits the currency's smallest unit stands for, by ISO 4217."""
+    """Return the currency's number of decimal digits by ISO 4217."""
     return _MINOR_DIGITS.get(currency, 2)
 
 
@@ -45,7 +45,7 @@ def minor_digits(currency: str) -> int:
 def format_money(minor: int | None, currency: str) -> str:
     """Return `minor` of the currency's smallest unit as "$1,250.00", with a true minus sign below zero; "" for None.
 
-    A whole amount keeps its minor digits: prices in one column must line up.
+    A whole amount keeps its minor digits, so that prices in a column line up.
     """
     if minor is None:
         return ""
@@ -73,11 +73,11 @@ def format_datetime(
 ) -> str:
     """Return the moment on the clock of `zone` (an IANA name or a tzinfo), as "1 April 2027, 19:30".
 
-    `with_zone_name` appends the zone's short name, " (CEST)". The name is of the IANA database: CLDR has short English
-    names for American zones only, and would write "+0200".
+    `with_zone_name` appends the zone's short name, " (CEST)". The name is from the IANA database: CLDR has short
+    English names for American zones only, and would write "+0200".
     """
     local = moment.astimezone(ZoneInfo(zone) if isinstance(zone, str) else zone)
-    # Babel moves a moment to the given zone, which here is the one it is already in.
+    # Babel converts to the given zone, which is the one that `local` already has.
     text = _babel_datetime(local, pattern, tzinfo=local.tzinfo, locale=_LOCALE)
     return f"{text} ({local:%Z})" if with_zone_name else text
 
@@ -94,7 +94,7 @@ def _number_pattern(digits: int) -> NumberPattern:
 
 @cache
 def _sign(currency: str) -> str:
-    """Return the currency's sign, and a no-break space where CLDR has one before the digits: after "CHF", not "$".
+    """Return the currency's sign, with a no-break space if CLDR puts one before the digits: after "CHF", not after "$".
 
     Browsers place the sign in the same way.
     """

@@ -106,8 +106,7 @@ class _CacheBase(ABC, Generic[Key, Value]):
         return value if value is not None else await self._read_async(key)
 
     def peek(self, key: Key) -> Value | None:
-        """Return the value, or None if the caller would have to wait for a read. For the event loop. No value is
-        None."""
+        """Return the value, or None if the caller would have to wait for it. For the event loop. No value is None."""
         kept = self._kept.get(key)
         if kept is None:
             return None

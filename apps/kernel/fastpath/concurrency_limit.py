@@ -1,14 +1,14 @@
 """Limits how many requests of one event a process handles at once. The others wait in the event's queue.
 
 A queued request has only been parsed: its token is not yet verified and nothing has been sent to Redis or PostgreSQL.
-So the requests of one event, however many, are never ahead of another event's by more than a few in the loop, in Redis
-and in PostgreSQL. While no other event is active, an event may have more requests under way, since larger batches are
-cheaper.
+So however many requests one event has, only a few of them can be ahead of another event's requests in the loop, in
+Redis and in PostgreSQL. While no other event is active, an event may have more requests under way, since larger batches
+are cheaper.
 
-A low limit alone does not help where requests never stop: a process that is sent more than it can handle keeps every
-processor busy. So while another event is active, a busy event's requests are handled in groups, all of one group
-together, which is cheapest, and after each group the event pauses in all processes: it has a fifth of the time at most.
-That costs it little, since processes that pause in turn contend less.
+A low limit alone does not help while requests never stop: a process that receives more than it can handle keeps every
+processor busy. So while another event is active, a busy event's requests are handled in groups. The requests of a group
+run together, which is cheapest. After each group the event pauses, in every process, so it uses a fifth of the time at
+most. The pauses cost it little, since processes that pause in turn contend less.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ WAIT_SECONDS_MAX = 5.0
 """A request that has waited longer is refused: its client may have given up."""
 
 CHECK_SECONDS = 0.25
-"""How often a queue is checked: requests that have waited too long are refused, and a group that takes longer than this
-is not waited for, so that a slow request keeps no slot but its own."""
+"""The interval at which a queue is checked. A check refuses requests that have waited too long. If the current group
+has taken longer than this, the next one starts, so that a slow request occupies only its own slot."""
 PAUSE_FACTOR = 4.0
-"""An event pauses for this many times as long as its last group took."""
+"""The length of an event's pause, as a multiple of the duration of its last group."""
 PAUSE_SECONDS_MAX = 0.25
 """No pause is longer."""
 
 _waiting = Gauge("fairgate_turnstile_waiting_count", "Requests that wait for a slot.",
                  ["turnstile"], registry=None)  # fmt: skip
 METRICS = (_waiting,)
-"""Of this process; the composition root registers them where it serves metrics."""
+"""Metrics of this process; the composition root registers them where it serves metrics."""
 
 
 class _EventQueue:
@@ -46,24 +46,26 @@ class _EventQueue:
 
     def __init__(self, place: int) -> None:
         self.place = place
-        """Of `ActiveEvents`."""
+        """The event's slot in `ActiveEvents`."""
         self.under_way = 0
         self.at = 0.0
         """When the last request arrived."""
         self.begun = 0.0
         """When the first request of the current group started."""
         self.left_over = 0
-        """How many of those under way, at most, belong to earlier groups."""
+        """The greatest number of requests under way that may belong to earlier groups."""
         self.is_paused = False
         self.is_check_scheduled = False
         self.waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
 
 
 class ConcurrencyLimit:
-    """`alone_max`: how many requests an event may have under way while no other event is active; `beside_max`: while
-    one is. `waiting_max`: how many requests of one event may wait; further ones are refused. `knows`: whether such an
-    event exists, as far as this process has cached. `activity`: which events are active on this machine. Used on one
-    loop's thread. Raises ImproperlyConfigured for limits that would let no request pass."""
+    """Limits the concurrent requests of each event. Used on the thread of one event loop.
+
+    `alone_max` and `beside_max`: how many requests an event may have under way while no other event is active, and
+    while one is. `waiting_max`: how many requests of one event may wait; further ones are refused. `knows`: returns
+    whether an event exists, as far as this process has cached. `activity`: the events that are active on this machine.
+    Raises ImproperlyConfigured for limits that would let no request pass."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class ConcurrencyLimit:
         self._waiting.set(0)
 
     def applies_to(self, event: str) -> bool:
-        """Whether the event's requests are limited. Events that clients make up are not counted."""
+        """Return whether the event's requests are limited. Slugs that clients invent get no queue."""
         return event in self._queues or self._knows(event)
 
     async def acquire(self, event: str) -> None:
@@ -139,7 +141,7 @@ class ConcurrencyLimit:
             asyncio.get_running_loop().call_later(pause, self._end_pause, queue)
 
     def _admits_in_groups(self, queue: _EventQueue, now: float) -> bool:
-        """Whether requests start in groups: another event is active and a whole group is waiting."""
+        """Return whether requests start in groups: another event is active and a whole group is waiting."""
         return len(queue.waiting) >= self._beside_max and self._activity.is_any_other_active(queue.place, now)
 
     def _schedule_check(self, queue: _EventQueue) -> None:

@@ -32,7 +32,7 @@ Handler = Callable[[Request, str], Awaitable[Reply]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROOT = "/api/"
-# The same as the patterns of Django's path converters. A request that matches none of them is answered by the site.
+# The patterns of Django's path converters. A request that matches none of them is answered by the site.
 _KINDS = {
     "slug": r"[-a-zA-Z0-9_]+",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
@@ -41,7 +41,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` below /api/, with one variable part: `events/<slug>/queue`. A GET route answers HEAD too."""
+    """One call of the fast path. `path` is relative to /api/ and has one variable part, as in `events/<slug>/queue`. A
+    GET route answers HEAD too."""
 
     method: str
     path: str
@@ -185,7 +186,7 @@ class Dispatcher:
             request_metrics.record_response("forwarded", scope["method"], status, monotonic() - started_at)
 
     def _accept(self, scope: Scope) -> _ActiveRequest | None:
-        """Return the request if one of the routes handles it."""
+        """Return the request if one of the routes handles it, else None."""
         found = self._find(scope)
         if found is None:
             return None

@@ -9,8 +9,8 @@ Value = TypeVar("Value")
 
 
 def start(coroutine: Coroutine[Any, Any, Value]) -> Value | asyncio.Task[Value]:
-    """Return the coroutine's result if it never waits, else the task that finishes it. Raises its exception if that
-    comes before the first wait.
+    """Return the coroutine's result if it never waits, else the task that finishes it. Raises the coroutine's
+    exception if it occurs before the first wait.
 
     Up to its first wait the coroutine has no current task, so `asyncio.timeout` does not work there. asyncio has eager
     tasks from Python 3.12 on; this creates no task at all for a coroutine that does not wait.
@@ -21,7 +21,8 @@ def start(coroutine: Coroutine[Any, Any, Value]) -> Value | asyncio.Task[Value]:
         value: Value = stop.value
         return value
     if awaited is not None:
-        # The mark is for the task that takes the future. Until then, another coroutine may begin to wait for it.
+        # This mark is meant for the new task, which sets it again. Until then, another coroutine may begin to wait for
+        # the same future.
         awaited._asyncio_future_blocking = False
     return asyncio.get_running_loop().create_task(_finish(coroutine, awaited))
 
@@ -34,7 +35,7 @@ def _finish(coroutine: Coroutine[Any, Any, Value], awaited: "asyncio.Future[Any]
             awaited._asyncio_future_blocking = True
         try:
             yield awaited
-        except BaseException as error:  # noqa: BLE001 - it is the coroutine's
+        except BaseException as error:  # noqa: BLE001 - It is raised in the coroutine.
             try:
                 awaited = coroutine.throw(error)
             except StopIteration as stop:

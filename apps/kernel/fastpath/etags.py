@@ -1,9 +1,9 @@
-"""Conditional requests: whether the client already has a response."""
+"""Conditional requests: decides whether the client already has the current response."""
 
 from django.utils.http import parse_etags
 
 
 def has_etag(known: str, etag: str) -> bool:
-    """Whether `If-None-Match` names this ETag. Weak and strong ETags compare equal, as RFC 9110 requires here."""
+    """Return whether `If-None-Match` names this ETag. Weak and strong ETags are equal here (RFC 9110)."""
     tags = parse_etags(known)
     return "*" in tags or etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in tags]

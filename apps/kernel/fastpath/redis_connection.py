@@ -1,9 +1,9 @@
-"""Redis commands on the event loop, over one connection of this process: without a thread.
+"""Sends Redis commands from the event loop over one connection per process, without a thread.
 
-A thread makes a command several times as expensive as Redis itself, since each step of it has to wait for the
-interpreter lock. Every command sent here can be sent in a thread instead: without a connection, over TLS, during the
-pause after an outage, or after an unexpected reply there is no result here, and the caller uses `apps.kernel.redis`,
-which handles the failure. An outage found here starts the pause there, so it is reported once.
+A command sent in a thread costs several times as much as in Redis itself, since each of its steps has to wait for the
+interpreter lock. Without a connection, over TLS, during the pause after an outage, and after an unexpected reply, there
+is no result here: the caller then sends the same command in a thread with `apps.kernel.redis`, which handles the
+failure. An outage detected here starts the pause of that module too, so it is logged once.
 """
 
 import asyncio
@@ -22,13 +22,14 @@ from apps.kernel import redis
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.05
-"""A loop that was blocked itself first reads what has arrived meanwhile, before Redis counts as unresponsive."""
+"""The time after a timeout in which a loop that was itself blocked can read replies that have already arrived, before
+Redis counts as unresponsive."""
 ROUND_TRIPS_MAX = 64
-"""Batches under way at once. Further ones are sent in threads."""
+"""The most batches under way at once. Further ones are sent in threads."""
 
 Command = Sequence[Any]
 Replies = list[Any] | None
-"""The reply to each command. None: there is no result, send them in a thread."""
+"""The reply to each command; None if there is no result and the commands must be sent in a thread."""
 
 
 class AsyncRedis:
@@ -43,8 +44,8 @@ class AsyncRedis:
         self._not_before = 0.0
 
     async def execute(self, commands: Sequence[Command]) -> Replies:
-        """Send the commands in one batch and return the replies. Without a connection there is no result, but there
-        may be a connection soon."""
+        """Send the commands in one batch and return the replies. Without a connection, return None and
+        start to connect."""
         connection = self._current_connection()
         if connection is None or redis.is_paused():
             self._connect()
@@ -94,7 +95,7 @@ class AsyncRedis:
             if connection is not None:
                 await connection.over.wait()
         except (OSError, TimeoutError):
-            pass  # The same command in a thread reports it.
+            pass  # The caller sends the command in a thread, which logs the failure.
         except Exception:
             logger.exception("commands to Redis are sent in threads only")
         finally:
@@ -106,8 +107,8 @@ class AsyncRedis:
 
 
 async def _open_connection() -> "_Connection | None":
-    """Return a connection that is ready for commands. None if only `apps.kernel.redis` supports the configured kind, or
-    if Redis refuses the login. Raises OSError, TimeoutError."""
+    """Return a connection that is ready for commands. Return None if only `apps.kernel.redis` supports this kind of
+    connection, or if Redis refuses the login. Raises OSError, TimeoutError."""
     pool = redis.client().connection_pool
     if pool.connection_class is not Connection:
         return None
@@ -143,7 +144,7 @@ class _Connection(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[float, int, asyncio.Future[Replies]]] = deque()
-        """Of each batch: when it was sent, its number of commands, and the future of its replies."""
+        """For each batch under way: when it was sent, its number of commands, and the future of its replies."""
         self._replies: list[Any] = []
         self._clock: asyncio.TimerHandle | None = None
 
@@ -159,7 +160,7 @@ class _Connection(asyncio.Protocol):
         return await future
 
     def close(self) -> None:
-        """End the connection. Batches under way have no result."""
+        """End the connection. Batches under way get None as their result."""
         if self.is_over:
             return
         self.is_over = True
@@ -176,7 +177,7 @@ class _Connection(asyncio.Protocol):
     # --- called by the transport ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it.
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it.
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -200,7 +201,8 @@ class _Connection(asyncio.Protocol):
     # --- timeouts -------------------------------------------------------------------------------------------------
 
     def _check_timeout(self, since: float | None = None) -> None:
-        """Runs while batches are under way: one timer for all, which checks how long the oldest has waited."""
+        """Close the connection if the oldest batch has waited too long. While batches are under way, one timer for all
+        of them calls this; `since` is the oldest batch if the previous call found it late."""
         self._clock = None
         if not self._waiting:
             return

@@ -22,18 +22,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_SECONDS_MAX = 10.0
-"""A client that sends its body a few bytes at a time is refused: the bodies of these calls fit into one packet."""
+"""The time within which a body must arrive. Bodies of these calls fit into one packet; a client that sends a few bytes
+at a time is refused."""
 _JSON_ACCEPTED = ("*/*", "application/json", "application/*")
 _REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
 
 
 class ForwardToSite(Exception):
-    """The site is to answer this request. Raised only before the body is read, or after `gather`."""
+    """The site must answer this request. Raised only before the body is read, or after `gather`."""
 
 
 class ClientDisconnected(Exception):
-    """The client has disconnected, so there is no one to respond to."""
+    """The client has disconnected, so no response can be sent."""
 
 
 @lru_cache(maxsize=256)
@@ -87,7 +88,7 @@ class Request:
         self.whole_body: bytes | bytearray | None = None
         """The body, if the server has received all of it."""
         self._bad_body: problems.Problem | None = None
-        """What was wrong with the body when it was gathered."""
+        """The problem that `gather` found with the body."""
         self._cookies: Mapping[str, str] | None = None
 
     @property
@@ -109,7 +110,7 @@ class Request:
 
     @property
     def GET(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
-        """The query's parameters; of repeated ones the last."""
+        """The query's parameters; of a repeated one, the last value."""
         return QueryDict(self.scope["query_string"]).dict()
 
     @property
@@ -123,8 +124,8 @@ class Request:
         return given[7:].decode("latin-1") if given is not None and given[:7] == b"Bearer " else None
 
     def is_plain(self) -> bool:
-        """Whether the fast path may answer: the host is ours, TLS is used if required, the client accepts JSON. Other
-        requests go to the site, which answers or refuses them."""
+        """Return whether the fast path may answer: the host is ours, TLS is used if required, the client accepts JSON
+        and requests no other format. Other requests go to the site, which answers or refuses them."""
         query = self.scope["query_string"]
         if (query and b"format=" in query) or not self.has_allowed_host():
             return False
@@ -132,24 +133,24 @@ class Request:
         return accept is None or accept == b"*/*" or _accepts_json(accept)
 
     def has_allowed_host(self) -> bool:
-        """Whether the host is ours, and TLS is used if required."""
+        """Return whether the host is ours, and TLS is used if required."""
         if _requires_tls() and not self.is_secure():
             return False
         return _is_allowed_host(self.headers.plain(b"host"))
 
     def accepts_event_stream(self) -> bool:
-        """Whether the client accepts server-sent events."""
+        """Return whether the client accepts server-sent events."""
         accept = self.headers.plain(b"accept")
         return accept is not None and _accepts_event_stream(accept)
 
     def has_disconnected(self) -> bool:
-        """Whether the client is known to have disconnected. Only our own server reports this."""
+        """Return whether the client is known to have disconnected. Only our own server reports this."""
         client: Client | None = self.scope.get(CLIENT)
         return client is not None and client.has_disconnected
 
     async def gather(self) -> None:
-        """Receive the whole body, for the handler or the site to read after this. An error in the body is raised by
-        `json_object`. Raises ClientDisconnected."""
+        """Receive the whole body now; the handler or the site reads it later. A problem with the body is raised later
+        by `json_object`. Raises ClientDisconnected."""
         if self.whole_body is not None:
             return
         assert self.receive is not None
@@ -178,7 +179,7 @@ class Request:
         raw = await self._body(_body_bytes_max())
         if not raw:
             return {}
-        # In its usual spelling, or in any other.
+        # Comparing the usual spelling first is quicker.
         if self.headers.plain(b"content-type") != b"application/json" and self.content_type != "application/json":
             raise problems.WrongContentType
         value = json_body.read_json(raw)
@@ -194,7 +195,7 @@ class Request:
             return b""
         if body is not None:
             return _check_size(bytes(body), bytes_max)
-        # Nearly always the whole body is here. Our own server closes the connection if it does not begin to arrive
+        # Nearly always the first message has the whole body. Our own server closes the connection if none arrives
         # (ticketing.server.http_protocol).
         message = await self._next()
         if not message.get("more_body", False):
@@ -213,7 +214,7 @@ class Request:
         return _check_size(b"".join(parts), bytes_max)
 
     def _has_body(self, bytes_max: int) -> bool:
-        """Whether the headers declare a body. Raises TooLarge."""
+        """Return whether the headers declare a body. Raises TooLarge."""
         declared = self.headers.plain(b"content-length")
         if declared is None:
             return self.headers.plain(b"transfer-encoding") is not None
@@ -235,7 +236,7 @@ def _check_size(body: bytes, bytes_max: int) -> bytes:
     return body
 
 
-# Cached, like the functions below: reading Django's settings is expensive beside the rest of a poll.
+# Cached, like the functions below: reading Django's settings is expensive compared with the rest of a poll.
 @cache
 def _body_bytes_max() -> int:
     return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0

@@ -19,7 +19,7 @@ _encode = msgspec.json.encode
 NO_STORE = (b"cache-control", b"no-store")
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", problems.CONTENT_TYPE.encode())
-# These set the same headers on every response of the site. They run once here, so that the fast path sets them too.
+# This middleware sets the same headers on every response. It runs once here, so that the fast path sets them too.
 _HEADER_MIDDLEWARE = (
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -57,7 +57,7 @@ class Reply:
         return self
 
     def lines(self, request_id: str, *, secure: bool) -> bytes:
-        """Return all header lines, as they are sent."""
+        """Return all header lines in the form in which they are sent."""
         lines = self.stream_lines(request_id, secure=secure)
         return lines if self.status == 304 else b"%bcontent-length: %d\r\n" % (lines, len(self.body))
 
@@ -93,12 +93,12 @@ def private_reply(value: Any, status: int = 200) -> Reply:
 
 
 def private_reply_of_json(body: bytes, status: int = 200) -> Reply:
-    """Return the same for JSON that is already encoded."""
+    """Return such a response for JSON that is already encoded."""
     return Reply(status, body, _PERSONAL)
 
 
 def problem_reply(problem: problems.Problem) -> Reply:
-    """Return the problem document, the same as the site's except for whitespace."""
+    """Return the problem as a response, the same as the site's except for whitespace."""
     if not problem.is_plain:
         return _refusal(problem)
     encoded = _plain_refusals.get(type(problem))
@@ -109,7 +109,7 @@ def problem_reply(problem: problems.Problem) -> Reply:
 
 
 _plain_refusals: dict[type[problems.Problem], tuple[bytes, tuple[tuple[bytes, bytes], ...]]] = {}
-"""Body and headers of problems that are the same each time, encoded once."""
+"""The encoded body and headers of problem classes whose document never varies."""
 
 
 def _refusal(problem: problems.Problem) -> Reply:
@@ -125,7 +125,7 @@ def _lines(headers: Headers) -> bytes:
     lines = b"".join([b"%b: %b\r\n" % header for header in headers])
     # A line break in a value would start another header, or another response.
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
-        raise ValueError("a header holds the end of a line")
+        raise ValueError("a header contains a line break")
     return lines
 
 
@@ -136,7 +136,7 @@ def _constant_lines(own: tuple[tuple[bytes, bytes], ...], secure: bool) -> bytes
 
 @lru_cache(maxsize=2)
 def site_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that the site's middleware sets on each response, over TLS or not."""
+    """Return the headers that the site's middleware sets on each response; `secure`: over TLS."""
     request = HttpRequest()
     request.method, request.path, request.path_info = "GET", "/api/", "/api/"
     host = settings.ALLOWED_HOSTS[0].lstrip("*.") if settings.ALLOWED_HOSTS else "localhost"
@@ -152,7 +152,7 @@ def site_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
         answer = import_string(path)(answer)
     site_response = answer(request)
     if site_response.status_code != 200:
-        return ()  # Without TLS where it is required: the site redirects such requests, the fast path never answers.
+        return ()  # Required TLS is not used: the site redirects such requests, and the fast path never answers them.
     return tuple(
         (name.lower().encode(), value.encode("latin-1"))
         for name, value in site_response.items()

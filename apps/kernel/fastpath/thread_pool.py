@@ -1,7 +1,7 @@
 """A small thread pool for the fast path's blocking calls. Each thread has Django connections of its own.
 
-The event loop's thread never waits for PostgreSQL or Redis. A limited number of calls may wait for a thread: beyond
-that a request is refused with Busy, while requests that need no thread (status polls, counts) are still answered.
+The event loop's thread never waits for PostgreSQL or Redis. A limited number of calls may wait for a thread. Beyond
+that, a request is refused with Busy, while requests that need no thread (status polls, counts) are still answered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Threads:
-    """The executor, created at first use, so that a server may fork before, and how many calls wait for it."""
+    """The executor, created on first use so that a server may fork before, and the number of its unfinished calls."""
 
     executor: ThreadPoolExecutor | None = None
     waiting = 0
@@ -36,7 +36,8 @@ _threads = _Threads()
 
 
 async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
-    """Return or raise what `act` does, called in a thread where it may use Django's connections. Raises problems.Busy.
+    """Call `act` in a thread, where it may use Django's connections; return its result or raise its error. Raises
+    problems.Busy.
 
     A caller that is canceled loses the result; a call that has begun is completed.
     """
@@ -56,7 +57,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _carry_out(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
-    # As Django does around each request: a connection lost with a restarted database is replaced.
+    # As Django does around each request: replaces a connection that was lost when the database restarted.
     close_old_connections()
     try:
         return act(*args, **kwargs)
