@@ -1,6 +1,6 @@
-"""The inventory of every section, and the reservations of it.
+"""The inventory of every section, and its reservations.
 
-The constraints here hold whatever the code above gets wrong: a seat is not held twice, a count does not go below zero,
+These constraints hold even if the code above is wrong: a seat is not held twice, a count does not go below zero,
 and an ended reservation holds nothing.
 """
 
@@ -132,8 +132,8 @@ class Reservation(models.Model):
     LIVE_OR_CONFIRMED = (*LIVE, Status.CONFIRMED)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    # No foreign keys in the database: the hold has the entry locked, which proves that it and its event exist, and the
-    # checks would lock two more rows per hold, the event's shared by all holds. A trigger refuses to delete an entry
+    # No foreign keys in the database: the hold has the entry locked, which proves that it and its event exist. The
+    # checks would lock two more rows per hold, and all holds share the event's. A trigger refuses to delete an entry
     # with reservations, and the auditor finds orphans.
     event = models.ForeignKey(
         "events.Event", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
@@ -206,13 +206,13 @@ class Reservation(models.Model):
                 condition=Q(status__in=["pending_payment", "paying", "confirmed"]) & ~Q(email=""),
                 name="reservation_by_email",
             ),
-            # Counted by holds with an access code; other reservations are not in it.
+            # For counting the uses of an access code; contains only reservations with one.
             models.Index(
                 fields=["access_code", "status", "buyer"],
                 condition=Q(access_code__isnull=False),
                 name="reservation_by_access_code",
             ),
-            # Reservations of guests are not in it.
+            # Contains no reservations of guests.
             models.Index(
                 fields=["account", "-created_at"],
                 condition=Q(account__isnull=False),

@@ -1,7 +1,7 @@
-"""Payment of a reservation: its beginning, and its confirmation by a payment in time.
+"""Payment of a reservation: its start, and the confirmation by a payment made in time.
 
-Every function joins its caller's transaction; the caller has locked its own row (the order) before, as the lock order
-requires. Deadlines are compared with the database's clock, read after the lock.
+Except `prepare_payment`, every function joins the transaction of its caller, which has locked the order before, as the
+lock order requires. Deadlines are compared with the database's clock, read after the lock.
 """
 
 from datetime import datetime, timedelta
@@ -39,8 +39,8 @@ _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 
 
 def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
-    """Create the email address's cap row. Called outside transactions: inserted within one, it would make concurrent
-    transactions wait. `event` saves reading it again."""
+    """Create the email address's cap row. Called outside transactions: a row inserted within one would make
+    concurrent transactions wait. `event` saves reading it again."""
     if (event or events.get_event_by_id(event_id)).policy.per_buyer_max is None:
         return
     with transactions.write(), connection.cursor() as cursor:
@@ -56,10 +56,9 @@ class PaymentStart(NamedTuple):
 def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
     """Begin payment, with a deadline that is never extended; a reservation that is paying already stays unchanged.
 
-    Raises ReservationExpired after its deadline,
-    PurchaseCapReached if the email address would have too many seats, and Busy if it has too many only until the next
-    sweep: the hold then stays alive. The caller has normalized `email` and called `prepare_payment`. `event` saves
-    reading it again.
+    Raises ReservationExpired after its deadline, PurchaseCapReached if the email address would have too many seats, and
+    Busy if it would have too many only until the next sweep: the hold then stays live. The caller has normalized
+    `email` and called `prepare_payment`. `event` saves reading it again.
     """
     reservation = lock(reservation_id)
     now = clock.now()
@@ -86,8 +85,8 @@ def confirm(
     """Confirm the reservation by a payment that occurred at `occurred_at`, and mark its seats sold.
 
     The payment counts if it occurred no later than the deadline plus the grace period. An expired reservation is
-    confirmed only if all its stock can be taken again under the locks, within its buyer's cap, who may hold other seats
-    by now, and within the limits of its access code. A confirmed reservation is returned unchanged. Raises
+    confirmed only if all its stock can be taken again under the locks, within its buyer's cap (the buyer may hold other
+    seats by now) and the limits of its access code. A confirmed reservation is returned unchanged. Raises
     ReservationExpired if the payment must be refunded. `event` saves reading it again.
     """
     reservation = lock(reservation_id)
@@ -136,7 +135,7 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
     ReservationExpired."""
     keys = [reservation.buyer, *([f"email:{reservation.email}"] if reservation.email else [])]
     event_ids = [reservation.event_id] * len(keys)
-    # They exist, unless the cap came after the hold.
+    # The rows exist, unless the cap was set after the hold.
     _create_caps.count(cursor, event_ids=event_ids, buyers=keys)
     _lock_caps.rows(cursor, event_ids=event_ids, buyers=keys)
     counts = [

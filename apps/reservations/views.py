@@ -50,7 +50,7 @@ class _Form:
     status: int = 200
 
 
-@csrf_exempt  # The page may be cached one day and carries no token; SameOriginWrites checks instead.
+@csrf_exempt  # SameOriginWrites checks instead of a token, without which the page could be cached.
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: HttpRequest, slug: str) -> HttpResponse:
@@ -112,7 +112,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         return _see_other("reservations:choose", event.slug)
     except facade.PaymentInProgress as problem:
         messages.warning(request, problem.detail)
-        # Normalized: the submitted id may be in any form that UUID accepts.
+        # Normalize the submitted id, which may be in any form that UUID accepts.
         return _see_other("reservations:reservation", uuid.UUID(choice.payload["replace"]))
     except facade.ReservationExists as problem:
         messages.info(request, "You already hold these tickets. Pay for them or change them.")
@@ -367,7 +367,7 @@ def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
 def _not_admitted_response(
     request: HttpRequest, event: events.EventView, entry: queue.EntryView | None, problem: problems.Problem
 ) -> HttpResponse:
-    """Return the response without a valid admission: a redirect to the waiting room, or the page to join (again)."""
+    """Return the response to a visitor without a valid admission: the waiting room, or the page to join (again)."""
     if entry is not None and isinstance(problem, queue.NotAdmitted):
         return _see_other("queue:wait", event.slug)
     context = {"event": event, "expired": isinstance(problem, queue.AdmissionExpired)}

@@ -63,9 +63,9 @@ def register() -> None:
     )
     auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_admissions_and_caps)
     auditor.register(
-        "I5", "no access code exceeds its limits; no restricted section is held without one", _check_access
+        "I5", "no access code exceeds its limits; no restricted section is held without a code", _check_access
     )
-    auditor.register("I8", "the ledger's last entry is every reservation's status", _check_ledger)
+    auditor.register("I8", "every reservation's status is that of its last ledger entry", _check_ledger)
     auditor.register("I10", "only live and confirmed reservations hold stock", _check_stranded)
     auditor.register("I10", f"expired holds are released within {STRANDED_SECONDS} s", _check_overdue)
 
@@ -229,7 +229,7 @@ def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
         if seat_count < 1 or total < 0:
             yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} tickets for {total}"
     for event_id, section_id, capacity, taken, count in context.once(_walk_general_admission).lost:
-        what = f"there are {count} such rows" if count > 1 else "which is not a general-admission section"
+        what = f"there are {count} such rows" if count > 1 else "this is not a general-admission section"
         yield f"{scope.name(event_id)}: capacity {capacity}, {taken} taken, of section {section_id}: {what}"
     for event_id, section, published, capacity, blocked, house, taken, _, of_event in context.once(
         _walk_general_admission

@@ -158,7 +158,7 @@ def _find_lines(part: int | None) -> Differences:
             invalid = f", and {wrong} of its lines are invalid" if wrong else ""
             yield Difference(
                 "price", f"{where} is {status}: its lines cost {cost}, its header says {total}{invalid}", about,
-                "its order, or its buyer, has the agreed price",
+                "the agreed price is in its order, or known to its buyer",
             )  # fmt: skip
     for event in views:
         yield from _find_orphaned_lines(event)

@@ -118,8 +118,8 @@ def read_general_admission(cursor: sql.Cursor, section_ids: Iterable[int]) -> li
 
 
 def find_reservation_missing_lines(cursor: sql.Cursor, row: GeneralAdmissionCounts) -> UUID | None:
-    """Return a live or confirmed reservation with fewer tickets in its lines than in its header: it may lose tickets if
-    the locked row is lowered to the sum of its lines. None if there is none, or if the row would not be lowered."""
+    """Return a live or confirmed reservation whose lines in the section may be incomplete: it may lose tickets if the
+    locked row is lowered to the sum of its lines. None if there is none, or if the row would not be lowered."""
     if row.by_lines >= row.taken:
         return None
     rows = _reservations_missing_lines.rows(cursor, event_id=row.event_id, section_id=row.section_id)

@@ -1,11 +1,12 @@
 """The first of four ways to expire holds: a watcher of the deadline set that releases due holds within a second.
 
 The set (`deadline_set`) is written after the commit that set or changed a deadline, and is a copy like everything in
-Redis: a wrong member is detected under the reservation's lock, and a missing one is expired by another job. The watcher
+Redis: a wrong member is detected under the reservation's lock, and other jobs expire what the set lacks. The watcher
 reads the time from PostgreSQL, so neither Redis's clock nor the process's own can release early or late.
 
-The watcher is a thread of the relay's process, which needs both Redis and PostgreSQL anyway and shares nothing with
-beat, the workers or the gatekeeper, whose failures the other jobs must survive. Any number of watchers may run.
+The watcher is a thread of the relay's process, which needs both Redis and PostgreSQL anyway. It shares nothing with
+beat, the workers and the gatekeeper, which run the other jobs, so that they do not fail together. Any number of
+watchers may run.
 """
 
 import logging
@@ -80,8 +81,8 @@ class Watcher:
     def _take(self, client: Redis, now: float) -> _Taken:
         """Remove and return the due members.
 
-        They are removed first and checked afterwards. If a deadline changes in between, it is written again: by the
-        change if it commits after our read, else by us, since we have read the new one.
+        Members are removed first and checked afterwards. A deadline that changes in between is written again: by the
+        change itself if it commits after the check, else by the watcher, which has read the new one.
         """
         with client.pipeline(transaction=False) as pipe:
             pipe.exists(FILLED_KEY)
@@ -101,13 +102,13 @@ class Watcher:
         return _Taken(bool(is_filled), {event_id: _reservation_ids(members) for event_id, members in due.items()})
 
     def _release(self, event_id: int, ids: Sequence[UUID]) -> None:
-        """Expire those that are overdue, and put those that are still live into the set again."""
+        """Expire the overdue reservations among these, and add those that are still live to the set again."""
         sweep_these(ids, by="deadline", splits=True)
         with connection.cursor() as cursor:
             live = _deadlines_of.rows(cursor, reservation_ids=list(ids))
         if not live:
             return
-        # Overdue but not released: another transaction has it locked.
+        # A reservation that is overdue but not released is locked by another transaction.
         soon = clock.now().timestamp() + RETRY_SECONDS
         again = {str(one): soon if has_lapsed else deadline.timestamp() for one, deadline, has_lapsed in live}
         redis.attempt(lambda client: client.zadd(deadline_set.key(event_id), again, nx=True))

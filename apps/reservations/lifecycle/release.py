@@ -30,7 +30,7 @@ LOCK_WAIT_MS = 2_000
 BOUNDED_LOCK_WAIT_MS = 200
 """Lock timeout of a sweep with bounded time: a longer wait for one lock would leave no time to skip it."""
 HALF_LOCK_WAIT_MS = 100
-"""Lock timeout while splitting a batch: the same lock is waited for a few times."""
+"""Lock timeout while splitting a batch, which waits for the same lock several times."""
 SKIP_SECONDS = 60.0
 UNTRIED_SKIP_SECONDS = 5.0
 """Skip time of reservations in a failed batch that were not tried alone before the time was up."""
@@ -64,7 +64,7 @@ class SweepResult:
     reservations: int
     seats: int
     tickets: int
-    """Of general admission."""
+    """General-admission tickets."""
     found: int = field(default=0, compare=False)
     """Reservations that were locked, including those that another process had ended meanwhile."""
     stranded: int = field(default=0, compare=False)
@@ -104,9 +104,9 @@ def sweep(
     """Expire up to `limit` overdue reservations of this event, or of all, and release their stock. Own transaction.
 
     Any number of sweeps may run concurrently: each skips rows that another has locked. With `until` (monotonic clock)
-    it splits a batch that meets a lock timeout, as `sweep_all`, until that time. With `waiting` (one event only) it
-    waits for locked reservations instead of skipping them. That cannot deadlock: they are the first locks of each
-    transaction (or come after an order, which no sweep locks), and are waited for in id order. A reservation whose
+    it splits a batch that meets a lock timeout, like `sweep_all`, until that time. With `waiting` (one event only) it
+    waits for locked reservations instead of skipping them. That cannot deadlock: each transaction locks reservations
+    first (or after an order, which no sweep locks) and waits for them in id order. A reservation whose
     stock cannot be released is left unchanged and logged.
     """
     assert event_id is not None or not waiting
@@ -177,7 +177,7 @@ def _sweep(
     splits: bool = False,
     until: float | None = None,
 ) -> SweepResult:
-    """Expire what `lock` returns in one transaction; if that fails, in several over parts of it."""
+    """Expire the reservations that `lock` returns in one transaction or, if that fails, part by part in several."""
     found: list[UUID] = []
     try:
         with write(lock_ms=lock_ms) as cursor:
@@ -187,7 +187,7 @@ def _sweep(
         # One inconsistent reservation must not prevent the others from ending.
         obstacle: Exception = error
     except transactions.FAILURES as error:
-        # Neither must a lock held by another transaction.
+        # A lock held by another transaction must not prevent that either.
         if not splits or not found or not transactions.is_transient(error):
             raise
         obstacle = error
@@ -197,13 +197,13 @@ def _sweep(
             _refresh_slots(expired.entry_ids, lock_ms, write)
         return replace(expired.result, found=len(found))
     if len(found) > 1 and _is_past(until):
-        # Retried soon. The sweep's time is bounded, however many reservations wait for one lock.
+        # They are retried soon: the sweep's time is bounded even if many reservations wait for one lock.
         logger.warning("%s reservations were not released: %s", len(found), obstacle)
         for one in found:
             _skipped.put(one, UNTRIED_SKIP_SECONDS)
         return SweepResult(0, 0, 0, found=len(found))
     if len(found) > 1:
-        # Each half in its own transaction, so that the obstacle is alone after a few of them.
+        # Try each half in its own transaction: after a few, the obstacle is alone.
         middle = len(found) // 2
         halves = [
             sweep_these(half, by, splits=splits, until=until, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)

@@ -1,8 +1,8 @@
-"""Returning tickets of a confirmed reservation, some or all.
+"""Returns tickets of a confirmed reservation, some or all.
 
 Locks in the usual order: the reservation, its seats by id, and last the general-admission rows by id. The caller has
-locked its own row (the order) before. Returned tickets no longer count, not for caps either; their lines are kept with
-the time of the return.
+locked the order before. Returned tickets are no longer counted, not even by caps; their lines are kept with the time of
+the return.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ _block_seats = sql.load(_PACKAGE, "block_seats")
 _keep_general_admission = sql.load(_PACKAGE, "keep_general_admission")
 
 _Line = Sequence[Any]
-"""Section id, seat id (None: general admission), quantity, price of one."""
+"""Section id, seat id (None: general admission), quantity, price of one ticket."""
 
 
 def return_tickets(
@@ -134,8 +134,8 @@ def _block_for_house(
     who: str,
     why: str,
 ) -> None:
-    """Block what was just returned, and is still locked, as house seats. It is never free for others: both changes are
-    in one commit."""
+    """Block the stock that was just returned, which is still locked, as house seats. It is never free for others, since
+    both changes are in one commit."""
     seats = _seats(lines, quantities)
     if seats:
         kept = _block_seats.count(cursor, seat_ids=seats, blocked_for=BlockedFor.HOUSE)
@@ -152,7 +152,7 @@ def _block_for_house(
 
 
 def _notify_stock_changed(reservation: Reservation, moved: Mapping[int, release.Returned], each: int) -> None:
-    """After the commit, notify the counts of stock that came on sale (`each` 1) or off it (-1)."""
+    """After the commit, update the counts with stock that was put on sale (`each` 1) or taken off it (-1)."""
     change = StockChange(
         reservation.event_id, {section: each * (back.seats + back.tickets) for section, back in moved.items()}
     )

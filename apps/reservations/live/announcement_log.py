@@ -8,9 +8,9 @@ from apps.events import facade as events
 from apps.kernel.push.frames import Frame, Key
 
 POLL_SECONDS = 8.0
-"""How often PostgreSQL is polled for announcements lost by the subscription: they arrive within ten seconds."""
+"""The interval of polling PostgreSQL: an announcement that the subscription lost arrives within ten seconds."""
 SILENT_POLL_SECONDS = 2.0
-"""The same while the subscription is silent."""
+"""The interval while the subscription is silent."""
 SILENT_SECONDS = 1.2
 INITIAL_COUNT = 3
 """The number of newest announcements sent to a new listener."""

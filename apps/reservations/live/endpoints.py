@@ -123,7 +123,7 @@ class LiveEndpoints:
         try:
             caller = await queue.authenticate_async(request, event.slug)
         except ForwardToSite:
-            caller = queue.Caller()  # For example an expired session: Django corrects it, here it proves nothing.
+            caller = queue.Caller()  # For example, an expired session, which only the site can correct.
         if wanted.sections:
             if not caller.is_known:
                 raise problems.TokenMissing
@@ -312,8 +312,8 @@ def _parse_id(kind: str, text: str) -> uuid.UUID:
 
 
 def _require_same_origin(request: Request) -> None:
-    """Refuse WebSockets that a foreign page opens with our visitors' cookies; clients that are no browsers need none.
-    Raises CrossOrigin, like writes (`apps.kernel.http.same_origin`), or Malformed for a host that is not ours."""
+    """Refuse WebSockets that a foreign page opens with our visitors' cookies; clients other than browsers send none.
+    Raises CrossOrigin, like writes (`apps.kernel.http.same_origin`), or Malformed for an unknown host."""
     if not request.has_allowed_host():
         raise problems.Malformed
     is_ours = same_origin.is_same_origin_request(request)

@@ -3,7 +3,7 @@ fallback while it is silent.
 
 The relay publishes every event at least twice a second. While it is silent (Redis is unavailable, a message was lost,
 the relay has crashed), this process reads the relay's frames in PostgreSQL, and if they are old too, it counts by
-itself. So updates are at most two seconds late, and listeners are informed while no relay runs.
+itself. So updates are at most two seconds late; a `state` frame shows listeners that no relay runs.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ TICK_SECONDS = 0.1
 QUEUE_SECONDS = 1.0
 """The interval of reading the queue's progress."""
 SILENT_SECONDS = 1.2
-"""The relay publishes more often than this."""
+"""After this time without a message the relay counts as silent: it publishes more often."""
 SILENT_READ_SECONDS = 0.5
-"""The shortest interval of reading its counts while it is silent."""
+"""The shortest interval of reading counts while the relay is silent."""
 KEPT_SECONDS = 30.0
 """How long an event without listeners is still followed."""
 REREAD_SECONDS = {"reservation": 10.0}

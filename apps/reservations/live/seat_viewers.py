@@ -1,5 +1,5 @@
-"""Listeners that receive seats: one task per process rechecks their admissions regularly. A task for each would cost as
-much as the listener."""
+"""Rechecks the admissions of listeners that receive seats, in one task per process: a task for each would cost as much
+as the listener."""
 
 import asyncio
 import logging

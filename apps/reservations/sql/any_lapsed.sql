@@ -1,5 +1,5 @@
 -- Which of these events have an overdue reservation that no sweep has ended. The clock is read once, in a subquery, so
--- that the front of each index suffices: compared row by row, every live reservation would be read.
+-- that only the front of each index is read. If each row read the clock, all live reservations would be read.
 SELECT asked.event_id
 FROM unnest(%(event_ids)s::bigint[]) AS asked (event_id)
 WHERE (

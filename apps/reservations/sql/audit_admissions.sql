@@ -1,4 +1,4 @@
--- I5: admissions with several live reservations, if any of these but the first is in this batch.
+-- I5: admissions with several live reservations, if one of these other than the first is in this batch.
 SELECT DISTINCT mine.event_id, mine.entry_id, others.count
 FROM reservations_reservation AS mine
 CROSS JOIN LATERAL (

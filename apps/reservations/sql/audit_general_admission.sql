@@ -1,6 +1,6 @@
 -- I1, I3 and I10 for one general-admission section in one statement: the capacity equals the published one; `taken`
 -- equals the sum of the live lines and is not negative; taken and blocked do not exceed the capacity; house tickets are
--- among the blocked. No row: no error.
+-- among the blocked. Returns no row if there is no error.
 SELECT section.event_id, section.slug, section.capacity, row.capacity, row.blocked, row.house, row.taken,
        coalesce(lines.quantity, 0), row.event_id
 FROM events_section AS section

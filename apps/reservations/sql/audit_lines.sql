@@ -1,7 +1,7 @@
--- I1 and I10: reservations of this batch whose lines are live although it has ended, or are not live although it has
--- not, or do not add up to its number of tickets or its price; or with an invalid line: a seat twice, a quantity below
--- one, a negative price, a section without general admission. Returned lines do not count. Lines are looked up
--- reservation by reservation: a join would read all lines for each batch.
+-- I1 and I10: reservations of this batch that have ended with live lines, or have not ended but lack live lines; whose
+-- lines do not add up to the number of tickets or the price; or with an invalid line: a seat with a quantity above one,
+-- a quantity below one, a negative price, a section without general admission. Returned lines do not count. Lines are
+-- looked up reservation by reservation: a join would read all lines for each batch.
 SELECT reservation.event_id, reservation.id, reservation.status, lines.live, lines.count, reservation.seat_count,
        lines.quantity, reservation.total_minor, lines.cost, lines.wrong
 FROM reservations_reservation AS reservation

@@ -1,5 +1,5 @@
--- I1, I3, I5 and I8: reservations of this batch with an inconsistent header: paying, confirmed or ended without the
--- time of it, empty, with a negative total, or with an entry of another event.
+-- I1, I3, I5 and I8: reservations of this batch with an inconsistent header: an unknown status, a status without its
+-- time, no tickets, a negative total, or no entry of the same event.
 SELECT event_id, id, status, pay_deadline, confirmed_at, ended_at, seat_count, total_minor, entry_id,
        EXISTS (SELECT FROM queue_queueentry AS entry
                WHERE entry.id = reservation.entry_id AND entry.event_id = reservation.event_id) AS has_entry

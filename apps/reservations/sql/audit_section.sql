@@ -1,5 +1,5 @@
 -- I1 for one section with reserved seats in one statement: every seat has one inventory row, and held and sold seats
--- equal the lines of live and confirmed reservations. No row: no error.
+-- equal the lines of live and confirmed reservations. Returns no row if there is no error.
 SELECT section.event_id, section.slug, section.capacity, seats.total, seats.available, seats.blocked,
        seats.held, seats.sold, lines.held, lines.sold
 FROM events_section AS section

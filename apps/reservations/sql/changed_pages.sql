@@ -1,4 +1,4 @@
--- Public events whose page has changed since caches were last purged: its present state, and the one of the last purge.
+-- Public events whose page has changed since caches were last purged, with its state now and at that purge.
 -- The state has no counts, only whether anything is left during the sale. Events purged a moment ago are skipped.
 SELECT page.event_id, page.slug, page.status, page.version, page.stock,
        published.status, published.version, published.stock

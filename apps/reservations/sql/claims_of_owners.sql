@@ -1,5 +1,5 @@
 -- The claims of these reservations on their seats, read without locks: whether the reservation is valid, and whether it
--- is overdue but not swept. One that is neither has ended, and its seats are free or taken by another by now.
+-- is overdue but not swept. A reservation that is neither has ended, and no longer has its seats.
 SELECT id,
        status IN ('pending_payment', 'paying', 'confirmed') AS claims,
        CASE status

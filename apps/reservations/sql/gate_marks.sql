@@ -1,6 +1,6 @@
--- The entries whose responses to holds of these events (event ids as text) were stored after a given time, with the
--- event of each, oldest first: one page, with all rows of its last time. Stored responses name the buyer, but marks the
--- entry: the response has the reservation's id, and the reservation its entry.
+-- The entries of holds of these events (ids as text) whose response was stored after a given time, each with its event,
+-- oldest first: one page, with all rows of its last time. A stored response names the buyer, but a mark the entry,
+-- which is found by the reservation's id in the response.
 SELECT answer.created_at, split_part(answer.scope, ':', 2), reservation.entry_id
 FROM kernel_idempotentanswer AS answer
 JOIN reservations_reservation AS reservation ON reservation.id = (answer.answer::jsonb ->> 'reservation_id')::uuid

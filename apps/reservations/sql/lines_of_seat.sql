@@ -1,5 +1,5 @@
--- The reservations that ever had this seat, with the time of its return if they stayed confirmed, by the section's
--- index (ended lines have no index by seat); and those known to have moved from it to another.
+-- The reservations that ever had this seat, with the time of its return if they stayed confirmed, and those known to
+-- have moved to another seat. Read by the section's index, because ended lines have no index by seat.
 SELECT reservation.id, reservation.buyer, line.returned_at
 FROM reservations_reservationline AS line
 JOIN reservations_reservation AS reservation ON reservation.id = line.reservation_id

@@ -1,5 +1,5 @@
 -- Locks overdue reservations of one event in id order, waiting for locked ones, for a hold that still finds too little.
--- They are selected first without locks: locks that are waited for must not be taken in the order of deadlines.
+-- They are selected first without locks, because waiting for locks in the order of deadlines could deadlock.
 SELECT id
 FROM reservations_reservation
 WHERE id = ANY(ARRAY(

@@ -1,4 +1,4 @@
--- Locks these seats in id order, waiting for locked ones, and returns what may prevent a change.
+-- Locks these seats in id order, waiting for locked ones, and returns the values that may prevent a change.
 SELECT seat_id, section_id, category_id, status, blocked_for
 FROM reservations_seatinventory
 WHERE seat_id = ANY(%(seat_ids)s::bigint[])

@@ -1,5 +1,5 @@
--- The event's seats on several live lines of live and confirmed reservations, one row per claim, with what decides who
--- keeps the seat: whether it is overdue, whether it is paid, and since when.
+-- The event's seats on several live lines of live and confirmed reservations, one row per claim, with the values that
+-- decide which one keeps the seat: whether it is overdue, whether it is paid, and since when.
 SELECT claim.seat_id, plan.guid, claim.section_id, claim.reservation_id, claim.lapsed, claim.paid, claim.moment
 FROM (
     SELECT line.seat_id, line.section_id, line.reservation_id,

@@ -1,4 +1,4 @@
--- The tickets held or sold of each section of the event, and how many of them by these reservations.
+-- The number of tickets held or sold in each section of the event, and how many of them these reservations have.
 SELECT line.section_id, sum(line.quantity),
        coalesce(sum(line.quantity) FILTER (WHERE line.reservation_id = ANY(%(reservation_ids)s::uuid[])), 0)
 FROM reservations_reservationline AS line

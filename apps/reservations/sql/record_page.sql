@@ -1,4 +1,4 @@
--- Records the page state that caches are being purged for; no row if another process recorded one meanwhile.
+-- Records the page state that caches are being purged for; changes no row if another process recorded one meanwhile.
 INSERT INTO reservations_toldpage AS published (event_id, status, version, stock, told_at)
 VALUES (%(event_id)s, %(status)s, %(version)s, %(stock)s, clock_timestamp())
 ON CONFLICT (event_id) DO UPDATE

@@ -1,5 +1,5 @@
 -- Stores the responses of successful holds, sorted by scope and key; the transaction's last write. The responses are
--- lines of one text: as array elements, every quotation mark would have to be escaped, and JSON has many.
+-- lines of one text: in array elements, the many quotation marks of JSON would have to be escaped.
 INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)
 SELECT scope, key, fingerprint, 201, answer, %(now)s
 FROM unnest(

@@ -1,5 +1,5 @@
--- A live or confirmed reservation of this event whose lines have fewer tickets than its header: a line of this
--- general-admission section is not live, or a line is missing. Its tickets must stay counted.
+-- A live or confirmed reservation of this event whose lines may be incomplete: one of this general-admission section is
+-- not live, or all lines have fewer tickets than the header. Its tickets must stay counted.
 SELECT reservation.id
 FROM reservations_reservation AS reservation
 WHERE reservation.event_id = %(event_id)s

@@ -1,8 +1,8 @@
 -- The reservations that may prevent new holds of these entries: their own, and those of these buyers (given with the
--- event) by an earlier entry that they left while it had a reservation. The caller assigns them to the entries. Not
--- locked: only a hold creates reservations, under its entry's lock, and a buyer has one valid entry at a time.
+-- event) by an earlier entry that they left while it had a reservation. The caller assigns them to the entries. They
+-- are not locked: only a hold creates reservations, under its entry's lock, and a buyer has one valid entry at a time.
 --
--- Each buyer costs one lookup in the index of buyers, by the index's own condition; confirmed reservations are filtered
+-- Each buyer costs one lookup in the index of buyers, with that index's condition; confirmed reservations are filtered
 -- afterwards. With lists of buyers, or a condition on live reservations, the planner expects few rows, reads all live
 -- reservations and compares each with every buyer. In the middle of a sale that was most of a batch's cost.
 SELECT id, entry_id, event_id, buyer, status,

@@ -1,4 +1,4 @@
-"""Restricting a section to buyers with an access code, or opening it, also during the sale. Holds stay valid."""
+"""Restricts a section to buyers with an access code, or opens it, also during the sale. Holds stay valid."""
 
 from apps.events import facade as events
 from apps.kernel import clock

@@ -15,7 +15,7 @@ AT_LENGTH_MAX = 40
 
 
 class SeatHistoryMixin(admin.ModelAdmin):
-    """Shows on a seat's admin page who held it and when, as the ledger has it. `?at=` selects one time."""
+    """Shows on a seat's admin page who held it and when, from the ledger. `?at=` selects one time."""
 
     change_form_template = "admin/reservations/seatinventory/change_form.html"
 

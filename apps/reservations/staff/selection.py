@@ -6,7 +6,7 @@ from apps.events import facade as events
 from apps.kernel.http import problems
 
 SEATS_MAX = 20_000
-"""Seats of one change at most: one transaction locks, writes and records them within a second or two."""
+"""The most seats of one change: one transaction locks, writes and records them within a second or two."""
 _NAMED_MAX = 10
 
 

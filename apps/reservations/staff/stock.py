@@ -1,4 +1,4 @@
-"""Blocking and unblocking seats and tickets, and changing general-admission capacity, also during the sale.
+"""Blocks and unblocks seats and tickets, and changes general-admission capacity, also during the sale.
 
 Stock is blocked as house seats or as out of use. Only free stock can be blocked, and a section cannot shrink below what
 is held, sold or blocked. Each change is all or nothing, decided under the same locks as a hold, in the same order
@@ -219,8 +219,8 @@ def unblock_general_admission(
 
 
 def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> GeneralAdmissionCounts:
-    """Set a general-admission section's capacity, published and for sale; return its new counts. Raises Invalid, and
-    CapacityInUse with the lowest possible capacity."""
+    """Set a general-admission section's capacity, in the plan and the inventory; return its new counts. Raises Invalid,
+    and CapacityInUse with the lowest possible capacity."""
 
     def change(counts: GeneralAdmissionCounts, name: str) -> GeneralAdmissionCounts:
         least = counts.taken + counts.blocked
@@ -253,7 +253,7 @@ def _change_general_admission(
     def act() -> GeneralAdmissionCounts:
         with stock_transaction() as cursor:
             if capacity is not None:
-                # The published capacity first: the inventory's row is contended, and is locked last.
+                # Change the plan first, because the contended inventory row is locked last.
                 events.resize_section(section.id, capacity)
             figures = _lock_stock_general_admission.rows(cursor, section_id=section.id)
             if not figures:
@@ -315,8 +315,8 @@ def _missing(event: events.EventView, what: str) -> InventoryMissing:
 def _require_no_lines(
     event: events.EventView, cursor: sql.Cursor, seat_ids: Sequence[int], names: Mapping[int, str]
 ) -> None:
-    """Raise SeatsUnavailable if a live reservation has one of these locked, blocked seats: on sale, such a seat could
-    not be sold. A reservation gets a line only under the seat's lock."""
+    """Raise SeatsUnavailable if a live reservation has one of these locked, blocked seats: such a seat could not be
+    sold. A reservation gets a line only under the seat's lock."""
     holders = {names[seat_id]: holder for seat_id, holder in _live_lines_on_seats.rows(cursor, seat_ids=list(seat_ids))}
     if holders:
         owners = listed([f"{guid} belongs to reservation {holder}" for guid, holder in sorted(holders.items())])
@@ -339,7 +339,7 @@ def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) 
 
 
 def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
-    """Notify the counts after the commit of seats that came on sale (`each` 1) or off it (-1)."""
+    """After the commit, update the counts with seats that were put on sale (`each` 1) or taken off it (-1)."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
         after_commit.notify_stock_changed([StockChange(event.id, free)])
@@ -357,7 +357,7 @@ def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _R
             if not transactions.is_transient(error):
                 raise
             raise problems.Busy from error
-    # Also if there was nothing to sweep: another process may have swept a moment earlier.
+    # Retry even if there was nothing to sweep: another process may have swept a moment earlier.
     return act()
 
 

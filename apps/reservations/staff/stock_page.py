@@ -33,7 +33,7 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
-    """Show one event's stock, and run a submitted change through its service."""
+    """Show one event's stock, or make a submitted change by its service."""
     # A user who may change something may also see the page.
     if not any(
         map(

@@ -38,7 +38,7 @@ def add_price(
 
 def move_seats(event: events.EventView, selection: Selection, category: str, *, who: str, why: str = "") -> int:
     """Move all selected seats to the category, or none; return how many moved. Raises Invalid, and SeatsUnavailable
-    naming seats that are held or sold in another."""
+    naming seats that are held or sold in another category."""
     names = find_seats(event, selection)
 
     def act() -> int:

@@ -312,7 +312,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         (("block", "--section", "hall", "--quantity", "2", "--for", "house"), "no general-admission section 'hall'"),
         (("block", "--section", "floor", "--quantity", "0", "--for", "house"), "must be between 1"),
         (("block", "--section", "floor", "--quantity", "x", "--for", "house"), "not a whole number"),
-        (("unblock", "--section", "floor", "--quantity", "1"), "give with --for"),
+        (("unblock", "--section", "floor", "--quantity", "1"), "--quantity needs --for"),
         (("unblock", "--section", "floor", "--quantity", "1", "--for", "house"), "Only 0 tickets of Floor"),
         (("resize", "floor", "1"), "cannot shrink below 2"),
         (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),

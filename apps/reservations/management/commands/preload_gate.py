@@ -22,8 +22,8 @@ _OUTCOME_MESSAGES = {
 class Command(BaseCommand):
     help = (
         "Checks the ledger for consistency, section by section, and fills the event's gate in Redis from it. The gate "
-        "refuses requests for sold-out sections without asking PostgreSQL. If counts differ without an explanation by "
-        "reservations, the command exits with 1 and the gate refuses nothing. The same happens automatically ten "
+        "refuses requests for sold-out sections without asking PostgreSQL. If reservations do not explain a "
+        "difference, the command exits with 1 and the gate refuses nothing. The same happens automatically ten "
         "minutes before the on-sale."
     )
 

@@ -124,7 +124,7 @@ class Command(BaseCommand):
             freed = stock.unblock_seats(event, _selection(options), reason=reason, **by)
             return f"{event.slug}: {freed:,} unblocked" if freed else f"{event.slug}: none was blocked"
         if not reason:
-            raise CommandError("give with --for the reason for which they are blocked")
+            raise CommandError("--quantity needs --for, the reason of the block")
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
         counts = stock.unblock_general_admission(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} unblocked; {section} has {counts.free:,} free"
