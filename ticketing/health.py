@@ -46,7 +46,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Return 200 while PostgreSQL responds: `ok`, or `degraded` without Redis, which is slower but correct. Otherwise 503."""
+    """Return 200 if PostgreSQL responds: `ok`, or `degraded` without Redis (slower but correct). Otherwise 503."""
     checks = {
         "database": "ok" if is_database_available() else "away",
         "redis": "ok" if is_redis_available() else "away",

@@ -55,7 +55,7 @@ SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-# The initial token keys as kid:secret pairs, newest first: the newest signs, all verify. Empty: derived from SECRET_KEY.
+# Initial token keys as kid:secret pairs, newest first: the newest signs, all verify. Empty: derived from SECRET_KEY.
 # After `manage.py rotate_token_key` the keys of the database sign (apps.kernel.tokens.keys).
 TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
 

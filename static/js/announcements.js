@@ -74,7 +74,7 @@ function apply(announcement) {
 function insert(announcement) {
   const after = items().find((item) => Number(item.dataset.announcement) < announcement.announcement_id);
   const most = Number(list.dataset.announcementsMost);
-  if (!after && items().length >= most) return; // Older than everything the page has room for.
+  if (!after && items().length >= most) return; // It is older than all announcements that fit on the page.
   const item = render(announcement);
   item.classList.add("news__item--new");
   if (after) after.before(item);

@@ -1,4 +1,4 @@
-// Caches the check-in page and its assets, so that it can be reloaded and scan without a network. Network first: the cache
+// Caches the check-in page and its assets, so that the page can be reloaded and can scan without a network. Network first: the cache
 // is used only if the network does not respond. API requests and login links are never cached.
 
 const CACHE = "check-in-1";

@@ -1,5 +1,5 @@
 // Recomputes every position of a line from published data alone, by the same steps as manage.py verify_queue.
-// The format: docs/fairness.md. Independent of the DOM.
+// docs/fairness.md describes the format. This module does not use the DOM.
 
 const FORMAT = 1;
 const BATCH = 2_000;

@@ -49,7 +49,7 @@ export class Plan {
   // ---- availability
 
   // Applies the full list of unavailable seats, except to `known` sections, whose state is newer. Returns the seats
-  // that changed. The free seats of these sections are counted again.
+  // that changed. Counts the free seats of all other sections again.
   setTaken(list, known) {
     const isTaken = new Uint8Array(this.count);
     for (const seat of list) isTaken[seat] = 1;

@@ -370,8 +370,8 @@ let watch = null; // The stream's updates; null until the map is drawn.
 let polledAt = 0;
 let polling = null;
 let timer = 0;
-let gone = []; // Selected seats that another buyer took, and
-let offered = []; // the seats offered instead.
+let gone = []; // Selected seats that another buyer took.
+let offered = []; // The seats offered instead.
 
 // Whether a 429 means too many requests, rather than the end of this visitor's admission.
 async function isRateLimited(response) {

@@ -326,7 +326,7 @@ function onQueue(queue) {
     return;
   }
   if (status.number <= queue.now_serving) {
-    // Only once: the response says what happens next and when to poll again.
+    // Poll only once: the response contains the next state and the time of the next poll.
     if (!before || before.now_serving < status.number) pollWithin(TURN_SPREAD_MS);
     return;
   }

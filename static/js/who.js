@@ -12,7 +12,7 @@ async function personalize() {
   }
   try {
     const response = await fetch(list.dataset.who, { cache: "no-store", credentials: "same-origin" });
-    if (response.status !== 200) return; // Logged out meanwhile, or the request failed: the links work all the same.
+    if (response.status !== 200) return; // Logged out meanwhile, or the request failed: the links still work.
     const fragment = new DOMParser().parseFromString(await response.text(), "text/html");
     list.replaceChildren(...fragment.querySelector("[data-who]").children);
     const messages = fragment.querySelector(".messages");

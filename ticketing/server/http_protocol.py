@@ -190,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle  # With pipelining this may not be the latest request, and uvicorn keeps only the latest.
+        self._answering = cycle  # With pipelining this may not be the latest request; uvicorn keeps only that one.
         if self._is_reading and self._received_request is None:
             self._received_request = cycle, app
         else:

@@ -1,6 +1,6 @@
 """The feed of each event in Redis, kept until an hour after the event has begun.
 
-A post writes the feed after the commit; a reader that finds none stores one. Neither replaces a newer feed by an older one.
+A post writes the feed after the commit; a reader that finds no feed stores one. Neither replaces a newer feed.
 Every few seconds `refresh` repairs outdated feeds: a process may end between its commit and its write to Redis, and
 Redis may restart empty or from an old save.
 """
