@@ -35,7 +35,7 @@ class Script:
         return self.rerun_unknown(client, runs, self._send(client, runs))
 
     def rerun_unknown(self, client: Redis, runs: Sequence["Run"], results: list[Any]) -> list[Any]:
-        """Repeat those of `runs`, sent before as `commands`, that failed because Redis did not know the script."""
+        """Repeat the runs that failed because Redis did not know the script; return all results."""
         unknown = [index for index, result in enumerate(results) if isinstance(result, NoScriptError)]
         if unknown:
             client.script_load(self.text)
@@ -55,7 +55,7 @@ class Script:
 
 
 Run = tuple[Sequence[str], Sequence[Argument]]
-"""Keys and arguments."""
+"""The keys and arguments of one run."""
 
 
 @cache

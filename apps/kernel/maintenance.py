@@ -24,7 +24,7 @@ class Job:
     interval_seconds: float
     run: Callable[[], object]
     due_at: float = 0.0
-    """Monotonic clock of the process."""
+    """A time on the process's monotonic clock."""
 
 
 _jobs: dict[str, Job] = {}

@@ -97,7 +97,7 @@ class AuditRun(models.Model):
 
 
 class ReconcileRun(models.Model):
-    """One run of the reconciler. Nothing is left to do if every difference was repaired or had disappeared."""
+    """One run of the reconciler, clean if no check failed and every difference was repaired or had disappeared."""
 
     started_at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
@@ -129,7 +129,7 @@ class ReconcileRun(models.Model):
 
 
 class ReconcileTotal(models.Model):
-    """The number of differences of one kind ever found. It is kept when runs are deleted: a counter never decreases."""
+    """The number of differences of one kind ever found. It outlives deleted runs: a counter never decreases."""
 
     kind = models.CharField(max_length=60, primary_key=True)
     found_count = models.PositiveBigIntegerField(default=0)

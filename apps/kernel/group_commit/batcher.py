@@ -104,7 +104,7 @@ METRICS = (_sizes, _queued, _committed, _waiting, _queues, happened)
 
 
 def decide_finds_committed(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
-    """The `find_committed` of a decide that finds committed outcomes itself."""
+    """The `find_committed` of a batcher whose `decide` itself finds committed outcomes."""
     return {}
 
 
@@ -177,7 +177,7 @@ class Batcher(Generic[Request, Outcome]):
         _batchers.add(self)
 
     def _reset(self) -> None:
-        """Set the state before the first request. A forked child does this too: it has no threads, locks or callers."""
+        """Set the initial state. Also called in a forked child, which has no threads, locks or callers."""
         self._changed = threading.Condition(threading.Lock())
         self._closing = False
         self.waiting_count = 0
@@ -325,7 +325,11 @@ class Batcher(Generic[Request, Outcome]):
         except RuntimeError as error:
             # The machine has no more threads, or the interpreter is shutting down.
             logger.warning(
-                "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers_max, error
+                "batcher %s has only %s of %s committers: %s",
+                self.name,
+                len(self._threads),
+                self._committers_max,
+                error,
             )
             if not self._threads:
                 self._note("refused")
@@ -399,8 +403,8 @@ class Batcher(Generic[Request, Outcome]):
         return not self._watching or self._late_at(now) is None or not self._can_mix(key, self._queues[key], now)
 
     def _late_at(self, now: float) -> float | None:
-        """Return when the running mixed batches become late; None if one is late already or none is running: then small
-        queues need not gather any longer."""
+        """Return when the latest running mixed batch becomes late; None if it is late already or none is running. Small
+        queues then no longer gather."""
         if not self._mixed_since:
             return None
         allowed = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)

@@ -61,7 +61,7 @@ def wake(calls: Sequence[Call[Any, Any]]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, futures)
         except RuntimeError:
-            logger.info("group commit: an event loop has ended; %s answers have no reader", len(futures))
+            logger.info("group commit: an event loop has ended; %s of its answers are lost", len(futures))
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> None:

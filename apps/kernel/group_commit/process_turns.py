@@ -1,10 +1,10 @@
-"""Turns between the processes of one machine: one commits for a key while the others gather requests.
+"""Turns among the processes of one machine: one commits for a key while the others gather requests.
 
-Two processes that commit general-admission holds of one event at the same time collide at its row, each with half a
-batch and locks on everything in it. If a process waits for its turn before it takes a batch, it commits all requests
-that have arrived by then: transactions are fewer and larger, and a transaction costs far more than one more request in
-it. The same applies to batches that mix many events, which collide at all of their rows. Batches that share no row
-(named seats) run side by side equally well and take no turns.
+Two processes that commit general-admission holds of one event at the same time collide at the same row, each with half
+a batch and with locks on all rows of its half. If a process waits for its turn before it takes a batch, it commits all
+requests that have arrived by then: transactions are fewer and larger, and a transaction costs far more than one more
+request in it. The same applies to batches that mix many events, which collide at all of their rows. Batches that share
+no row (named seats) run side by side equally well and take no turns.
 
 Turns are only an optimization: the locks of the database decide what may be taken, on one machine or several. A process
 that does not get its turn soon continues without it, and the turn of a process that dies is free at once.
@@ -22,7 +22,8 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 WAIT_MS = 25.0
-"""About the duration of a large batch. If batches take longer, processes commit side by side."""
+"""The longest wait for a turn: about the duration of a large batch. If batches take longer, processes commit side by
+side."""
 POLL_MS = 0.5
 _OFFSET_COUNT = 2**31
 
@@ -60,7 +61,7 @@ class Turns:
                     return False
                 time.sleep(POLL_MS / 1_000)
             except OSError as error:
-                logger.warning("no turns in %s, so batches are smaller: %s", self._file, error)
+                logger.warning("%s cannot be used for turns, so batches are smaller: %s", self._file, error)
                 return False
             else:
                 return True

@@ -23,7 +23,7 @@ Decide = Callable[[Connection[Any], list[Request]], Sequence[Outcome] | Iterator
 
 happened = Counter(
     "fairgate_batch_happenings",
-    "refused (full or closed), dropped (the caller went away first), retried, split, faulted, undecided.",
+    "refused (full or closed), dropped (the caller no longer waited), retried, split, faulted, undecided.",
     ["batcher", "what"],
     registry=None,
 )
@@ -33,7 +33,7 @@ class OutcomeUnknown(problems.Busy):
     """The request may have succeeded: its answer was late or lost. Sending it again with the same idempotency key
     returns the answer."""
 
-    title = "What became of this is not known yet; send the same request again."
+    title = "The result is not known yet. Send the same request again."
 
 
 class InvalidDecision(RuntimeError):
@@ -50,10 +50,10 @@ class _Segment(Generic[Request, Outcome]):
 
     calls: Sequence[Call[Request, Outcome]]
     again: bool = False
-    """An attempt was made before: what it committed is looked up first."""
+    """An attempt was made before; the next one first looks up what it committed."""
     retried: bool = False
     lost: bool = False
-    """A connection was lost during an attempt: what it had sent may still be committed."""
+    """A connection was lost during an attempt, whose COMMIT may still succeed."""
     rechecked: bool = False
 
 
@@ -74,8 +74,8 @@ class Attempts(Generic[Request, Outcome]):
         """Answer every call. Return False if the database is unavailable: further batches would fail too.
 
         A transient failure (a deadlock, a lock timeout, a lost connection, a full disk) is retried once and never
-        splits the batch: both halves would fail alike. Any other failure is caused by one request: the batch is split
-        until that request is alone. The left half is decided before the right one, so the others keep their order. No
+        splits the batch: both halves would fail in the same way. Any other failure is attributed to one request: the
+        batch is split until that request is alone. The left half is decided before the right one, so order is kept. No
         request is retried twice for a transient failure, so this terminates.
         """
         todo = [_Segment(calls)]
@@ -183,8 +183,8 @@ class Attempts(Generic[Request, Outcome]):
             middle = len(calls) // 2
             return [replace(segment, calls=calls[:middle]), replace(segment, calls=calls[middle:])]
         elif segment.lost and not segment.rechecked:
-            # The connection was lost at COMMIT, no outcome was found, then a unique key refused the second attempt: the
-            # old session has committed in between, and a second look-up finds its outcome.
+            # The connection was lost at COMMIT, the look-up found no outcome, and then a unique key refused the second
+            # attempt: the old session committed in between. A second look-up finds its outcome.
             return [replace(segment, rechecked=True)]
         else:
             self._note("faulted", len(calls))
@@ -196,8 +196,8 @@ class Attempts(Generic[Request, Outcome]):
 
 
 def _is_server_error(error: Exception) -> bool:
-    """Return whether the server failed and no request is the cause: out of resources, shutting down, a stand-by that
-    refuses writes, or a session without the prepared statements."""
+    """Return whether the server, not a request, caused the error: it is out of resources, shutting down or a stand-by
+    that refuses writes, or the session lacks the prepared statements."""
     state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
     others = (psycopg.errors.ReadOnlySqlTransaction.sqlstate, psycopg.errors.InvalidSqlStatementName.sqlstate)
     return state.startswith(("53", "57", "58")) or state in others

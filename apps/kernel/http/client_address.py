@@ -1,4 +1,4 @@
-"""The client's address and scheme, determined alike on the fast path (ASGI) and on the site (WSGI).
+"""The client's address and scheme, determined by the same rules on the fast path (ASGI) and on the site (WSGI).
 
 The address is the connection's peer, unless that is a proxy named in TRUSTED_PROXIES: then X-Forwarded-For is read from
 the right, trusted proxies are skipped, and the first other entry is the client. The client itself may have written the
@@ -6,8 +6,8 @@ entries further left. If an entry is not an address, the peer is used. Only this
 servers ignore them.
 
 The site accepts the fast path's decision: the fast path replaces these headers with its result and adds a token derived
-from the secret key. A request that reaches the site otherwise, from a proxy that routes pages to it or from a process
-on the machine, has no token and is treated as on the fast path.
+from the secret key. A request that reaches the site directly, from a proxy that routes pages to it or from a process on
+the machine, has no token, and the site applies the rules above to it.
 """
 
 import hmac
@@ -23,13 +23,13 @@ from apps.kernel import secret_key
 
 FORWARDED_BY_HEADER = "x-fairgate-lane"
 UNKNOWN = ""
-"""The address of a client at a Unix socket. It has no limits by address."""
+"""The address of a client on a Unix socket. Limits by address do not apply to it."""
 HOPS_MAX = 16
 FORWARDED_LENGTH_MAX = 1_024
 
 
 def address_from_scope(scope: Mapping[str, Any]) -> str:
-    """Return the client's address of an ASGI request."""
+    """Return the client address of an ASGI request."""
     peer = client[0] if (client := scope.get("client")) else UNKNOWN
     if not _has_proxies():
         return peer
@@ -37,7 +37,7 @@ def address_from_scope(scope: Mapping[str, Any]) -> str:
 
 
 def scheme_from_scope(scope: Mapping[str, Any]) -> str:
-    """Return https or http: as a trusted proxy reports it, else the connection's own scheme."""
+    """Return https or http, as a trusted proxy reports it, else the scheme of the connection itself."""
     scheme = scope.get("scheme", "http")
     client = scope.get("client")
     if client and _has_proxies() and _is_trusted(client[0]):
@@ -47,7 +47,7 @@ def scheme_from_scope(scope: Mapping[str, Any]) -> str:
 
 
 def address_from_environ(environ: Mapping[str, Any]) -> str:
-    """Return the client's address of a WSGI request."""
+    """Return the client address of a WSGI request."""
     peer = environ.get("REMOTE_ADDR") or UNKNOWN
     forwarded = environ.get("HTTP_X_FORWARDED_FOR", "")
     if is_forwarded_by_fastpath(environ):

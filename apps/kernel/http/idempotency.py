@@ -109,9 +109,9 @@ def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer,
 def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
     """Return the stored answer to this key, or else call `act` and store its answer with its change.
 
-    Joins the caller's transaction, which has locked the row that `act` changes: of two requests with one key, the
-    second waits for the first to commit and then finds its answer here. Errors of `act` are not stored. Raises
-    IdempotencyMismatch, and IdempotencyInProgress if the key's other request is about another row.
+    Joins the caller's transaction, which has locked the row that `act` changes. So the second of two requests with one
+    key waits for the first to commit and then finds its answer here. Errors of `act` are not stored. Raises
+    IdempotencyMismatch, and IdempotencyInProgress if a concurrent request used the key for another row.
     """
     require_transaction()
     known = find_answer(scope, key, request_fingerprint)

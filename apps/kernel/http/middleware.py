@@ -1,4 +1,4 @@
-"""Middleware of every request: an id shared by logs and response, and problems in the form that the client reads."""
+"""Middleware of every request: sets request ids and default headers, applies rate limits and renders problems."""
 
 import time
 import uuid
@@ -25,12 +25,12 @@ class ForwardedHeadersMiddleware(MiddlewareMixin):
 
 class DefaultCacheControlMiddleware(MiddlewareMixin):
     """Forbids storing responses without a Cache-Control header: a shared cache would otherwise apply a rule of its own
-    and could serve one user's error page, with the user's name, to another. Public responses set no cookie."""
+    and could serve one user's error page, with the user's name, to another. Removes cookies from public responses."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Cache-Control", "no-store")
         if response.cookies and "public" in response.headers["Cache-Control"]:
-            # Django deletes an invalid session cookie. Stored by a careless cache, that would log out every user.
+            # Django deletes an invalid session cookie. A cache that served the deletion would log out every user.
             response.cookies.clear()
             others = [word for word in response.headers.get("Vary", "").split(", ") if word not in ("", "Cookie")]
             del response.headers["Vary"]
@@ -40,8 +40,8 @@ class DefaultCacheControlMiddleware(MiddlewareMixin):
 
 
 class PermissionsPolicyMiddleware(MiddlewareMixin):
-    """Denies pages, and so any script injected into them, the camera, the microphone and the location, unless their
-    view allows one."""
+    """Denies pages, and any script injected into them, access to camera, microphone and location, unless the page's
+    view allows one of them."""
 
     POLICY = "camera=(), microphone=(), geolocation=()"
 
@@ -71,7 +71,7 @@ class RateLimits(MiddlewareMixin):
 
 
 class RequestContext:
-    """Sets `X-Request-Id` on every response, the proxy's id or a new one, and records the response in the metrics and
+    """Sets `X-Request-Id` on every response (the proxy's id or a new one), and records the response in the metrics and
     the access log."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -94,7 +94,7 @@ class RequestContext:
 
 def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_id: str) -> None:
     match = request.resolver_match
-    # The view's name, never the client's path.
+    # The name of the view, never the path that the client sent.
     route = (match.view_name if match is not None else "") or "unknown"
     method, size = request.method or "", 0 if response.streaming else len(response.content)
     request_metrics.record_response(route, method, response.status_code, seconds)
@@ -127,7 +127,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Respond to an unexpected error, without its cause."""
+    """Respond to an unexpected error, without revealing its cause."""
     if problems.is_api(request):
         return problems.respond(problems.Fault())
     # Self-contained: a page that needs the session or the database could fail the same way.
@@ -135,7 +135,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 class ProblemResponses(MiddlewareMixin):
-    """Responds to a Problem raised by a page with a page, and to an unknown URL of the API with a document."""
+    """Responds with a page to a Problem that a page raised, and with a problem document to an unknown API URL."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         is_problem = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)

@@ -57,7 +57,7 @@ class ApiSchema(AutoSchema):
         operation = super().get_operation(*args, **kwargs)
         if operation is not None:
             if "requestBody" in operation and isinstance(self.get_request_serializer(), PolymorphicProxySerializer):
-                operation["requestBody"]["required"] = True  # drf-spectacular sets this for one serializer only.
+                operation["requestBody"]["required"] = True  # drf-spectacular does so only for plain serializers.
             operation["responses"] = self._with_refusals(operation)
         return operation
 
@@ -97,7 +97,7 @@ def _add_refusal(responses: dict[str, Any], status: str, types: list[str]) -> No
 
 
 def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Return the document with the schemas that operations refer to by name. drf-spectacular's hook."""
+    """Return the document with the schemas that operations refer to by name. A hook of drf-spectacular."""
     components = result["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA
     components["securitySchemes"] = SECURITY_SCHEMES

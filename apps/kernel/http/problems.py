@@ -152,7 +152,7 @@ class RateLimited(Problem):
         )
 
     def page(self) -> bytes:
-        """Return a self-contained page, with what the visitor can do."""
+        """Return a self-contained page that explains what the visitor can do."""
         return _TOO_MANY_REQUESTS % (self.retry_after_seconds or 1)
 
 
@@ -176,7 +176,7 @@ class DatabaseUnavailable(Problem):
 
 
 def from_exception(error: BaseException) -> Problem | None:
-    """Return the problem that an exception stands for; None for a fault of our own code."""
+    """Return the problem that represents an exception; None for a fault of our own code."""
     match error:
         case Problem():
             return error
@@ -203,7 +203,7 @@ def from_exception(error: BaseException) -> Problem | None:
         case exceptions.PermissionDenied() | PermissionDenied():
             return NotOwner()
         case OperationalError() | InterfaceError():
-            # An error with an SQLSTATE comes from the server: a lock or statement timeout, so it is busy.
+            # An error with an SQLSTATE comes from the server, as after a lock or statement timeout: it is busy.
             return Busy() if getattr(error.__cause__, "sqlstate", None) else DatabaseUnavailable()
     return None
 
@@ -214,7 +214,7 @@ def respond(problem: Problem) -> JsonResponse:
         problem.document(), status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers()
     )
     if isinstance(problem, Busy):
-        # Normal under overload, like a 4xx. Django would log an error for each.
+        # Busy is normal under overload, like a 4xx, but Django would log each 503 as an error.
         response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
@@ -222,7 +222,7 @@ def respond(problem: Problem) -> JsonResponse:
 def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler: responds to a refusal with a problem document. Other errors become a 500."""
     problem = from_exception(error)
-    # Not DRF's own response, which the negotiated renderer would write, for example as YAML.
+    # DRF's own response is not used: the negotiated renderer would write it, for example as YAML.
     return None if problem is None else respond(problem)
 
 

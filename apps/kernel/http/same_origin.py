@@ -1,5 +1,5 @@
-"""Writes with a cookie must come from our own pages. One check serves pages and API, because a page that a cache serves
-to all visitors cannot contain a CSRF token."""
+"""Checks that writes with a cookie come from our own pages. The same check serves pages and API. It uses no CSRF token,
+because a page that a cache serves to all visitors cannot contain one."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -22,12 +22,12 @@ def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool
         return fetch_site == "same-origin" or (fetch_site == "same-site" and origin in settings.CSRF_TRUSTED_ORIGINS)
     if origin is not None:
         return origin == own or origin in settings.CSRF_TRUSTED_ORIGINS
-    # `none` is a direct navigation (an address typed in). No form sends it, so it proves nothing.
+    # `none` is a direct navigation (an address typed in). No form sends it, so it does not prove the origin.
     return None
 
 
 def is_same_origin_request(request: AnyRequest) -> bool | None:
-    """Return `is_same_origin` of this request."""
+    """Return the result of `is_same_origin` for this request."""
     origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
     if origin is None and fetch_site is None:
         return None  # The usual case for API clients.

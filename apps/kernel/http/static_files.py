@@ -1,4 +1,4 @@
-"""Storage of the collected static files, and the deployment check that they have been collected."""
+"""The storage of collected static files, and a deployment check that they have been collected."""
 
 from collections.abc import Sequence
 from typing import Any
