@@ -29,7 +29,7 @@ REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
 
 
-@csrf_exempt  # The page is the same for everyone and carries no token; SameOriginWrites checks instead.
+@csrf_exempt  # The form's page is shared and has no CSRF token; SameOriginWrites checks the origin instead.
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, slug: str) -> HttpResponse:
     """Give the browser one entry in the event's queue, and redirect it to choose tickets or to wait.
@@ -40,7 +40,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     """
     event = events.get_event(slug)
     if request.method != "POST":
-        return redirect("events:event", event.slug)  # A reload or a bookmark: that page has the button.
+        return redirect("events:event", event.slug)  # A reload or a bookmark: the event's page has the button.
     known = authenticate(request, event.slug)
     caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
@@ -49,7 +49,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         guest_merge.merge_guest_entry(event.id, caller)
         entry = positions.join(event, caller)
     except NotOnSale:
-        return redirect("events:event", event.slug)  # That page shows the reason: upcoming, closed or canceled.
+        return redirect("events:event", event.slug)  # The event's page shows why: upcoming, closed or canceled.
     except RoomDrained as problem:
         return _page(request, event, _drained_reason(event), status=problem.status)
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
@@ -103,7 +103,7 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
         except (EntryNotFound, problems.TokenMissing):
             return redirect("events:event", event.slug)
         except StillHolding as problem:
-            # The page for choosing links to the reservation.
+            # The page for choosing tickets has a link to the reservation.
             messages.warning(request, problem.title)
             response = redirect("reservations:choose", event.slug)
             response.status_code = 303

@@ -72,8 +72,7 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
 
 
 def join(event: events.EventView, caller: Caller) -> EntryView:
-    """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks: call it in a
-    thread.
+    """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks.
 
     Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, RoomDrained, and Busy under overload or if
     the outcome is unknown. If the entry was created nevertheless, joining again returns it.

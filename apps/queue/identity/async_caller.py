@@ -84,8 +84,7 @@ async def _authenticate_account(request: Request, event: events.EventView | None
 
 
 def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
-    """Return the account of each of these credentials, in order; None if the site has to decide. Blocks: call it in
-    a thread."""
+    """Return the account of each of these credentials, in order; None if the site has to decide. Blocks."""
     sessions = _load_sessions([one.session_key for one in batch if one.session_key])
     claims = [
         (_id_of_token(one.token), "") if one.token else _parse_session(sessions.get(one.session_key, {}))

@@ -2,8 +2,7 @@
 
 A merge holds the room's lock, which every join and tick takes first: meanwhile no join of this account or browser
 commits, and no tick admits one of the two entries between the choice and its commit. If the log-in could not merge (the
-guest was just joining, or the locks were taken), the next join of the account merges, or the next poll after its turn
-has come.
+guest was just joining, or the locks were taken), the account's next join merges, or its first poll when its turn comes.
 """
 
 import logging
@@ -27,8 +26,7 @@ _rooms_of_guest = sql.load("apps.queue", "rooms_of_guest")
 
 
 def merge_guest_entries(visitor_id: str, account_id: int) -> int:
-    """Merge this browser's guest entries into the account, in all events. Returns in how many events
-    something changed.
+    """Merge this browser's guest entries into the account, in all events. Returns the number of changed events.
 
     Called at log-in. One transaction per event; `merge_guest_entry` handles events whose locks are taken now.
     """
@@ -61,9 +59,8 @@ def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
     """Give the account the better of the guest's entry and its own; the other becomes `left`. Returns whether something
     changed. Nothing changes while both entries have a live reservation, or while both wait for their drawn numbers.
 
-    An entry with a live reservation is better than any other; then comes one that is shopping, one with an unclaimed
-    admission, and one with priority. Otherwise the lower number is better. In an open lobby the account's own entry
-    stays.
+    An entry with a live reservation is best, then one that is shopping, one with an unclaimed admission, and one with
+    priority. Otherwise the lower number is better. In an open lobby the account's own entry stays.
     """
     left: QueueEntry | None = None
     with transactions.write(), connection.cursor() as cursor:

@@ -2,8 +2,8 @@
 admitted ahead of their turn.
 
 Any other number above the head is waiting, so its poll needs no query. Each process keeps the exceptions as one bit per
-number and reads new ones every second; it adds its own at once. An exception neither grants nor refuses anything: its
-polls read PostgreSQL. Until a process has caught up, all its polls do.
+number and reads new ones every second; it adds those that it causes at once. An exception neither grants nor refuses
+anything: polls of such an entry read PostgreSQL. Until a process has read all exceptions, all its polls do.
 """
 
 import logging
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 FEED_SECONDS = 1.0
 OVERLAP_SECONDS = 5.0
-"""An entry's end is dated under its lock but visible only after the commit, so each read overlaps the last by this."""
+"""An entry's end is dated before its commit makes it visible, so each read goes back this far before the last end."""
 SLICE_MAX = 5_000
-"""Ended entries read by one poll, so that no poll waits for a million of them."""
+"""The most ended entries that one poll reads, so that no poll waits for a million of them."""
 EVENTS_MAX = 1_000
 RECENT_SECONDS = 30.0
 RECENT_MAX = 200
@@ -64,7 +64,7 @@ class ExceptionFeed:
         self.has_caught_up = False
         self._marked: set[int] = set()
         self._recent_priority: dict[int, float] = {}
-        """The times at which this process found them, on its monotonic clock."""
+        """By number: when this process found the priority, on its monotonic clock."""
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._from = (_BEGINNING, _FIRST_ID)

@@ -1,4 +1,4 @@
-"""Manual rebuild of a room's copy in Redis, with a check that the order of the queue did not change.
+"""Rebuilds a room's copy in Redis on request, and checks that the order of the queue did not change.
 
 The copy is one small value, so there is nothing to replay. The order is stored only in PostgreSQL.
 """

@@ -1,12 +1,12 @@
 """The public state of a waiting room as one small value: a poll reads only this and its own token.
 
 PostgreSQL is authoritative. The gatekeeper writes a copy to Redis after each tick, so that no process needs to query
-PostgreSQL, and each process caches what it read for 0.1 s. If Redis is unavailable or its copy is old or invalid,
-PostgreSQL is read instead: one statement per process and 0.1 s. A snapshot shows the state of the queue; it never
-admits a visitor.
+PostgreSQL. Each process caches the copy for 0.1 s. If Redis is unavailable or its copy is old or invalid, each process
+reads PostgreSQL instead, with one statement per 0.1 s. A snapshot shows the state of the queue; it never admits a
+visitor.
 
-Its age is bounded: CACHE_SECONDS in the process plus COPY_FRESH_SECONDS in Redis are less than the shortest
-`next_poll`. So a client that respects `next_poll` never sees the head go back, whichever process answers.
+A snapshot's age is bounded: CACHE_SECONDS in the process plus COPY_FRESH_SECONDS in Redis are less than the shortest
+`next_poll`. So a client that respects `next_poll` never sees the head go back, whichever process responds.
 """
 
 import logging
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 CACHE_SECONDS = 0.1
 COPY_FRESH_SECONDS = 0.6
-"""Two failed ticks are tolerated."""
+"""Longer than two ticks, so that two failed ones are tolerated."""
 COPY_TTL_MS = 600
 """A copy expires when it is too old to be used."""
 BYTES_MAX = 4_096
@@ -132,8 +132,8 @@ _cache: dict[int, _CacheSlot] = cache.register({})
 
 
 def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
-    """Return the room's snapshot. `with_number`: one that includes this number, so that a visitor who just joined does
-    not get an older state. Raises WaitingRoom.DoesNotExist."""
+    """Return the room's snapshot. It includes the number `with_number`, so that a visitor who just joined does not get
+    an older state. Raises WaitingRoom.DoesNotExist."""
     slot = _cache.get(event_id)
     if slot is None:
         if len(_cache) >= CACHED_ROOMS_MAX:
@@ -202,8 +202,8 @@ def invalidate(event_id: int) -> None:
 
 
 def renew(event_id: int) -> None:
-    """Publish what was just committed: this process shows it at once, the others within CACHE_SECONDS. Never fails: on
-    an error the copy is out of date until the next tick."""
+    """Publish the room's committed state: this process shows it at once, the others within CACHE_SECONDS. Never fails:
+    on an error the copy is out of date until the next tick."""
     invalidate(event_id)
     try:
         copy_to_redis([event_id])

@@ -1,4 +1,4 @@
--- The live entries of these accounts, each in its event's queue.
+-- The live entries of these accounts, each at the event that is given with the account.
 SELECT entry.event_id, entry.account_id, entry.id
 FROM unnest(%(event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
 JOIN queue_queueentry AS entry

@@ -1,10 +1,10 @@
 -- Admits up to %(most)s waiting entries of a room: first the priority entries, then, unless %(only_marked)s, the lowest
 -- numbers, up to %(numbered_through)s while the draw is numbering. There is no lower bound: entries that returned are
 -- below the head and go first. Entries without a number are not in the queue.
--- The entries in %(present)s have arrived and start shopping at once; the others have a claim time.
+-- The entries in %(present)s have arrived and start shopping at once; the others get a claim time.
 -- The caller holds the room's lock, so waiting entries can only leave. The statement waits for one that is leaving and
--- skips it. (Limits are plain and ids are looked up as arrays: a planner that must guess the number of rows guesses a
--- tenth of the queue, and reads the whole table in every tick.)
+-- then skips it. (Limits are plain and ids are looked up as arrays, so that the planner does not guess the number of
+-- rows: it would guess a tenth of the queue, and read the whole table in every tick.)
 WITH ahead AS MATERIALIZED (
     SELECT id, number
     FROM queue_queueentry

@@ -1,2 +1,2 @@
--- Updates the planner's statistics of drawn numbers: with old ones it would read all of them for every chunk.
+-- Updates the planner's statistics of drawn numbers. With old ones, each chunk would read all numbers.
 ANALYZE queue_drawnplace

@@ -1,5 +1,5 @@
 -- The room, if more shoppers are active than its cap and one was admitted after the last change of its state or limits.
--- (With a lowered cap, or in a room just switched on, more may be active: no visitor is admitted until fewer are.)
+-- (After a cap is lowered or a room is switched on, more may be active; no visitor is admitted until fewer are.)
 SELECT active.count, room.active_max
 FROM queue_waitingroom AS room
 CROSS JOIN LATERAL (

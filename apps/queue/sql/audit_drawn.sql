@@ -1,4 +1,4 @@
--- Drawn numbers whose entry has another number, or none although the draw is finished.
+-- Drawn numbers whose entry has another number, or has none although the draw has ended.
 SELECT place.number, entry.number
 FROM queue_drawnplace AS place
 JOIN queue_draw AS draw ON draw.event_id = place.event_id

@@ -1,5 +1,6 @@
--- Entries whose number does not fit the room: never assigned, a number of the draw without having been in the lobby or
--- the reverse, passed by the head, or admitted ahead of it or without a number. Priority entries are excluded.
+-- Entries whose number does not fit the room: it was never assigned; it is a lobby number, but the entry was not in the
+-- lobby, or the reverse; or it is missing, although the entry was admitted or was not in the lobby. Also, except for
+-- priority entries: the head has passed it before the first admission, or the entry was admitted ahead of the head.
 SELECT entry.number, entry.status, room.head, room.next_number
 FROM queue_queueentry AS entry
 JOIN queue_waitingroom AS room ON room.event_id = entry.event_id

@@ -1,4 +1,4 @@
--- Accounts and browsers with several live entries, and numbers assigned several times.
+-- Accounts and browsers with more than one live entry, and numbers that more than one entry has.
 SELECT 'account ' || account_id AS who, count(*)
 FROM queue_queueentry
 WHERE event_id = %(event_id)s AND status IN ('waiting', 'ready', 'away') AND account_id IS NOT NULL

@@ -1,4 +1,4 @@
--- SHA-256 of the sorted leaves of all entries that were in the lobby, whatever their status is now, and their number.
+-- SHA-256 of the sorted leaves of all entries that were in the lobby, whatever their status is now, and their count.
 SELECT sha256(coalesce(string_agg(leaf, ''::bytea ORDER BY leaf), ''::bytea)), count(*)
 FROM (
     SELECT sha256(uuid_send(id) || nonce) AS leaf

@@ -1,4 +1,4 @@
--- Up to %(most)s entries of an event that ended after this one, in that order, with the numbers that they have or drew.
+-- Up to %(most)s entries that ended after this time and id, in that order, with the numbers that they have or drew.
 SELECT entry.ended_at, entry.id, coalesce(entry.number, drawn.number)
 FROM queue_queueentry AS entry
 LEFT JOIN queue_drawnplace AS drawn ON drawn.entry_id = entry.id AND entry.number IS NULL

@@ -1,6 +1,6 @@
 -- Ends up to %(limit)s admissions, of one event or of all, whose time is over and whose slot no live reservation has
--- occupied for %(grace_seconds)s seconds. Overdue ones are read from the front of the index of deadlines, however many
--- are admitted; then they are locked in id order and checked again under the lock.
+-- occupied for %(grace_seconds)s seconds. Only overdue ones are read, from the front of the index of deadlines. They
+-- are then locked in id order and checked again under the lock.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry

@@ -1,4 +1,4 @@
--- The live entries of these browsers as guests, each in its event's queue.
+-- The live guest entries of these browsers, each at the event that is given with the browser.
 SELECT entry.event_id, entry.visitor_id, entry.id
 FROM unnest(%(event_ids)s::bigint[], %(visitor_ids)s::text[]) AS asked (event_id, visitor_id)
 JOIN queue_queueentry AS entry

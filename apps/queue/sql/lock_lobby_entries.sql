@@ -1,5 +1,5 @@
--- Locks, in id order, the entries with which these accounts and browsers left a lobby, each at its event, and returns
--- their state under the lock.
+-- Locks, in id order, the ended lobby entries without a number of these accounts and browsers, each at the event that
+-- is given with it, and returns their state under the lock.
 SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
        busy_until, ended_at, marked
 FROM queue_queueentry

@@ -1,5 +1,5 @@
--- Locks, in id order, the live entries of these browsers at one event, and returns their state under the lock. The
--- usual case of the statement for all identities, with half the planning and one lookup per entry.
+-- Locks, in id order, the live entries of these browsers at one event, and returns their state under the lock. This is
+-- the usual case of lock_live_entries.sql, with half the planning and one lookup per entry.
 SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
        busy_until, ended_at, marked
 FROM queue_queueentry

@@ -1,6 +1,6 @@
 -- Frees the slots of up to %(limit)s entries, of one event or of all, that did not arrive within their claim time. They
--- keep their numbers. Unclaimed entries are read from an index of those alone, however many are admitted; then they are
--- locked in id order and checked again under the lock.
+-- keep their numbers. Only overdue ones are read, from the front of an index of unclaimed entries. They are then locked
+-- in id order and checked again under the lock.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry

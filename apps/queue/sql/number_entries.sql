@@ -1,5 +1,5 @@
--- Copies the drawn numbers above %(above)s up to %(through)s to their entries, which are first locked in id order;
--- entries numbered by an earlier attempt are skipped.
+-- Copies the drawn numbers above %(above)s up to %(through)s to their entries, which are first locked in id order.
+-- Entries that an earlier attempt has numbered are skipped.
 WITH drawn AS (
     SELECT entry_id, number
     FROM queue_drawnplace

@@ -1,5 +1,5 @@
--- Up to %(most)s entries of an event after this number, by number: their count, the last number, and a digest of which
--- entry has which number.
+-- Of up to %(most)s entries of an event after a given number, in the order of their numbers: their count, the last
+-- number, and a digest of the numbers with the entries' ids.
 SELECT count(*),
        max(piece.number),
        encode(sha256(string_agg(int8send(piece.number) || uuid_send(piece.id), ''::bytea ORDER BY piece.number)), 'hex')

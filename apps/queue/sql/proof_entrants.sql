@@ -1,5 +1,5 @@
--- The sorted leaves of a room's lobby entries whose ids are in this range. Ids are random, so equally wide ranges have
--- about as many entries.
+-- The sorted leaves of a room's lobby entries with ids in this range. Ids are random, so ranges of equal width contain
+-- about equally many entries.
 SELECT sha256(uuid_send(id) || nonce) AS leaf
 FROM queue_queueentry
 WHERE event_id = %(event_id)s

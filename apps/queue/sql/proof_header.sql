@@ -1,5 +1,5 @@
--- The header of an event's proof in one snapshot: its room, its draw, and the counts of the other parts. The secret
--- stays here until it is revealed.
+-- The header of an event's proof in one snapshot: its room, its draw, and the counts of the other parts. The secret is
+-- returned only after it is revealed.
 SELECT clock_timestamp(),
        room.state,
        room.next_number,

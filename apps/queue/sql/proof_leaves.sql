@@ -1,4 +1,4 @@
--- The leaves of the numbers from %(first)s to %(last)s, in order; a number without an entry has none. Until the drawn
+-- The leaves of the numbers from %(first)s to %(last)s, in order; a number without an entry has no row. Until the drawn
 -- numbers are copied to the entries, those up to %(drawn_through)s are read from the draw.
 SELECT number, sha256(uuid_send(id) || nonce)
 FROM queue_queueentry

@@ -1,5 +1,5 @@
--- What the published proof cannot show, because it contains only numbers below the next one: how the entries and the
--- draw fit the room's row. One statement, so one snapshot.
+-- How the entries and the draw fit the room's row. The published proof cannot show this, because it contains only
+-- numbers below the room's next one. One statement, so one snapshot.
 SELECT room.next_number,
        room.lobby_count,
        draw.drawn_at,

@@ -1,4 +1,4 @@
--- Gives a new leader a new epoch, above all earlier ones. It holds the leadership's advisory lock.
+-- Gives a new leader, which holds the leadership's advisory lock, an epoch above all earlier ones.
 INSERT INTO queue_leadership (name, epoch, leader, elected_at)
 VALUES (%(name)s, 1, %(leader)s, clock_timestamp())
 ON CONFLICT (name) DO UPDATE

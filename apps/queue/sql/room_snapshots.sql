@@ -1,5 +1,5 @@
 -- The public state of these events' rooms in one snapshot, with its time. The admissions of the last %(window_seconds)s
--- seconds give the measured rate. (The bound is a subquery, so that the index is used.)
+-- seconds give the measured rate. (The start of this time is a subquery, so that the index is used.)
 SELECT room.event_id,
        clock_timestamp(),
        room.state,

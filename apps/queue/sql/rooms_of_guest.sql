@@ -1,5 +1,5 @@
--- The events in which this browser has a live entry as a guest. Room by room, because the index of entries begins with
--- the event.
+-- The events in which this browser has a live entry as a guest. Each room is looked up separately, because the index of
+-- entries begins with the event.
 SELECT room.event_id
 FROM queue_waitingroom AS room
 WHERE EXISTS (

@@ -1,5 +1,5 @@
--- The rooms that visitors may be polling, and whether each is a lobby: lobbies, and rooms with waiting entries or
--- entries that the draw is numbering. (The lowest number and not EXISTS, as in lowest_waiting.sql.)
+-- The rooms that visitors may be polling: lobbies, and rooms with waiting entries or entries that the draw is
+-- numbering. The second column is true for a lobby. (The lowest number instead of EXISTS: see lowest_waiting.sql.)
 SELECT event_id, state = 'lobby'
 FROM queue_waitingroom AS room
 WHERE state = 'lobby'

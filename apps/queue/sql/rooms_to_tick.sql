@@ -1,6 +1,6 @@
--- The rooms that may need a tick: those that have yet to open, with whether their lobby may be due, and those with
--- waiting entries. Entries in the lobby have no number and are not in the queue yet. (The lowest number and not EXISTS,
--- as in lowest_waiting.sql.)
+-- The rooms that may need a tick: those that have yet to open, and those with waiting entries. Entries in the lobby
+-- have no number and are not in the queue yet. The last column is true if a lobby is due to open. (The lowest number
+-- instead of EXISTS: see lowest_waiting.sql.)
 SELECT event_id, state, state = 'closed' AND lobby_opens_at IS NOT NULL AND lobby_opens_at <= clock_timestamp()
 FROM queue_waitingroom AS room
 WHERE state IN ('closed', 'lobby')

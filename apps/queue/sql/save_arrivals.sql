@@ -1,4 +1,4 @@
--- Saves the changes that arrivals made to these entries. The caller holds their locks and names each once.
+-- Saves the changes that arrivals made to these entries, each given once. The caller holds their locks.
 UPDATE queue_queueentry AS entry
 SET status = given.status, admission_expires_at = given.admission_expires_at, ended_at = given.ended_at
 FROM unnest(

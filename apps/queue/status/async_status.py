@@ -1,6 +1,7 @@
-"""A visitor's status for the event loop: decided as in `status`, from what this process has cached.
+"""A visitor's status for the event loop: decided as in `status`, from the values that this process has cached.
 
-What is slightly too old is read again in a thread, once for all requests that arrive meanwhile.
+An expired value is read again in a thread, once for all requests that arrive meanwhile. If it has expired only just
+now, these requests still use it; otherwise they wait for the new one.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ from apps.queue.status.estimates import estimate, estimate_for_number, expected_
 from apps.queue.status.status import QueueStatus
 
 SNAPSHOT_STALE_SHARE = 0.8
-"""A snapshot is used this much longer than its time while the next one is read: in all still less than the shortest
-`next_poll` (see room_snapshot.py)."""
+"""An expired snapshot is used for this share of CACHE_SECONDS longer, while the next one is read. Its age stays below
+the shortest `next_poll` (see room_snapshot.py)."""
 FEED_STALE_SHARE = 0.5
 
 _snapshot_reads: InFlightReads[int] = InFlightReads()
@@ -40,16 +41,16 @@ _feed_reads: InFlightReads[int] = InFlightReads()
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntry:
-    """An entry as it was read, judged by the database's clock."""
+    """An entry, with its deadlines compared with the database's clock when it was read."""
 
     entry: Entry
     is_claimable: bool
-    """Polling changes it: it claims an admission, or brings an absent visitor back."""
+    """Whether a poll would claim its admission, or put it back in the queue after it was away."""
     has_lapsed: bool
 
 
 def load_entries(entry_ids: Sequence[UUID]) -> list[LoadedEntry | None]:
-    """Read these entries. Returns them in the same order, None for one that does not exist. For threads."""
+    """Return these entries in order, None for one that does not exist. Blocks: call it in a thread."""
     with connection.cursor() as cursor:
         rows = _entries_by_id.rows(cursor, entry_ids=arrays.uuids(list(set(entry_ids))))
     found: dict[UUID, LoadedEntry] = {}
@@ -67,7 +68,7 @@ _entry_loader: BatchLoader[UUID, LoadedEntry | None] = BatchLoader(load_entries)
 
 def encode_status_from_token(event: events.EventView, token: str) -> bytes | None:
     """Return the response to a poll with this token if its entry certainly waits, as nearly all entries of a busy event
-    do. None: the status needs more than the token and the caches. Raises as `authenticate` does."""
+    do. Return None if the token and the caches do not suffice. Raises the errors of `authenticate`."""
     try:
         claims = jwt.verify(token, QUEUE_TOKEN_TYPES, audience=event.slug)
     except problems.TokenInvalid:
@@ -88,8 +89,8 @@ def encode_status_from_token(event: events.EventView, token: str) -> bytes | Non
 
 
 def encode_waiting_status(entry: EntryView) -> bytes | None:
-    """Return the status of an entry that has just been read as waiting, if its turn is still to come. None: see
-    `status_of_entry`."""
+    """Return the status of an entry that has just been read as waiting, if its turn is still to come. Return
+    None if `status_of_entry` has to decide."""
     if entry.number is None or entry.is_priority or not entry.waits:
         return None
     snapshot = _peek_snapshot(entry.event_id, 0)
@@ -99,7 +100,7 @@ def encode_waiting_status(entry: EntryView) -> bytes | None:
 
 
 async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | None:
-    """As `positions.claim_or_get_entry`."""
+    """`positions.claim_or_get_entry` for the event loop."""
     entry_id = caller.entry_id or await entry_lookup.find_live_entry_id(event.id, caller)
     if entry_id is not None:
         return await claim_or_get_loaded(event, caller, await _entry_loader.ask(entry_id))
@@ -107,7 +108,7 @@ async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryVi
 
 
 async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: LoadedEntry | None) -> EntryView | None:
-    """As `positions.claim_or_get_entry`, for a caller whose entry has just been read."""
+    """`positions.claim_or_get_entry` for the event loop and a caller whose entry has just been read."""
     if seen is not None and seen.is_claimable and seen.entry.event_id == event.id:
         return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
     if seen is None or seen.entry.event_id != event.id:
@@ -116,7 +117,7 @@ async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: Loa
 
 
 async def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """As `status.get_status`."""
+    """`status.get_status` for the event loop."""
     status = await status_from_snapshot(event, caller)
     if status is not None:
         return status
@@ -128,7 +129,7 @@ async def get_status(event: events.EventView, caller: Caller) -> QueueStatus | N
 
 
 async def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """As `status.status_from_snapshot`."""
+    """`status.status_from_snapshot` for the event loop."""
     if not caller.in_line or caller.entry_id is None:
         return None
     try:
@@ -142,7 +143,7 @@ async def status_from_snapshot(event: events.EventView, caller: Caller) -> Queue
 
 
 async def status_of_entry(event: events.EventView, entry: EntryView) -> QueueStatus:
-    """As `status.status_of_entry`."""
+    """`status.status_of_entry` for the event loop."""
     if not entry.waits:
         return QueueStatus(estimate(entry), entry)
     # The snapshot may be older than this number: the entry has just been read as waiting.
@@ -155,8 +156,8 @@ async def status_of_entry(event: events.EventView, entry: EntryView) -> QueueSta
 
 
 async def get_room_progress(event: events.EventView) -> dict[str, Any] | None:
-    """Return the progress of an event's queue, the same for all who wait: entries up to `now_serving` are admitted.
-    None: the event has no waiting room."""
+    """Return the progress of an event's queue, which all waiting visitors share: numbers up to `now_serving` have been
+    reached. None if the event has no waiting room."""
     try:
         snapshot = await _get_snapshot(event.id, 0)
     except WaitingRoom.DoesNotExist:
@@ -164,7 +165,7 @@ async def get_room_progress(event: events.EventView) -> dict[str, Any] | None:
     document: dict[str, Any] = {"state": snapshot.state, "now_serving": snapshot.head, "message": snapshot.message}
     if not snapshot.stage:
         document["tickets_left"] = snapshot.supply_available
-        # Rounded, so that a rate which is measured each second is not an update each second.
+        # Rounded, so that small changes of the measured rate are not published as updates.
         document["rate_per_second"] = float(f"{expected_rate(snapshot):.1g}")
     let_in = (await _get_feed(event.id)).recent_priority_numbers()
     if let_in:
@@ -173,7 +174,7 @@ async def get_room_progress(event: events.EventView) -> dict[str, Any] | None:
 
 
 async def _get_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapshot:
-    """As `room_snapshot.get_snapshot`."""
+    """`room_snapshot.get_snapshot` for the event loop."""
     cached = _peek_snapshot(event_id, with_number)
     if cached is not None:
         return cached
@@ -181,12 +182,12 @@ async def _get_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSn
     snapshot: room_snapshot.RoomSnapshot = await _snapshot_reads.wait(event_id, read)
     if snapshot.next_number > with_number:
         return snapshot
-    # That read began before this number was assigned.
+    # The shared read began before this number was assigned.
     return await thread_pool.run_in_thread(read)
 
 
 def _peek_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapshot | None:
-    """Return this process's snapshot if it may still be used. If it is due, the next one is being read."""
+    """Return this process's snapshot if it may still be used. If it has expired, begin to read the next one."""
     known = room_snapshot.peek(event_id)
     if known is None:
         return None
@@ -199,7 +200,7 @@ def _peek_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapsho
 
 
 async def _get_feed(event_id: int) -> exceptions.ExceptionFeed:
-    """Return the event's exceptional entries, up to a moment ago if they can be read."""
+    """Return the event's exceptional entries. If those of this process are outdated, first try to update them."""
     feed = _peek_feed(event_id)
     if feed is None:
         feed = exceptions.get_feed(event_id)
@@ -208,8 +209,7 @@ async def _get_feed(event_id: int) -> exceptions.ExceptionFeed:
 
 
 def _peek_feed(event_id: int) -> exceptions.ExceptionFeed | None:
-    """Return the event's exceptional entries if this process knows all up to a moment ago. If due, the next ones are
-    being read."""
+    """Return the event's exceptional entries if this process has read them recently. If a read is due, begin it."""
     feed = exceptions.get_feed(event_id)
     overdue_seconds = feed.overdue_seconds()
     if not feed.has_caught_up or overdue_seconds >= exceptions.FEED_SECONDS * FEED_STALE_SHARE:

@@ -1,7 +1,7 @@
 """Looks up the numbers that lobby entries have drawn.
 
-A whole lobby polls at once. One statement reads all numbers that were requested while the last one ran, on a separate
-connection, so that joins and pages do not wait.
+After the draw a whole lobby polls at once. Each statement reads all numbers that were requested while the previous one
+ran. The statements use a separate connection, so that joins and pages do not wait.
 """
 
 from collections.abc import Sequence

@@ -18,11 +18,11 @@ NEXT_POLL_ENDED_MS = 60_000
 NEXT_POLL_MIN_MS = 1_000
 NEXT_POLL_MAX_MS = 300_000
 JITTER = 0.2
-"""A poll comes up to this share early, so that visitors who joined together do not poll together."""
+"""The time until a poll is shortened by up to this share, so that visitors who joined together poll at other times."""
 RANGE_HIGH = 1.5
 """Upper end of the wait's interval, as a multiple of the likely wait: visitors may keep their slots longer."""
 LOBBY_POLLS_PER_SECOND = 2_000
-"""A lobby polls for its drawn numbers no faster than this, as far as the claim time allows."""
+"""A lobby's polls for the drawn numbers are spread to at most this rate, unless the claim time is too short."""
 LOBBY_SPREAD_MIN_MS = 2_000
 
 _random = random.Random()  # noqa: S311 - it only spreads polls, and is cheaper than the system's
@@ -33,24 +33,24 @@ class WaitEstimate:
     status: str
     """Named as in the public contract."""
     ahead: int | None
-    """Numbers before this one; 0 from ready on, None in the lobby."""
+    """The position: the number minus the head. 0 from ready on, None in the lobby."""
     wait_seconds: int
     """In the lobby: until the on-sale opens and positions are drawn."""
     wait_range: tuple[int, int]
     ask_again_ms: int
     """When to poll next: `next_poll`."""
     stage: str = ""
-    """Of the lobby: `lobby` or `drawing`."""
+    """In the lobby: `lobby` or `drawing`."""
     opens_at: datetime | None = None
     """In the lobby: when the on-sale opens and positions are drawn."""
     tickets_left: int | None = None
-    """While waiting: how many tickets are available now. None: not known."""
+    """While waiting: the number of tickets that are available now. None: not known."""
     rate: float | None = None
     """While waiting: admissions per second."""
     message: str = ""
     """While waiting: the organizer's message to all visitors."""
     number: int | None = None
-    """While waiting: the visitor's own number. The position is this minus the last number admitted."""
+    """While waiting: the visitor's own number. The position is this minus the head."""
 
 
 def estimate(entry: EntryView) -> WaitEstimate:
@@ -67,7 +67,7 @@ def estimate(entry: EntryView) -> WaitEstimate:
 
 
 def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstimate:
-    """Return the estimate for this waiting number. None: an entry of the lobby, which has no number yet."""
+    """Return the estimate for an entry that waits with this number. Entries of the lobby have no number yet."""
     if number is None:
         return _estimate_in_lobby(snapshot)
     # A position never rises: the head never falls, and an entry that returns after a missed turn is next in line.
@@ -90,8 +90,8 @@ def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstim
 
 
 def expected_rate(snapshot: RoomSnapshot) -> float:
-    """Return the admissions per second to expect: the measured rate; without one, the room's rate before its first
-    admission, when all slots are free, and `full_rate` after it."""
+    """Return the expected admissions per second: the measured rate. Without one, return the room's rate before its
+    first admission, when all slots are free, and `full_rate` after it."""
     measured = snapshot.measured_rate
     if measured is not None:
         return min(snapshot.rate, measured)
@@ -104,7 +104,7 @@ def has_steady_rate(snapshot: RoomSnapshot) -> bool:
 
 
 def seconds_until(snapshot: RoomSnapshot, ahead: int) -> float:
-    """Return in how many seconds this many more entries are likely admitted."""
+    """Return the likely time in seconds until this many more entries are admitted."""
     if has_steady_rate(snapshot):
         return ahead / expected_rate(snapshot)
     free = min(ahead, snapshot.active_max)
@@ -131,20 +131,20 @@ def _estimate_in_lobby(snapshot: RoomSnapshot) -> WaitEstimate:
 
 
 def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
-    """Return in how many milliseconds to poll next: after half the shortest wait, at the ceiling rate, with jitter. If
-    the turn could come sooner, the poll comes at most half the claim time after it."""
+    """Return the milliseconds until the next poll: half the shortest wait, but at least NEXT_POLL_MIN_MS or half the
+    claim time, whichever is less; jitter then shortens it. So even if the turn comes sooner, the poll can claim it."""
     soonest_ms = max(0.0, ahead - burst(rate_per_second)) / rate_per_second * 1_000
     wanted = min(NEXT_POLL_MAX_MS, max(soonest_ms / 2, min(NEXT_POLL_MIN_MS, claim_seconds * 500)))
     return int(wanted * (1 - JITTER * _random.random()))
 
 
 def lobby_poll_ms(until_open_seconds: float, lobby_count: int, claim_seconds: int) -> int:
-    """Return when a visitor in the lobby should poll next, in milliseconds: at the opening, at a random moment of a
-    span that keeps the whole lobby to LOBBY_POLLS_PER_SECOND. The first number is admitted soon after, so the span is
-    at most half the claim time. Long before the opening it polls now and then, since there may be a message."""
+    """Return the milliseconds until a visitor in the lobby polls next: at a random moment of a span that begins at the
+    opening and limits the lobby to LOBBY_POLLS_PER_SECOND. The span is at most half the claim time, since the first
+    numbers are admitted soon. Long before the opening, polls come now and then, since there may be a message."""
     span_ms = min(claim_seconds * 500, max(LOBBY_SPREAD_MIN_MS, lobby_count * 1_000 / LOBBY_POLLS_PER_SECOND))
     until_open_ms = until_open_seconds * 1_000
     if until_open_ms > NEXT_POLL_MAX_MS:
         return int(min(NEXT_POLL_MAX_MS, until_open_ms / 2) * (1 - JITTER * _random.random()))
-    # Never at once: the next poll should not read the same snapshot.
+    # The next poll never comes at once: it would read the same snapshot.
     return max(NEXT_POLL_MIN_MS, int(until_open_ms + span_ms * _random.random()))

@@ -1,5 +1,5 @@
-"""A visitor's status. While the visitor waits, it follows from the room snapshot and the token alone. When the
-visitor's turn has come, it is read from the entry.
+"""A visitor's status. While the visitor waits, the room snapshot and the token determine the status. When the visitor's
+turn has come, the entry determines it.
 
 An entry with a number above the head is waiting unless it is exceptional (`snapshot.exceptions`). So its position is
 its number minus the head: no query is needed, however many other visitors wait. For numbers up to the head, and for

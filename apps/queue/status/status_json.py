@@ -1,5 +1,5 @@
-"""Encodes the status of a waiting visitor: the parts that all visitors share once per snapshot, the numbers per poll.
-Equal to `status_answer` of `estimates.estimate_for_number`; tests compare the two."""
+"""Encodes the status of a waiting visitor. The parts that all visitors share are encoded once per snapshot. The result
+equals `status_answer` of `estimates.estimate_for_number`; tests compare the two."""
 
 import math
 
@@ -23,7 +23,7 @@ class StatusEncoder:
         self._snapshot = snapshot
         self._head = snapshot.head
         self._ceiling, self._claim_seconds = snapshot.rate_ceiling, snapshot.claim_seconds
-        # Until the first tick there is no steady rate, and the wait is computed in two parts.
+        # Before the first admission there is no steady rate, and the wait is computed in two parts.
         self._rate = estimates.expected_rate(snapshot) if estimates.has_steady_rate(snapshot) else None
         status = msgspec.json.encode(known.status).decode()
         rest = {"tickets_left": known.tickets_left, "message": known.message, "rate_per_second": known.rate}
@@ -50,7 +50,7 @@ _encoders: dict[int, tuple[RoomSnapshot, StatusEncoder]] = cache.register({})
 
 
 def encode_status(snapshot: RoomSnapshot, number: int) -> bytes | None:
-    """Return the whole JSON for this number above the snapshot's head. None for a drained room."""
+    """Return the JSON for this number, which is above the snapshot's head. None for a drained room."""
     known = _encoders.get(snapshot.event_id)
     if known is None or known[0] is not snapshot:
         if snapshot.state == WaitingRoom.State.DRAINED:

@@ -1,11 +1,11 @@
 """The waiting page's texts for a browser without scripts. static/js/wait.js has the same texts."""
 
 HOURS_FROM_MINUTES = 90
-"""From this many minutes on a wait is shown in hours: "between 140 and 210 minutes" is hard to read."""
+"""Waits of this many minutes or more are shown in hours: "between 140 and 210 minutes" is hard to read."""
 
 
 def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
-    """Return how long the wait is, from an interval in seconds. While no tickets are left there is no estimate."""
+    """Return the text for a wait of this interval in seconds. While no tickets are left, there is no estimate."""
     if status == "paused":
         return "The line is paused. Your place is saved."
     if wait_range is None or tickets_left == 0:
@@ -23,7 +23,7 @@ def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left:
 
 
 def describe_odds(people_ahead: int, tickets_left: int | None) -> str:
-    """Return what the tickets left mean for a visitor with this many people ahead; empty if nothing in particular."""
+    """Return a warning if no tickets are left or if the people ahead may take them all, else an empty text."""
     if tickets_left is None:
         return ""
     if tickets_left == 0:
