@@ -1,5 +1,5 @@
--- I6: stored responses of this batch that are wrong: a second response to the same key, a checkout or cancellation that
--- names no order of its buyer, or one that reports a cancellation although the order has not ended.
+-- I6: wrong stored responses of this batch: several responses for one key, a checkout or cancellation response that
+-- names no order of its buyer, or a response with the status canceled although the order has not ended.
 SELECT known.scope, known.key, checked.wrong
 FROM kernel_idempotentanswer AS known
 LEFT JOIN orders_order AS sale

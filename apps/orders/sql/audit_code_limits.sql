@@ -1,5 +1,5 @@
--- I5: promo codes of this batch that more orders use than their limit. Uses that were restored beyond the limit do not
--- count.
+-- I5: promo codes of this batch with more uses than their limit. Uses that were restored after a late confirmation do
+-- not count.
 SELECT code.code, code.uses_max, counted.use_count
 FROM orders_promocode AS code
 CROSS JOIN LATERAL (

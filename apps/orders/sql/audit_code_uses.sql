@@ -1,5 +1,5 @@
--- I4: orders of this batch whose discount is not that of their promo code, or whose use of a code counts although they
--- have ended, or does not count although they have not.
+-- I4: orders of this batch whose discount differs from their code use's, or whose code use is counted although the
+-- order has ended, or not counted although it has not.
 SELECT audited.number, audited.status, audited.discount_minor, audited.used_minor, audited.is_counted
 FROM (
     SELECT

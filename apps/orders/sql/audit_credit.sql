@@ -1,4 +1,4 @@
--- I4: orders of this batch whose credit notes exceed their invoice, or whose invoice has another total.
+-- I4: orders of this batch whose credit notes exceed their invoice, or whose invoice's total is not the order's.
 SELECT sale.number, sale.total_minor, invoice.total_minor, coalesce(sum(note.total_minor), 0)
 FROM orders_order AS sale
 JOIN orders_invoice AS invoice ON invoice.order_id = sale.id AND invoice.kind = 'invoice'

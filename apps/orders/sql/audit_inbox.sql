@@ -1,5 +1,5 @@
--- I7: messages of this batch that are stored twice, that were processed without an outcome, or that are still not
--- processed although the outbox has no message for them, or after longer than any delay explains.
+-- I7: messages of this batch that are stored twice, that were processed without an outcome, or that are not processed
+-- and have no outbox message or have waited too long.
 SELECT message.provider, message.message_id, checked.wrong
 FROM orders_providermessage AS message
 LEFT JOIN orders_payment AS payment ON payment.id = message.payment_id

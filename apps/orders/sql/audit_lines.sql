@@ -1,5 +1,5 @@
--- I4: the orders of this batch for which one of these is true:
--- the order's total is not the sum of its original lines;
+-- I4: orders of this batch for which one of these is true:
+-- the order's total is not the sum of its lines, canceled ones included;
 -- its number of ticket lines is not the number of tickets in its reservation's lines, returned ones included;
 -- it is confirmed or partly refunded, and its number of uncanceled ticket lines is not its reservation's seat count.
 SELECT audited.number, audited.total_minor, audited.lines_minor, audited.held_count, audited.place_count

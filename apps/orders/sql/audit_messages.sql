@@ -1,5 +1,5 @@
--- I7: payments of this batch that provider messages did not change exactly once: a captured payment has exactly one
--- message that changed something, with that amount and time; and an attempt is declined at most once.
+-- I7: payments of this batch that provider messages changed wrongly. Exactly one message must have captured a succeeded
+-- payment, with the payment's amount and time, and no message any other. At most one message may have declined it.
 SELECT sale.number, payment.attempt, payment.status, payment.captured_minor, counted.taking_count, counted.fitting_count,
        counted.declining_count
 FROM orders_order AS sale

@@ -1,5 +1,5 @@
--- I4: orders of this batch that keep another amount than they are owed. A confirmed, partly refunded or refunded order
--- is owed the sum of its uncanceled lines, plus fees kept of returned ones, less goodwill refunds. Any other order is
+-- I4: orders of this batch that do not keep exactly what they are owed. A confirmed, partly refunded or refunded order
+-- is owed the sum of its uncanceled lines, plus fees kept from returned ones, less goodwill refunds. Any other order is
 -- owed nothing: its money is refunded or being refunded.
 SELECT audited.number, audited.status, audited.owed_minor, audited.kept_minor
 FROM (

@@ -1,4 +1,4 @@
--- I4: confirmed reservations of this batch without a standing order: seats given away without payment.
+-- I4: confirmed reservations of this batch without a confirmed or partly refunded order: seats sold without payment.
 SELECT reservation.event_id, reservation.id, coalesce(sale.number, 'no order'), coalesce(sale.status, '')
 FROM reservations_reservation AS reservation
 LEFT JOIN orders_order AS sale ON sale.reservation_id = reservation.id

@@ -1,5 +1,5 @@
--- I4: payments of this batch whose refunded amount is not the sum of their refunds. A failed refund that was replaced
--- counts once; and the refunds that succeeded never exceed the amount.
+-- I4: payments of this batch whose refunded amount is not the sum of their refunds. A failed refund and its replacement
+-- count once. If the refunds that succeeded or were paid out have a greater sum, that sum counts.
 SELECT sale.number, payment.attempt, payment.refunded_minor, coalesce(refunds.sum_minor, 0)
 FROM orders_order AS sale
 JOIN orders_payment AS payment ON payment.order_id = sale.id

@@ -1,4 +1,4 @@
--- I4: orders of this batch that stand without a confirmed reservation, or have one although they do not stand.
+-- I4: confirmed or partly refunded orders of this batch without a confirmed reservation, and other orders with one.
 SELECT sale.number, sale.status, reservation.id, reservation.status
 FROM orders_order AS sale
 JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id

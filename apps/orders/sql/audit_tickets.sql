@@ -1,6 +1,6 @@
--- I4: orders of this batch without exactly the valid tickets they should have: a standing order has one for each
--- uncanceled ticket line, which are all lines of a confirmed order and at least one of a partly refunded one; any other
--- order has none.
+-- I4: orders of this batch whose valid tickets are wrong. A confirmed order must have one for each of its ticket lines,
+-- of which none is canceled. A partly refunded order must have at least one, and one for each uncanceled ticket line.
+-- Any other order must have none.
 SELECT audited.number, audited.status, audited.standing_count, audited.valid_count
 FROM (
     SELECT

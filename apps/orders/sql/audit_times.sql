@@ -1,5 +1,5 @@
--- I8: payments of this batch that confirmed an order although they occurred after deadline and grace; and payments
--- whose limit is before the deadline or more than the longest possible grace after it.
+-- I8: payments of this batch that confirmed an order although they occurred after deadline and grace, and payments
+-- whose limit is before the deadline or more than an hour, the longest possible grace, after it.
 SELECT sale.number, payment.attempt, payment.occurred_at, payment.counts_until, sale.pay_deadline,
        payment.counts_until BETWEEN sale.pay_deadline AND sale.pay_deadline + interval '1 hour' AS right_limit
 FROM orders_order AS sale

@@ -1,5 +1,5 @@
--- I6: orders of this batch whose stored checkout responses are wrong: none is left although its retention has not
--- ended, or one has another total. A response is stored in its order's own transaction.
+-- I6: orders of this batch that have no stored checkout response although its retention has not ended, or have one
+-- with a wrong status, total or currency. The transaction that places an order stores its response.
 SELECT sale.number, remembered.answer_count, remembered.other_count
 FROM orders_order AS sale
 CROSS JOIN LATERAL (

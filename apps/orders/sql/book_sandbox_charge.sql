@@ -1,4 +1,4 @@
--- Insert a charge of the sandbox, once per key: returns no row for a known key. A concurrent second insert with the key
+-- Insert a charge of the sandbox, once per key. Returns no row for a known key. A concurrent second insert with the key
 -- waits for the first to commit.
 INSERT INTO orders_sandboxcharge (
     idempotency_key, method, amount_minor, currency, status, occurred_at, then_status, then_at, return_url

@@ -1,5 +1,5 @@
--- Claim the one trial call after a provider's rest, until that call must have ended. No row updated: another caller has
--- it. Two concurrent claims conflict on the row's lock: the second re-reads the row and finds it claimed.
+-- Claim the one trial call after a provider's pause, until that call must have ended. If another caller has claimed it,
+-- no row is updated. The second of two concurrent claims waits for the row's lock, then finds the trial claimed.
 UPDATE orders_providerstanding
 SET tried_until = clock_timestamp() + %(trial_seconds)s * interval '1 second'
 WHERE provider = %(provider)s

@@ -1,4 +1,4 @@
--- Update the progress of an event's cancellation, counted from its orders. Ended holds are added to their count.
+-- Recount the progress of an event's cancellation from its orders, and add newly ended holds to their count.
 UPDATE orders_eventcancellation AS cancellation
 SET orders_left = counted.open - failed.open,
     orders_failed = failed.count,

@@ -1,4 +1,4 @@
--- Per section of an event: its valid tickets, and how many of them are checked in.
+-- Count the valid tickets of an event, and those of them that are checked in, by section.
 SELECT
     ticket.section,
     count(*) AS expected_count,

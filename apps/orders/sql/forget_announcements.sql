@@ -1,4 +1,4 @@
--- Delete up to %(limit)s messages to organizers created before that time, with their deliveries and feed entries.
+-- Delete up to %(limit)s messages to organizers created before a given time, with their deliveries and feed entries.
 WITH old AS MATERIALIZED (
     SELECT id
     FROM orders_organizermessage

@@ -1,4 +1,4 @@
--- Insert the lines of a new order, in the order of its bill.
+-- Insert the lines of a new order, in the sequence of its bill.
 INSERT INTO orders_orderline (
     order_id, kind, reservation_line_id, place, description, category, price_minor, discount_minor, fee_minor,
     tax_rate, tax_included, tax_minor, total_minor

@@ -1,4 +1,4 @@
--- Insert the tickets of an order, in the given order.
+-- Insert the tickets of an order, in the sequence of the arrays.
 INSERT INTO orders_ticket (
     code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number, category, price_minor, holder,
     issued_at, replaced_by

@@ -1,5 +1,5 @@
 -- Up to %(limit)s open orders that are past their payment deadline, the longest overdue first. Nothing is locked: each
--- is decided again under its own lock.
+-- order is checked again under its own lock.
 SELECT id
 FROM orders_order
 WHERE status IN ('placed', 'paying') AND pay_deadline <= clock_timestamp()

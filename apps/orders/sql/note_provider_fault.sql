@@ -1,5 +1,5 @@
--- Count one more consecutive fault. From the %(faults_max)s-th on the provider rests, each time twice as long. Calls
--- that were under way when the rest began do not count, and faults far apart are not consecutive.
+-- Count one more consecutive fault. From fault %(faults_max)s on, each fault pauses the provider, twice as long as the
+-- one before. Faults during a pause, from calls that began earlier, do not count. Faults far apart are not consecutive.
 INSERT INTO orders_providerstanding AS standing (provider, faults_count, changed_at, rests_until)
 VALUES (
     %(provider)s,

@@ -1,5 +1,5 @@
--- Up to %(limit)s orders of a canceled event that were fully refunded before it was canceled and still keep fees,
--- without those that failed. Nothing is locked: each is decided again under its own lock.
+-- Up to %(limit)s orders of a canceled event that were fully refunded before the cancellation and still keep fees,
+-- except those that failed in it. Nothing is locked: each order is checked again under its own lock.
 SELECT sale.id
 FROM orders_order AS sale
 WHERE sale.event_id = %(event_id)s

@@ -1,5 +1,5 @@
--- Up to %(limit)s open or paid orders of a canceled event, without those that failed. Nothing is locked: each is
--- decided again under its own lock.
+-- Up to %(limit)s open or paid orders of a canceled event, except those that failed in the cancellation. Nothing is
+-- locked: each order is checked again under its own lock.
 SELECT sale.id
 FROM orders_order AS sale
 WHERE sale.event_id = %(event_id)s

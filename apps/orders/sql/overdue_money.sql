@@ -1,5 +1,5 @@
--- Up to %(limit)s charges and refunds that are still unsettled %(seconds)s after their due time: for a charge the end
--- of its grace period, for a refund its request.
+-- Up to %(limit)s charges that are still pending %(seconds)s seconds after the end of their grace period, and refunds
+-- that are still only requested %(seconds)s seconds after their request.
 SELECT overdue.kind, overdue.id, sale.number, floor(extract(epoch FROM clock_timestamp() - overdue.since))::bigint
 FROM (
     SELECT 'payment' AS kind, id, order_id, counts_until AS since

@@ -1,5 +1,5 @@
--- Return up to %(limit)s visible messages of a feed key, oldest first, and hide them for %(visibility)s. SKIP LOCKED:
--- two receivers with one key never wait for each other.
+-- Return up to %(limit)s visible messages of a feed key, oldest first, and hide them for %(visibility)s. Because of
+-- SKIP LOCKED, two receivers with one key never wait for each other.
 WITH due AS (
     SELECT id
     FROM orders_feedmessage

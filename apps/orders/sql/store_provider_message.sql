@@ -1,4 +1,4 @@
--- Insert a provider's message, once: returns no row for a known message. Waits for a concurrent insert of the same one.
+-- Insert a provider's message once. Returns no row for a known message. Waits for a concurrent insert of the same one.
 INSERT INTO orders_providermessage (
     provider, message_id, kind, payment_id, reference, amount_minor, currency, occurred_at, refund_key,
     refund_reference, failure, dispute_reference, next_action, raw, received_at, outcome

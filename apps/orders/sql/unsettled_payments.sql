@@ -1,5 +1,5 @@
--- Up to %(limit)s payments that have been pending at the provider for %(seconds)s, oldest first. The pause after an
--- inquiry is a quarter of the payment's age, from %(seconds)s to an hour. Nothing is locked: each is claimed by itself.
+-- Up to %(limit)s payments that have been pending at the provider for %(seconds)s seconds, oldest first. The pause
+-- after an inquiry is a quarter of the payment's age, from %(seconds)s seconds to an hour. Nothing is locked here.
 SELECT id, asked_at
 FROM orders_payment
 WHERE status = 'pending'

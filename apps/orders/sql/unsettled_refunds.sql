@@ -1,5 +1,5 @@
--- Up to %(limit)s refunds that are unsettled after %(seconds)s, oldest first. The pause after an inquiry is a quarter
--- of the refund's age, from %(seconds)s to six hours. Nothing is locked: each is claimed by itself.
+-- Up to %(limit)s refunds that are unsettled %(seconds)s seconds after their request, oldest first. The pause after an
+-- inquiry is a quarter of the refund's age, from %(seconds)s seconds to six hours. Nothing is locked here.
 SELECT id, asked_at
 FROM orders_refund
 WHERE status IN ('requested', 'pending')
