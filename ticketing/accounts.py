@@ -58,10 +58,8 @@ def account_name(typed: str) -> str:
 
 
 def limit_password_attempts(request: HttpRequest, name: str) -> None:
-    """Limit password attempts for this account name from this address. Raises problems.RateLimited.
-
-    The limit is per address, so that attempts from elsewhere cannot lock out the account's owner.
-    """
+    """Limit password attempts for this account name from this address. Raises problems.RateLimited. Each
+    address has its own limit, so that attempts from elsewhere cannot lock out the account's owner."""
     address = client_address.address_from_environ(request.META)
     wait = rate_limits.check_request("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
     if wait is not None:

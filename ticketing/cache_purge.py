@@ -32,10 +32,7 @@ class NotPurged(Exception):
 
 
 def purge(message: Message) -> None:
-    """Send the URLs to the hook. Raises NotPurged.
-
-    A stock change is skipped once it is older than the cache lifetime: every copy from before it has expired.
-    """
+    """Send the URLs to the hook. Skips a stock change that is older than every cached copy. Raises NotPurged."""
     if not settings.PURGE_URL:
         return
     kept = timedelta(seconds=settings.CACHE_PAGE_SECONDS + settings.CACHE_STALE_SECONDS)

@@ -1,8 +1,7 @@
 """Forwards requests that the fast path does not answer to the site, streaming both ways.
 
 The site never runs in this process: a single busy page thread would slow the event loop to a fiftieth of its speed.
-With this forwarding, the demo has one address. In production the proxy in front may route by path, so that few requests
-are forwarded.
+Forwarding gives the demo one address. In production the proxy in front may route by path; few requests are forwarded.
 """
 
 import asyncio
