@@ -1,7 +1,7 @@
 """Random bytes from the operating system, fetched in batches.
 
 Each system call also releases the interpreter lock, which another thread may then take: without batches, the event loop
-would wait for it twice for each join.
+would wait for the lock twice per join.
 """
 
 import os

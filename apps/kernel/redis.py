@@ -1,5 +1,5 @@
-"""Access to Redis. It may refuse requests but grants nothing, and it may become unavailable at any moment: every caller
-catches RedisUnavailable, or uses `attempt`, which does.
+"""Access to Redis. Its data can lead to a refusal but never grants anything, and it may become unavailable at any
+moment: every caller catches RedisUnavailable, or uses `attempt`, which does.
 """
 
 import logging

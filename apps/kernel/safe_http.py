@@ -1,7 +1,7 @@
 """The HTTP client for requests to other systems: bounded in time and size, without redirects or proxies.
 
 For a URL that a user chose, addresses of our own network are refused: the name is resolved once, every address is
-checked, and the connection goes to one of those addresses, so a name that resolves differently later gains nothing.
+checked, and the connection goes to one of those addresses, so a name that later resolves differently has no effect.
 """
 
 import http.client
@@ -29,12 +29,12 @@ class AddressRefused(ValueError):
 
 
 class RequestFailed(Exception):
-    """No server was reached, or it did not respond in time or in HTTP."""
+    """No server was reached, or its response was late or not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """Exceptions from "https to public addresses only"."""
+    """Exceptions to the rule "https to public addresses only"."""
 
     plain_http: bool = False
     private_addresses: bool = False
@@ -48,9 +48,9 @@ OPERATOR_URL = AddressPolicy(plain_http=True, private_addresses=True)
 class Answer:
     status: int
     body: bytes
-    """Its first bytes, up to the limit."""
+    """The first bytes of the body, up to the limit."""
     is_late: bool = False
-    """The time was up before the body had ended: it may be incomplete."""
+    """The deadline passed before the body was read, so it may be incomplete."""
 
 
 def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
@@ -65,9 +65,9 @@ def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
     if parts.scheme != "https" and not (allowed.plain_http and parts.scheme == "http"):
         raise AddressRefused(f"it must begin with {'http:// or ' if allowed.plain_http else ''}https://")
     if not parts.hostname or port == 0:
-        raise AddressRefused("it names no host")
+        raise AddressRefused("it has no host")
     if parts.username is not None or parts.password is not None:
-        raise AddressRefused("a user name or password does not belong into it")
+        raise AddressRefused("it must not contain a user name or password")
     try:
         address = ipaddress.ip_address(parts.hostname)
     except ValueError:
@@ -151,13 +151,13 @@ def _embedded_ipv4(address: _Address) -> list[_Address]:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """A connection to the first reachable one of the checked addresses; host name and certificate stay the host's."""
+    """A connection to the first reachable one of the checked addresses; TLS and the Host header use the host's name."""
 
     def __init__(self, host: str, port: int, addresses: Sequence[str], deadline: float, is_tls: bool) -> None:
         super().__init__(host, port)
         self._addresses, self._deadline = addresses, deadline
         self._context = ssl.create_default_context() if is_tls else None
-        self.default_port = 443 if is_tls else 80  # Of the Host header.
+        self.default_port = 443 if is_tls else 80  # The Host header omits this port.
 
     def connect(self) -> None:
         for number, address in enumerate(self._addresses, start=1):
@@ -181,6 +181,6 @@ class _PinnedConnection(http.client.HTTPConnection):
 
 def _abort(connection: http.client.HTTPConnection) -> None:
     if (sock := connection.sock) is not None:
-        with suppress(OSError):  # It may have ended already.
+        with suppress(OSError):  # The connection may have ended already.
             # Closing alone would leave another thread's read blocked.
             sock.shutdown(socket.SHUT_RDWR)

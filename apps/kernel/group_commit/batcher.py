@@ -325,11 +325,7 @@ class Batcher(Generic[Request, Outcome]):
         except RuntimeError as error:
             # The machine has no more threads, or the interpreter is shutting down.
             logger.warning(
-                "batcher %s has only %s of %s committers: %s",
-                self.name,
-                len(self._threads),
-                self._committers_max,
-                error,
+                "batcher %s: only %s of %s committers: %s", self.name, len(self._threads), self._committers_max, error
             )
             if not self._threads:
                 self._note("refused")

@@ -38,7 +38,7 @@ _faults = 500 if _sample else 1_000
 def log(
     method: str, route: str, status: int, seconds: float, size: int, request_id: str, address: str, event: str = ""
 ) -> None:
-    """Log one response after it was sent, if it is sampled, failed or slow. Costs 0.2 µs otherwise; never raises."""
+    """Log one response if it is sampled, failed or slow. An unlogged response costs 0.2 µs. Never raises."""
     if random.random() >= _sample and status < _faults and seconds < _slow_seconds:  # noqa: S311 - Not a secret.
         return
     second = int(monotonic())

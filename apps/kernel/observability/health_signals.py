@@ -110,7 +110,7 @@ class Reporter:
             thread = threading.Thread(target=self._run, name="health-signals", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # Threads cannot start while the process is ending, for example.
+            except RuntimeError as error:  # For example, no thread can start while the process is ending.
                 logger.warning("health signals are not reported: %s", error)
                 return
             self._thread = thread
@@ -180,7 +180,7 @@ class Reporter:
     def after_fork(self) -> None:
         """Reset the child after a fork: the parent's measurements, thread and connection belong to the parent."""
         if self._pool is not None:
-            # Kept and never used, as in group_commit.batcher: its destructor would close the parent's connection.
+            # Kept unused, as in group_commit.batcher: the pool's destructor would close the parent's connection.
             self._pool._closed = True
             _inherited.append(self._pool)
             self._pool = None
@@ -252,7 +252,7 @@ begin, end, report = _of_this_process.begin, _of_this_process.close, _of_this_pr
 
 
 def latest(*, max_age_seconds: float, count_min: int = 1) -> dict[str, Reading]:
-    """Return, for each signal reported within `max_age_seconds`, the worst report of any process."""
+    """Return, by signal, the worst report of any process within `max_age_seconds` with `count_min` measurements."""
     with connection.cursor() as cursor:
         rows = _latest.rows(cursor, max_age_seconds=max_age_seconds, count_min=count_min)
     return {name: Reading(value, count, process) for name, value, count, process in rows}

@@ -13,7 +13,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 """A request id accepted from a proxy; any other value is replaced."""
 
 INTERVAL_SECONDS = 60.0
-# Error classes of the server, not of a statement: it is stopping or starting, or has closed the connection.
+# SQLSTATE classes of a server that is stopping, starting or has closed the connection, not of a failed statement.
 _DATABASE_DOWN_SQLSTATES = ("08", "57P")
 
 
@@ -65,7 +65,7 @@ class WarningFilter(_ThrottlingFilter):
 
 
 class SuspiciousRequestFilter(_ThrottlingFilter):
-    """Logs requests that Django refused as suspicious (a wrong Host, thousands of form fields) once a minute and kind.
+    """Logs requests that Django refused as suspicious (a wrong Host, thousands of form fields) once a minute per kind.
 
     Any client can cause them at any rate, and their tracebacks have no value.
     """

@@ -1,4 +1,4 @@
-"""Concurrent delivery in one process: one thread claims messages for the free threads, and each message has its own.
+"""Delivers messages concurrently in one process: one thread claims messages, and other threads handle one each.
 
 A stuck handler (a provider that uses its whole timeout) occupies one thread and delays no other message until all
 threads are occupied. Threads start when there is work and end after IDLE_SECONDS without any.
@@ -27,7 +27,7 @@ class Delivery:
     due times."""
 
     def __init__(self, size: int, messages_max: int | None = None) -> None:
-        """`size`: the limit of threads. `messages_max`: the limit of claims in all, None for no limit."""
+        """`size`: the most delivery threads. `messages_max`: the most messages to claim in all; None: no limit."""
         self._size = size
         self._left = messages_max
         self._changed = threading.Condition()
@@ -73,7 +73,7 @@ class Delivery:
 
     def close(self, seconds: float) -> bool:
         """Stop claiming, wait up to `seconds` for messages in progress, and return whether all have ended. The claims
-        of the others expire, and another worker takes those messages."""
+        of messages still in progress expire, and another worker takes them."""
         with self._changed:
             self._is_closed, self._is_wake_pending = True, False
             self._changed.notify_all()
@@ -94,7 +94,7 @@ class Delivery:
                 self._changed.notify_all()
 
     def _wait_for_capacity(self) -> int:
-        """Wait for a reason to claim, and return how many messages may be claimed; 0 when this thread may end."""
+        """Wait until a claim may find messages for a free thread. Return how many to claim; 0: this thread may end."""
         with self._changed:
             while True:
                 has_reason = self._changed.wait_for(
@@ -122,7 +122,7 @@ class Delivery:
             self._is_claiming, self.failure = False, failure
             if self._left is not None:
                 self._left -= len(messages)
-            # After a claim that found messages there may be more.
+            # If a claim found messages, there may be more.
             self._is_wake_pending |= bool(messages)
             for message in messages:
                 self._under_way[message.topic] += 1

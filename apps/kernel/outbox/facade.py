@@ -1,7 +1,6 @@
 """The outbox: messages are written in the transaction of their change and delivered after its commit, at least once.
 
-A message's row, with its visibility timeout, is also the claim. Wake-ups only save waiting for the scanner and may be
-lost.
+A claim is a visibility timeout in the message's row. Wake-ups only shorten the wait for the scanner and may be lost.
 """
 
 import json
@@ -160,7 +159,7 @@ def publish_all(messages: Sequence[NewMessage]) -> None:
         )
     for message in messages:
         outbox_metrics.published(message.topic)
-    # Once per transaction, however many messages it writes.
+    # Registered once per transaction, however many messages it writes.
     if not all(message.delay for message in messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
         transaction.on_commit(wake, robust=True)
 
@@ -179,7 +178,7 @@ def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> li
     """
     claimed = _claim_once(limit, under_way)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
-        # Messages found start before others are put aside: a long backlog of one key takes seconds, once.
+        # Return claimed messages first: putting a long backlog of one key aside takes seconds, once.
         if claimed or _put_aside() == 0:
             break
         claimed = _claim_once(limit, under_way)
@@ -214,7 +213,7 @@ def deliver(limit: int = 50) -> int:
     """Deliver up to `limit` due messages one after the other in this thread; return how many were claimed.
 
     They are claimed one at a time, so that another worker can take the message behind a slow one and no claim expires
-    while it waits here. Servers deliver concurrently (`delivery`).
+    while its message waits here. Servers deliver concurrently (`delivery`).
     """
     delivered = 0
     while delivered < limit and (messages := claim(1)):
@@ -268,8 +267,8 @@ def hand_over(message: Message) -> None:
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
     """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
     with transactions.write(), connection.cursor() as cursor:
-        # `_unblock_next_message` is a statement of its own: it must see what `set_behind` did while this one waited for
-        # the row. Both are one round trip: if the claim is not ours, it changes nothing that its holder would not.
+        # `_unblock_next_message` is a separate statement, because it must see what `set_behind` committed while the
+        # first waited for the row. Both are sent in one round trip: it is correct even if the claim is no longer ours.
         ended, _ = sql.execute_batch(
             cursor,
             [

@@ -8,7 +8,7 @@ class OutboxMessage(models.Model):
     """pending (claimed_until empty or passed) → claimed → done | pending again | dead.
 
     Messages of one topic and key are delivered in the order of their ids; different keys run in parallel. Concurrent
-    writers of one key must hold a common lock (the order's row, for example): otherwise ids do not follow commits.
+    writers of one key must hold a common lock (the order's row, for example): otherwise ids may not follow commits.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -62,7 +62,7 @@ class OutboxStatus:
     mean_seconds_to_deletion: float | None
     """From claim to settlement, over the last hour; None if no message was settled."""
     lag_seconds: float
-    """Age of the longest-due message."""
+    """Seconds for which the oldest due message has been due."""
 
 
 def get_status() -> OutboxStatus:

@@ -3,15 +3,15 @@ from celery import shared_task
 from apps.kernel.outbox import delivery
 
 PATIENCE_SECONDS = 2.0
-"""Longest time a wake-up occupies a worker while its process delivers; the next one then goes to another process."""
+"""The longest time for which a wake-up occupies a worker. A busy process thus leaves the next wake-up to another."""
 
 
 @shared_task(name="outbox.deliver")
 def deliver() -> bool:
     """Start delivering due messages in this process; return whether all were settled within PATIENCE_SECONDS.
 
-    The task has no arguments: the rows are the work. Stuck messages keep their threads, and the worker takes its next
-    task.
+    The task has no arguments, because the rows list the work. Stuck messages keep their threads while the worker takes
+    its next task.
     """
     deliverers = delivery.get_delivery()
     deliverers.wake()

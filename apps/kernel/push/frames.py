@@ -17,8 +17,8 @@ class Key(NamedTuple):
 class Frame:
     """One document: `data` is JSON on one line, sent as an event of type `key.kind`.
 
-    A client that reconnects sends the `id` of the last frame it read (Last-Event-ID). It is empty for frames that are
-    sent anew after every connection.
+    A client that reconnects sends the `id` of the last frame it read (Last-Event-ID). The id is empty for frames that
+    are sent anew after every connection.
     """
 
     def __init__(self, key: Key, data: bytes, frame_id: str = "") -> None:
@@ -51,8 +51,8 @@ class Frame:
 
 
 class DeltaFrame(Frame):
-    """A frame with only what changed since the previous one: `changed` by name, below the key `under`, beside the
-    fields of `always`."""
+    """A frame with only the changes since the previous one. Its document has the fields of `always`, and at the key
+    `under` the changed values by name."""
 
     def __init__(self, key: Key, always: Mapping[str, Any], under: str, changed: Mapping[str, Any]) -> None:
         super().__init__(key, msgspec.json.encode({**always, under: changed}))

@@ -18,21 +18,21 @@ from prometheus_client import Counter, Gauge
 from apps.kernel.push.frames import Frame, Key
 
 SLICE = 200
-"""Listeners written to before the loop runs other callbacks: two or three milliseconds."""
+"""Listeners written to, in two or three milliseconds, before the loop runs other callbacks."""
 BEAT_SECONDS = 15.0
 """Interval of heartbeats, so that neither the client nor a proxy closes an idle connection."""
 _BEATS = 60
 LIFE_SECONDS = 3_600.0
 """A connection is closed after this time and reconnects at once, so that connections spread over new processes."""
 LIFE_SHARE = 0.2
-"""The lifetime is shortened by a random share of up to this much."""
+"""The lifetime is shortened by a random part of up to this share."""
 HELD_BACK_MAX = 64
 RECONNECT_SECONDS_MAX = 8.0
 """Clients of a closing process reconnect at random moments within this time."""
 
 listening = Gauge("fairgate_live_listeners_count", "Connected listeners, by transport.", ["door"], registry=None)
 frames_sent = Counter("fairgate_live_frames", "Frames written to listeners.", registry=None)
-held_back = Counter("fairgate_live_held_back", "Frames that waited for a slow listener, or a newer one.", registry=None)
+held_back = Counter("fairgate_live_held_back", "Frames held back because their listener was slow.", registry=None)
 ended = Counter("fairgate_live_ended", "Listeners that have disconnected, by reason.", ["why"], registry=None)
 METRICS = (listening, frames_sent, held_back, ended)
 
@@ -120,7 +120,7 @@ class Hub:
         return name in self._topics
 
     def listen(self, listener: Listener, topics: Iterable[str]) -> None:
-        """Subscribe the listener to `topics`. The caller sends it the state published before."""
+        """Subscribe the listener to `topics`. The caller sends it the current state."""
         if listener.is_gone:
             return
         listener.topics = (*listener.topics, *topics)
@@ -162,7 +162,7 @@ class Hub:
                 del self._topics[name]
 
     def publish(self, topic: str, frame: Frame) -> None:
-        """Send the frame to the topic's listeners, soon; an unsent older frame of the same key is merged into it."""
+        """Schedule the frame for the topic's listeners; an unsent older frame of the same key is merged into it."""
         if topic not in self._topics:
             return
         older = self._due.pop((topic, frame.key), None)

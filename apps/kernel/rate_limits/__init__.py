@@ -9,8 +9,9 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
-A request is counted once: code that has checked an ASGI request and then forwards it sets `scope[rate_limits.COUNTED]`
-to True, and the forwarder does not check it again; the site trusts the forwarder (`client_address`).
+A request is counted once. Code that has checked an ASGI request and then passes it on sets `scope[rate_limits.COUNTED]`
+to True, so the code that forwards it to the site does not check it again. The site does not check forwarded requests
+(`client_address`).
 
     rate_limits.begin()              start sharing this process's counts with the others through Redis
     rate_limits.forget_everything()  reset all counts (tests)

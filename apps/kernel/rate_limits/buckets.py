@@ -12,7 +12,7 @@ import random
 
 SUBJECTS_MAX = 32_768
 WAIT_SECONDS_MAX = 20.0
-"""The longest Retry-After: after that, another client of the same address may be next."""
+"""The longest wait before jitter. Clients of one address that would have to wait longer all get this time."""
 JITTER_SHARE = 0.5
 PENDING_MAX = 2_000
 SHARED_FROM_SHARE = 1 / 16
@@ -87,7 +87,7 @@ class Buckets:
         return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - Not a secret.
 
     def set_usage(self, subject: str, seconds: float, now: float) -> None:
-        """Set the bucket to the use by all processes, given as its refill time in seconds."""
+        """Raise the bucket's use to that of all processes, given as the seconds after which it is full again."""
         full_at = now + min(seconds, self.window)
         if full_at > self._recent.get(subject, 0.0):
             self._carried_over(subject)

@@ -24,7 +24,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Limits:
-    """Enforces `rates`: for each kind the rate of an address and that of a token, None for no limit."""
+    """Enforces `rates`, which has for each kind the rate of an address and that of a token; None: no limit."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Limits:
         return None
 
     def subject(self, address: str) -> str:
-        """Return the subject as which the address is counted; empty if it is exempt."""
+        """Return the subject under which the address is counted; empty if it is exempt."""
         subject = self._subjects.get(address)
         return self._subject_of(address) if subject is None else subject
 
@@ -86,7 +86,7 @@ class Limits:
         return buckets.wait_seconds(subject, now)
 
     def _subject_of(self, address: str) -> str:
-        """Return the address, of IPv6 its /64 network; empty if it is exempt or unknown."""
+        """Return the address, or for IPv6 its /64 network; empty if it is exempt or unknown."""
         subject, packed = address[:TOKEN_LENGTH_MAX], _packed(address)
         if packed is not None:
             subject = packed[:IPV6_PREFIX_BYTES].hex()

@@ -92,7 +92,7 @@ class Sharing:
 
 
 def _key(name: str, subject: str) -> str:
-    # Hashed, so that Redis holds neither addresses nor parts of tokens. One hash tag, so that one command reaches all.
+    # Hashed, so that Redis has no addresses or parts of tokens. One hash tag, so that one script can use all keys.
     digest = blake2b(f"{name} {subject}".encode(), key=secret_key.require_key().encode()[:64], digest_size=12)
     return f"limits:{{{name}}}:{digest.hexdigest()}"
 

@@ -1,2 +1,2 @@
--- Tries to become leader until the session ends; returns whether it succeeded.
+-- Tries once to become leader for the rest of the session; returns whether it succeeded.
 SELECT pg_try_advisory_lock(%(key)s)

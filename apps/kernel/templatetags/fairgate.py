@@ -77,7 +77,7 @@ class _RenderOnceNode(template.Node):
 @register.tag
 def once(parser: Parser, token: Token) -> _RenderOnceNode:
     """Render the content up to `endonce` once per process: for content that depends only on the deployment, such as
-    the addresses in the head of every page."""
+    the URLs in the head of every page."""
     nodes = parser.parse(("endonce",))
     parser.delete_first_token()
     return _RenderOnceNode(nodes)

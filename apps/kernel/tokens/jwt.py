@@ -20,7 +20,7 @@ from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.tokens import keys
 
-# Our tokens have some 400 characters; longer ones are not parsed.
+# Our tokens have about 400 characters. Tokens above this length are not parsed.
 LENGTH_MAX = 1_200
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # Errors of decoding bytes that should be base64 of JSON in UTF-8.
@@ -91,7 +91,7 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
     except _UNREADABLE as error:
         raise problems.TokenInvalid from error
     typ, subject, aud, exp = claims.get("typ"), claims.get("sub"), claims.get("aud"), claims.get("exp")
-    # `type` and not isinstance: true is not a time. We never issue `nbf`, so a token with it is not ours.
+    # `type` and not isinstance, since true is not a time. We never issue `nbf`, so a token with it is not ours.
     if type(exp) is not int or not isinstance(subject, str) or not isinstance(aud, str) or "nbf" in claims:
         raise problems.TokenInvalid
     if exp <= clock.process_seconds() or (key.verifies_until is not None and key.is_over(clock.process_now())):

@@ -5,8 +5,8 @@ tokens need no query.
 
 The table alone contains no secret: a key is HMAC(SECRET_KEY, its id and the row's random half). Neither the database
 (or its backup) nor SECRET_KEY alone suffices to sign, and a leaked key reveals nothing about the others. The first keys
-come from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row. If such a key was rotated or
-dropped, it has a row without a half that stores the end of its validity.
+come from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row. Once such a key is
+rotated or dropped, it has a row, without a random half, that stores the end of its validity.
 
 States of a key: published → signing → verifying only → over; from each of them: dropped.
 """
@@ -43,7 +43,7 @@ PUBLISHED_BEFORE_SECONDS = 60
 REFRESH_SECONDS = 3.0
 """Age after which the cached keys are read again, in the background."""
 STALE_SECONDS = 10.0
-"""Age after which the cached keys are used only after an attempt to read them, so that dropped keys are refused."""
+"""Age after which cached keys are used only after an attempt to read them again, so that dropped keys are refused."""
 UNKNOWN_SECONDS = 0.25
 """Shortest interval between reads caused by unknown key ids, whatever clients send."""
 WAIT_SECONDS = 2.0
@@ -213,7 +213,7 @@ def _header_of(key_id: str) -> str:
 
 def rotate() -> TokenKey:
     """Publish a new key that signs PUBLISHED_BEFORE_SECONDS from now; earlier keys verify until their last possible
-    token has expired. Two concurrent calls create two keys, of which the later signs."""
+    token has expired. Two concurrent calls create two keys; the later one signs."""
     with transactions.write():
         _lock_keys()
         return _publish(clock.now(), timedelta(seconds=PUBLISHED_BEFORE_SECONDS))
@@ -239,7 +239,7 @@ def drop(key_id: str) -> TokenKey | None:
         row.dropped_at = now
         row.save()
         standing = [other for other in rows.values() if other.dropped_at is None and other.secret]
-        was_signing = not row.verifies_until  # A key without an end signs, or will.
+        was_signing = not row.verifies_until  # A key without an end signs now or later.
         still_signs = any(other.verifies_until is None and other.signs_from <= now for other in standing)
         return _publish(now, timedelta(0)) if was_signing and not still_signs else None
 

@@ -1,7 +1,7 @@
--- Claims up to %(limit)s due messages by due time, and of each key only the earliest unsettled one.
+-- Claims up to %(limit)s due messages in the order of due times, and only the earliest unsettled message of a key.
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
--- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. Of its
--- first %(window)s due messages at most %(spare)s are candidates: more than the limit, since other claims lock some.
+-- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
+-- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
 WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])

@@ -1,5 +1,5 @@
 -- The outbox's figures: published in the last minute (counted up to 100,000), pending, stuck for over five minutes,
--- given up, mean seconds from claim to deletion in the last hour (of the latest 10,000).
+-- given up, mean seconds from claim to settlement in the last hour (of the latest 10,000).
 SELECT
     (
         SELECT count(*)

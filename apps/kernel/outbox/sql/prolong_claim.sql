@@ -1,4 +1,4 @@
--- Renews the claim for %(visibility)s, if the receipt is the latest claim's and it has not expired.
+-- Renews the claim for %(visibility)s, if the receipt is the latest claim's and that claim has not expired.
 UPDATE outbox_outboxmessage
 SET claimed_until = clock_timestamp() + %(visibility)s
 WHERE id = %(id)s

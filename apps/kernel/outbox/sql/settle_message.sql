@@ -1,5 +1,5 @@
--- Marks the message done, if the receipt is the latest claim's: an expired claim settles nothing. Returns the seconds
--- since its claim and since it was written.
+-- Marks the message done, if the receipt is the latest claim's: a claim that another worker replaced settles nothing.
+-- Returns the seconds since its claim and since it was written.
 UPDATE outbox_outboxmessage
 SET done_at = clock_timestamp(), claimed_until = NULL
 WHERE id = %(id)s AND receipt = %(receipt)s AND done_at IS NULL AND dead_at IS NULL
