@@ -139,7 +139,7 @@ def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
 def _on_forget_done(task: "asyncio.Task[None]") -> None:
     _forget_tasks.discard(task)
     if not task.cancelled():
-        # Retrieve the exception, so that asyncio does not log it: too many calls waited for a thread. The mark expires.
+        # Retrieve the exception (too many calls waited for a thread): asyncio then does not log it. The mark expires.
         task.exception()
 
 

@@ -100,7 +100,7 @@ def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempote
 def hold_one(
     event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str, *, gate_asked: bool = False
 ) -> Answer:
-    """Hold what the API payload requests for the entry; return the response, the same each time for one key.
+    """Hold what the entry's API payload requests; return the response, which is the same for all requests with one key.
 
     Raises the Problem that refuses the hold, and OutcomeUnknown if it may have been committed: repeating the request
     with the same key returns the outcome. Holds that arrive at the same time are decided in one batch; the gate refuses

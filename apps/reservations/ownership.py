@@ -15,7 +15,7 @@ def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> Reserv
 
 
 def get_reservation_for(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:
-    """Return the reservation if it belongs to `caller`. Raises as `owned_reservation`."""
+    """Return the reservation if it belongs to `caller`. Raises the errors of `owned_reservation`."""
     if not caller.is_known:
         raise problems.TokenMissing
     reservation = get_reservation(reservation_id)

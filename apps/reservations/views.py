@@ -50,7 +50,7 @@ class _Form:
     status: int = 200
 
 
-@csrf_exempt  # SameOriginWrites checks instead of a token, without which the page could be cached.
+@csrf_exempt  # SameOriginWrites checks instead. Without a token, the page could be cached.
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: HttpRequest, slug: str) -> HttpResponse:

@@ -68,7 +68,7 @@ class Step:
     """The affected reservation; None: house tickets of a general-admission section are used."""
     seat_id: int | None = None
     to_seat_id: int | None = None
-    """With both, the reservation moves from one to the other; without, it is canceled."""
+    """If both are set, the reservation moves from one seat to the other; otherwise it is canceled."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def find(event_id: int) -> Iterator[Oversold]:
 
 
 def plan(event: events.EventView) -> Plan:
-    """Return the plan for what is oversold now, by the event's strategy."""
+    """Return the compensation plan for the stock that is oversold now, by the event's strategy."""
     made = Plan(event, event.policy.oversell, tuple(find(event.id)))
     if made.oversold:
         with auditor.read_cursor() as cursor:

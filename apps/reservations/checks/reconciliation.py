@@ -3,7 +3,7 @@ and counts with both; and finds overdue holds.
 
 Each check uses one short statement per batch. A statement sees every hold, release, sweep and payment completely or not
 at all, so that operations in progress are not differences. Each repair reads again under locks in the lock order. It
-takes nothing from a live or confirmed reservation; where that would be necessary, it reports so and leaves the
+takes nothing from a live or confirmed reservation; where that would be necessary, it reports this and leaves the
 difference to an operator.
 """
 
@@ -27,7 +27,7 @@ from apps.reservations.models import GeneralAdmissionInventory, Reservation, Sea
 ORPHANED_SECONDS = 60
 """Sweeps release overdue holds within seconds: they cannot release one that is left after a minute."""
 FOUND_MAX = 1_000
-"""Reported differences of one kind in one event or section; the next run finds the others."""
+"""The most reported differences of one kind in one event or section; the next run finds the others."""
 ATTEMPTS_MAX = 3
 
 _Status = SeatInventory.Status

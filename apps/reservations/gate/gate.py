@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 VALID_MS = 4_500
 """How long counts may be used to refuse: less than the 5 s after which released stock must be on sale."""
 REQUEST_MARK_MS = 30_000
-"""Longer than any hold takes, or its retry after a lost response."""
+"""Longer than any hold takes, including its retry after a lost response."""
 
 _PACKAGE = "apps.reservations"
 _ask = lua.load(_PACKAGE, "gate_ask")

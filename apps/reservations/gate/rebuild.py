@@ -60,7 +60,7 @@ JUMP_MS = 60_000
 """Marks are written with every reset. If the last ones are this old or this far in the future by Redis's clock, either
 the clock has jumped or no reset ran for as long: all marks are read again."""
 GATE_EXPIRY_MS = ENTRY_MARK_MS + 2 * 3_600_000
-"""A gate without resets expires."""
+"""A gate expires this long after its last reset."""
 REFUSED_SECONDS = 24 * 3_600
 WHY_LENGTH_MAX = 500
 OPENED = ("open", "later")

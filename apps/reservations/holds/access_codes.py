@@ -28,7 +28,7 @@ from apps.reservations.holds.replacement import Replaced, ReplacedById, replaced
 from apps.reservations.holds.requests import HoldRequest
 
 SWEPT_MAX = 100
-"""The most lapsed uses of a code that one hold has swept."""
+"""The most lapsed uses of a code that are swept for one hold."""
 
 _PACKAGE = "apps.reservations"
 _lock_codes = sql.load(_PACKAGE, "lock_access_codes")
@@ -68,7 +68,7 @@ class _Uses(NamedTuple):
 
 
 def lock_codes_calls(requests: Iterable[HoldRequest], replaced: ReplacedById, *, waiting: bool) -> dict[str, sql.Call]:
-    """Lock the codes that these requests name or keep, and read them under the locks; no statement if there is none.
+    """Return the calls that lock the codes that these requests name or keep, and read them; empty if there is none.
     With `waiting` the locks wait, in the order of all locks: a code shared by a whole club is as contended as a
     general-admission row."""
     guarded = [request for request in requests if request.guarded]

@@ -131,7 +131,7 @@ def _decide(
                 raise
         else:
             return dict(zip(undecided, verdicts, strict=True)), wait != LockWait.NONE
-    # A request that a lock blocked in an earlier round too keeps that verdict.
+    # A request that a lock also blocked in an earlier round keeps that verdict.
     met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
     return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
 

@@ -22,7 +22,7 @@ class LockWait(Enum):
     """The locks that a hold transaction waits for. Locked rows of other kinds are skipped."""
 
     GENERAL_ADMISSION_ONLY = "general admission only"
-    """These rows are contended, but waits are short. A double click, or a locked seat, delays no other hold."""
+    """Also access codes. Such rows are contended, but waits are short. A double click or locked seat delays no hold."""
     WAITING = "everything, in the order of all locks"
     NONE = "nothing"
 
@@ -84,7 +84,7 @@ def early_calls(requests: Sequence[HoldRequest], wait: LockWait) -> dict[str, sq
 
 
 def lock_caps_calls(requests: Iterable[HoldRequest], wait: LockWait) -> dict[str, sql.Call]:
-    """Lock the cap rows of these buyers, where the event has a cap, and count under them the seats they have."""
+    """Return the calls that lock these buyers' cap rows, where the event has a cap, and count their seats."""
     capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
     keys = sorted({(request.event.id, request.buyer) for request in capped})
     if not keys:
@@ -109,7 +109,7 @@ def read_seats_call(named: Sequence[int], requests: Sequence[HoldRequest]) -> sq
 
 
 def with_seats(batch: Batch, named: Sequence[int], results: Results) -> Results:
-    """Return the results with the unlocked read of the named seats, unless an earlier round trip included it."""
+    """Return the results, adding the unlocked read of the named seats unless an earlier round trip included it."""
     if not named or "seats" in results:
         return results
     return execute(batch.cursor, {"seats": read_seats_call(named, batch.requests)}, results)

@@ -1,6 +1,6 @@
 """Cache invalidation when an event's page changes: sold out, back on sale, edited or canceled.
 
-Once a second one statement compares the state of every public event's page with the last published state, one row per
+Once a second, one statement compares the state of every public event's page with the last published state, one row per
 event. So holds, releases and sales do no work for it, a restart neither loses nor repeats a change, and of several
 concurrent loops one publishes. Messages go through the outbox, delivered at least once.
 

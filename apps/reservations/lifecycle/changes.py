@@ -1,4 +1,4 @@
-"""Committed changes that copies in Redis are updated with."""
+"""Committed changes with which the copies in Redis are updated."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +39,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class StockChange:
-    """The number of tickets that staff put on sale by section; negative if they blocked them."""
+    """The number of tickets that staff put on sale, by section; negative if they took them off sale."""
 
     event_id: int
     free: dict[int, int]

@@ -50,7 +50,7 @@ def refresh_slots(
 
 def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID, datetime]:
     """Lock these entries, and return the deadlines of their live reservations. The read is a separate statement in the
-    same roundtrip, so that its snapshot is taken after all locks."""
+    same round trip, so that its snapshot is taken after all locks."""
     locking = queue.lock_entries_call(list(entry_ids))
     _, deadlines = sql.execute_batch(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
     return dict(deadlines.rows)

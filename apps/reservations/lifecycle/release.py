@@ -132,8 +132,8 @@ def sweep_these(
 ) -> SweepResult:
     """Expire those of these reservations that are overdue and not locked by another transaction. Own transaction.
 
-    `waiting`: see `sweep`. With `splits` a batch that meets a lock timeout is split, until `until` (monotonic
-    clock).
+    `waiting`: see `sweep`. With `splits` a batch that meets a lock timeout is split, until the time `until`
+    (monotonic clock).
     """
     lock = _lock_reservations_waiting if waiting else _lock_reservations_skipping
 
@@ -298,7 +298,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
 
 
 def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False) -> list[Ended]:
-    """Return the returned stock by reservation instead of by section."""
+    """Group the returned stock by reservation instead of by section."""
     returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
     for section_id, back in sections.items():
         for reservation_id, count in back.by.items():
@@ -339,7 +339,7 @@ def cancel(reservation_id: UUID, *, who: str, why: str) -> None:
 
 
 def end(reservation: Reservation, *, who: str, why: str) -> None:
-    """Cancel a reservation that the caller has locked, as `cancel`."""
+    """Cancel a reservation that the caller has locked, like `cancel`."""
     if reservation.status in (Reservation.Status.CANCELED, Reservation.Status.EXPIRED):
         return
     with connection.cursor() as cursor:

@@ -1,8 +1,8 @@
-"""Updates of events for the listeners of this process: one channel-layer subscription per followed event, and the
-fallback while it is silent.
+"""Updates of events for the listeners of this process: a channel-layer subscription per followed event, and a
+fallback.
 
-The relay publishes every event at least twice a second. While it is silent (Redis is unavailable, a message was lost,
-the relay has crashed), this process reads the relay's frames in PostgreSQL, and if they are old too, it counts by
+The relay publishes every event at least twice a second. If no message arrives (Redis is unavailable, a message was
+lost, the relay has crashed), this process reads the relay's frames in PostgreSQL, and if they are old too, it counts by
 itself. So updates are at most two seconds late; a `state` frame shows listeners that no relay runs.
 """
 
@@ -55,7 +55,7 @@ class _EventFeed:
     latest: dict[Key, Frame] = field(default_factory=dict)
     """The frames for a new listener, by key."""
     counts: bytes = b""
-    """The sections of the last counts, to detect changes."""
+    """The last frame of counts without its timestamp, to detect changes."""
     received_at: float = float("-inf")
     read_at: float = float("-inf")
     paused_until: float = 0.0

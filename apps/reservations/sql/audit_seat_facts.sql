@@ -1,5 +1,5 @@
 -- I1 and I2: seats of this batch whose inventory row is inconsistent with itself or the plan: blocked without a reason
--- or free with one, free with a reservation or held without one, in another section or event than the seat, or sold at
+-- or free with one, free with a reservation or held without one, in another section or event than the seat, or with
 -- another location or price than the seat's.
 SELECT row.seat_id, row.event_id, row.status, row.blocked_for, row.reservation_id, row.section_id, seat.section_id,
        (row.category_id, row.row_index, row.place_index, row.rank, row.accessible, row.companion)

@@ -56,7 +56,7 @@ class _Read:
 
 @dataclass(slots=True)
 class Proposer:
-    """Proposes seats to one request after the other. Created anew for every read of what is free."""
+    """Proposes seats to one request after another. Every read of the free seats has a new one."""
 
     cursor: sql.Cursor
     demands: Iterable[BestAvailable]
