@@ -45,9 +45,8 @@ class Leadership:
         self.session: psycopg.Connection[Any] | None = None
 
     def holds(self) -> bool:
-        """Return whether this process leads; try to become leader if it does not. Called before each round.
-
-        A leader leads until its session ends. Raises psycopg.Error, after which the process does not lead."""
+        """Return whether this process leads; try to become leader if it does not. Called before each round. A leader
+        leads until its session ends. Raises psycopg.Error, after which the process does not lead."""
         try:
             if self.session is None:
                 self.session = psycopg.connect(

@@ -25,10 +25,8 @@ _ONE = struct.Struct("=d")
 
 
 class ActiveEvents:
-    """The active events, as one process sees them. For one thread.
-
-    `file` is shared by the processes of one machine, which also share its monotonic clock. If the file cannot be
-    written (no permission, full disk), the process sees only its own events."""
+    """The active events, as one process sees them. For one thread. `file` is shared by the processes of one machine,
+    as is its clock. If it cannot be written (no permission, full disk), the process sees only its own events."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -45,8 +43,8 @@ class ActiveEvents:
             self._active |= {slot}
 
     def is_any_other_active(self, slot: int, now: float) -> bool:
-        """Return whether an event of another slot had a request within the last second. Notes of
-        other processes are up to a tenth of a second old."""
+        """Return whether an event of another slot had a request within the last second. Notes of other processes are
+        up to a tenth of a second old."""
         if now - self._refreshed_at >= NOTE_SECONDS:
             self._refreshed_at = now
             # A time in the future was noted before the machine restarted.

@@ -1,8 +1,5 @@
 """Caches for values that many requests need. Each process reads a value once for all requests, and again in the
-background when it is a little old.
-
-This is one of two ways to share a read; the other is `batch_loader.BatchLoader`.
-"""
+background when it is a little old. The other way to share a read is `batch_loader.BatchLoader`."""
 
 import asyncio
 import logging

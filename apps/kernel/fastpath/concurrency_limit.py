@@ -60,12 +60,10 @@ class _EventQueue:
 
 
 class ConcurrencyLimit:
-    """Limits the concurrent requests of each event. Used on the thread of one event loop.
-
-    `alone_max` and `beside_max`: how many requests an event may have under way while no other event is active, and
-    while one is. `waiting_max`: how many requests of one event may wait; further ones are refused. `knows`: returns
-    whether an event exists, as far as this process has cached. `activity`: the events that are active on this machine.
-    Raises ImproperlyConfigured for limits that would let no request pass."""
+    """Limits the concurrent requests of each event, on the thread of one event loop. `alone_max` and `beside_max`: how
+    many an event may have under way while no other event is active, and while one is. `waiting_max`: how many of one
+    event may wait; further ones are refused. `knows`: returns whether an event exists, as far as this process knows.
+    `activity`: the events active on this machine. Raises ImproperlyConfigured for limits that admit no request."""
 
     def __init__(
         self,

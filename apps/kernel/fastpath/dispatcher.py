@@ -41,8 +41,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One call of the fast path. `path` is relative to /api/ and has one variable part, as in `events/<slug>/queue`. A
-    GET route answers HEAD too."""
+    """A call of the fast path. `path` below /api/ has one variable part, as `events/<slug>/queue`. GET includes
+    HEAD."""
 
     method: str
     path: str

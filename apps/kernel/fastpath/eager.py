@@ -21,8 +21,7 @@ def start(coroutine: Coroutine[Any, Any, Value]) -> Value | asyncio.Task[Value]:
         value: Value = stop.value
         return value
     if awaited is not None:
-        # This mark is meant for the new task, which sets it again. Until then, another coroutine may begin to wait for
-        # the same future.
+        # The new task sets the mark again. Until it begins, another coroutine may begin to wait for the same future.
         awaited._asyncio_future_blocking = False
     return asyncio.get_running_loop().create_task(_finish(coroutine, awaited))
 

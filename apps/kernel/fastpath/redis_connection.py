@@ -22,8 +22,7 @@ from apps.kernel import redis
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.05
-"""The time after a timeout in which a loop that was itself blocked can read replies that have already arrived, before
-Redis counts as unresponsive."""
+"""Time after a timeout to read replies that arrived while the loop was blocked. Then Redis counts as unresponsive."""
 ROUND_TRIPS_MAX = 64
 """The most batches under way at once. Further ones are sent in threads."""
 
@@ -44,8 +43,8 @@ class AsyncRedis:
         self._not_before = 0.0
 
     async def execute(self, commands: Sequence[Command]) -> Replies:
-        """Send the commands in one batch and return the replies. Without a connection, return None and
-        start to connect."""
+        """Send the commands in one batch and return the replies. Without a connection, return None and start to
+        connect."""
         connection = self._current_connection()
         if connection is None or redis.is_paused():
             self._connect()

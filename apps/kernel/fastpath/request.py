@@ -22,8 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_SECONDS_MAX = 10.0
-"""The time within which a body must arrive. Bodies of these calls fit into one packet; a client that sends a few bytes
-at a time is refused."""
+"""The longest time for a body to arrive. These bodies fit into one packet, so a client that takes longer is refused."""
 _JSON_ACCEPTED = ("*/*", "application/json", "application/*")
 _REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")

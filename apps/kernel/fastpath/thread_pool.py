@@ -36,8 +36,7 @@ _threads = _Threads()
 
 
 async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
-    """Call `act` in a thread, where it may use Django's connections; return its result or raise its error. Raises
-    problems.Busy.
+    """Call `act` in a thread that may use Django's connections; return its result or raise its error. May raise Busy.
 
     A caller that is canceled loses the result; a call that has begun is completed.
     """

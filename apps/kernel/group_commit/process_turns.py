@@ -1,10 +1,10 @@
 """Turns among the processes of one machine: one commits for a key while the others gather requests.
 
 Two processes that commit general-admission holds of one event at the same time collide at the same row, each with half
-a batch and with locks on all rows of its half. If a process waits for its turn before it takes a batch, it commits all
-requests that have arrived by then: transactions are fewer and larger, and a transaction costs far more than one more
-request in it. The same applies to batches that mix many events, which collide at all of their rows. Batches that share
-no row (named seats) run side by side equally well and take no turns.
+a batch and with locks on everything in that half. If a process waits for its turn before it takes a batch, it commits
+all requests that have arrived by then: transactions are fewer and larger, and a transaction costs far more than one
+more request in it. The same applies to batches that mix many events, which collide at all of their rows. Batches that
+share no row (named seats) run side by side equally well and take no turns.
 
 Turns are only an optimization: the locks of the database decide what may be taken, on one machine or several. A process
 that does not get its turn soon continues without it, and the turn of a process that dies is free at once.
@@ -22,8 +22,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 WAIT_MS = 25.0
-"""The longest wait for a turn: about the duration of a large batch. If batches take longer, processes commit side by
-side."""
+"""The longest wait for a turn, about the time of a large batch. After it, processes commit side by side."""
 POLL_MS = 0.5
 _OFFSET_COUNT = 2**31
 

@@ -9,9 +9,8 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
-A request is counted once. Code that has checked an ASGI request and then passes it on sets `scope[rate_limits.COUNTED]`
-to True, so the code that forwards it to the site does not check it again. The site does not check forwarded requests
-(`client_address`).
+A request is counted once: code that checks an ASGI request and then passes it on sets `scope[rate_limits.COUNTED]` to
+True, so it is not checked again before the site, and the site does not check forwarded requests (`client_address`).
 
     rate_limits.begin()              start sharing this process's counts with the others through Redis
     rate_limits.forget_everything()  reset all counts (tests)
