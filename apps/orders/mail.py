@@ -73,7 +73,7 @@ def send_cancellation_notice(message: Message) -> None:
 
 
 def send_dispute_notice(message: Message) -> None:
-    """Notify the staff who settle differences by mail that a buyer disputes a payment, or that the bank has decided."""
+    """Mail the staff who settle differences a notice that a buyer disputes a payment, or that the bank has decided."""
     dispute = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
     assert dispute.payment is not None
     order, recipients = dispute.payment.order, _dispute_recipients()

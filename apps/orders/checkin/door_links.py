@@ -101,8 +101,8 @@ def _cookie(event: events.EventView) -> str:
 
 
 def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
-    """Store the link's key in a cookie, so that it leaves the address bar. The cookie lasts as long as the link. Raises
-    CheckInForbidden."""
+    """Store the link's key in a cookie, so that it does not stay in the address bar. The cookie lasts as long as the
+    link. Raises CheckInForbidden."""
     link = _find(event, key)
     left = max(timedelta(seconds=1), link.good_until - clock.process_now())
     response.set_cookie(

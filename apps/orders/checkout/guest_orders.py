@@ -6,7 +6,7 @@ from apps.orders.models import Order
 
 
 def attach_orders(visitor_id: str, account_id: int) -> int:
-    """Attach the orders that this browser placed as a guest to the account, and commit. Return how many there were.
+    """Attach to the account the orders that this browser placed as a guest, and commit. Return how many there were.
 
     An order that has an account keeps it, so that on a shared computer no account gets another buyer's orders.
     Purchase caps still count the browser as the buyer. The second of two concurrent calls waits for the rows' locks,

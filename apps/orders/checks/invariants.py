@@ -80,8 +80,8 @@ def register() -> None:
     auditor.register("I4", "every confirmed reservation has a standing order", _check_orphans)
     auditor.register(
         "I4",
-        "an order's discount is that of its promo code, whose use counts until the order ends",
-        _make_check(_code_uses, "order {} is {}: {} off its tickets, {} by its code, counted: {}"),
+        "an order's discount is that of its promo code use, which is counted until the order ends",
+        _make_check(_code_uses, "order {} is {}: discount {}, by its promo code {}, use counted: {}"),
     )
     auditor.register("I5", "no promo code is used by more orders than its limit", _check_code_limits)
     auditor.register(
@@ -95,7 +95,7 @@ def register() -> None:
         "provider messages changed each payment once",
         _make_check(
             _messages,
-            "order {}, attempt {} is {} with {}: {} messages captured it, {} of them fit; {} declined it",
+            "order {}, attempt {} is {} with {}: {} messages captured it, {} with its amount and time; {} declined it",
             _walk_once,
         ),
     )

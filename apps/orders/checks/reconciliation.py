@@ -185,7 +185,7 @@ def _repair_orphan(difference: Difference, by: str) -> str:
         if order is None:
             raise OrderNotFound
         if order.status in Order.OPEN:
-            raise ManualRepairRequired("its order is open: it is being decided, or its state is corrupt")
+            raise ManualRepairRequired("the order is open: its payment is being decided, or its status is wrong")
         if order.status in Order.STANDING or reservations.get_reservation(reservation_id).status != "confirmed":
             return GONE
         reservations.cancel(reservation_id, who=f"reconcile:{by}", why=f"order {order.number} is {order.status}")

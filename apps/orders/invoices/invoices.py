@@ -1,7 +1,7 @@
 """Invoices and credit notes: write the documents that an order's balance requires.
 
 An outbox message triggers `issue` after an order's confirmation and after each refund, so that no confirmation waits
-for the counter's hot row. `issue` may run any number of times: it writes the missing documents, and none twice.
+for the counter's hot row. `issue` may run repeatedly, in any order: it writes missing documents, and none twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

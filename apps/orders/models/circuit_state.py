@@ -4,8 +4,7 @@ from django.db import models
 
 
 class ProviderStanding(models.Model):
-    """A provider's circuit: closed (`rests_until` empty), open until `rests_until`, then half-open: one caller tries
-    the provider, and the circuit closes or opens again.
+    """A provider's circuit: closed (no `rests_until`), open until `rests_until`, then half-open while one caller tries.
 
     All processes share the row. A provider that never failed has none. Only payments/circuit_breaker.py writes it.
     """

@@ -65,8 +65,7 @@ def require_available(provider: str) -> int:
 
 
 def record_fault(provider: str) -> None:
-    """Count one more consecutive fault and commit. A fault is no response or one that cannot be parsed, not a
-    decline."""
+    """Count one more consecutive fault, and commit. A missing or malformed response is a fault, a decline is not."""
     queue.payment_faults.observe(1)
     with transactions.write(), connection.cursor() as cursor:
         _note_fault.count(

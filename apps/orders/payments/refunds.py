@@ -19,9 +19,9 @@ PAID_OUT_NOTE_MAX = 200
 
 
 def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
-    """Request a refund of this amount, but at most of what the payment still keeps, which is also the default. Return
-    the requested amount; if nothing is left, return 0 and create no refund. Joins the caller's transaction, which holds
-    the order's lock; the outbox sends the refund after its commit."""
+    """Request a refund of this amount, limited to what the payment still keeps, which is also the default. Return the
+    requested amount; if nothing is left, return 0 and create no refund. Joins the caller's transaction, which holds the
+    order's lock; the outbox sends the refund after its commit."""
     transactions.require_transaction()
     left_minor = payment.captured_minor - payment.refunded_minor
     back_minor = left_minor if amount_minor is None else min(amount_minor, left_minor)

@@ -46,7 +46,7 @@ def settle(locked: LockedPayment, message: ProviderMessage) -> str:
             return _canceled(order, payment)
         case Kind.PENDING:
             return _pending(payment, message)
-    raise AssertionError(f"{message.kind} is not of a charge")
+    raise AssertionError(f"{message.kind} is not about a charge")
 
 
 def _pending(payment: Payment, message: ProviderMessage) -> str:
@@ -186,8 +186,7 @@ def _abandon(payment: Payment) -> None:
 
 
 def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
-    """Confirm the order: issue its tickets, and publish the invoice, mail and other messages. `payments` are all the
-    order's payments."""
+    """Confirm the order: issue its tickets and publish messages. `payments` are all of the order's payments."""
     now = clock.now()
     if order.ended_at is not None:
         promo_codes.restore_use(order, now)

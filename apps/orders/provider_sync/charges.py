@@ -60,16 +60,15 @@ def handle_charge(message: Message) -> None:
     payment_id = UUID(message.body["payment"])
     step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
-        # Still pending. The inquiry's message has another key than this one, whose key is the order's, so that the
-        # inquiry does not delay the order's next try.
+        # Still pending. The inquiry's message has a key of its own: under the order's key, which this message has, it
+        # would delay the order's next try.
         with transactions.write():
             settlement.schedule_inquiry(payment_id, timedelta(seconds=step.pause_seconds))
 
 
 def handle_inquiry(message: Message) -> None:
-    """Settle a pending payment from its current state at the provider, without waiting for a webhook. Cancel the charge
-    if the order no longer needs it. The message is retried until the payment is decided or the reconciler takes over.
-    """
+    """Settle a pending payment from its state at the provider, without waiting for a webhook. Cancel the charge if the
+    order no longer needs it. The message is retried until the payment is decided or the reconciler takes over."""
     payment_id = UUID(message.body["payment"])
     if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
         # Decided already, as most payments are by the time this message is due.

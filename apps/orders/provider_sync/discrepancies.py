@@ -31,8 +31,7 @@ def record_difference(
     ours_minor: int | None = None,
     theirs_minor: int | None = None,
 ) -> None:
-    """List the difference once. If it is listed and settled already, it stays settled. Joins the caller's
-    transaction."""
+    """List the difference once; an already settled one stays settled. Joins the caller's transaction."""
     transactions.require_transaction()
     now = clock.now()
     seen, is_new = PaymentDifference.objects.get_or_create(

@@ -104,8 +104,7 @@ def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID]
 
 
 def _process(locked: LockedPayment | None, message: ProviderMessage) -> None:
-    """Apply the message unless it is already processed. Joins the caller's transaction, which holds the order's
-    lock."""
+    """Apply the message unless it is processed already. Joins a transaction that holds the order's lock."""
     if message.processed_at is not None:
         return
     outcome = UNKNOWN_PAYMENT if locked is None else _settle(locked, message)

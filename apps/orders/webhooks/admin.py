@@ -71,7 +71,7 @@ class WebhookEndpointAdmin(_AudienceAdmin):
     def save_model(self, request, obj, form, change):
         if not change:
             obj.secret, obj.created_at = webhook_delivery.new_secret(), clock.now()
-            messages.success(request, f"Its signing secret: {obj.secret}")
+            messages.success(request, f"The signing secret of {obj.name}: {obj.secret}")
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Sign with a new secret", permissions=["change"])

@@ -216,7 +216,7 @@ def test_the_auditor_finds_an_excess_use_and_a_discount_without_a_use(concert) -
     assert audit_breaches() == ["I5: code HALFPRICE: used by 2 orders, its limit is 1"]
     CodeUse.objects.filter(order=first).update(released_at=clock.now())
     assert audit_breaches() == [
-        f"I4: order {first.number} is placed: {HALF} off its tickets, {HALF} by its code, counted: False"
+        f"I4: order {first.number} is placed: discount {HALF}, by its promo code {HALF}, use counted: False"
     ]
     CodeUse.objects.filter(order=first).update(released_at=None)
     PromoCode.objects.filter(pk=code.pk).update(uses_max=2)

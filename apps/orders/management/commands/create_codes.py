@@ -21,7 +21,7 @@ _VALUES = {
 
 class Command(BaseCommand):
     help = (
-        "Creates unique, unguessable promo codes for an event and writes them to standard output as CSV. All or none. "
+        "Creates unique, unguessable promo codes for an event, all or none, and writes them to standard output as CSV. "
         "To create a single code with a word of your own, use the admin."
     )
 
