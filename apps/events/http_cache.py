@@ -3,7 +3,7 @@
 Three times add up until a visitor gets a new page. A shared cache (CDN, proxy) serves the page until it is stale, and
 then while it revalidates. The browser keeps the page too, but only briefly, because no purge reaches it; some browsers
 also serve a stale page while they revalidate. The sum of these times ends before the next moment that changes the page
-(`EventCard.moments`), so that no visitor sees a page without its button after sales have opened.
+(`EventCard.moments`), so that no visitor sees a page without the "Get tickets" button after sales open.
 """
 
 import hashlib
