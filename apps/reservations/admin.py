@@ -105,7 +105,7 @@ class ReservationAdmin(ReadOnlyAdmin):
             return asked
         sold = queryset.filter(status=SOLD).count()
         if sold:
-            messages.warning(request, f"{format_count(sold, 'reservation')} sold: cancel the order instead.")
+            messages.warning(request, f"Skipped {format_count(sold, 'sold reservation')}: cancel the order instead.")
         self._end_each(request, queryset.exclude(status=SOLD), cancel)
         return None
 
@@ -131,7 +131,7 @@ def _describe_end(reservation: Reservation, stays: str) -> tuple[str, str]:
     if stays:
         return what, stays
     if reservation.status not in Reservation.LIVE:
-        return what, f"{reservation.get_status_display()} already. Nothing happens."
+        return what, f"stays: it is {reservation.get_status_display()}."
     if reservation.status == Reservation.Status.PAYING:
         return what, "its tickets become available, and a payment that arrives is refunded."
     return what, "its tickets become available."

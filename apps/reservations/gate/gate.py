@@ -3,9 +3,8 @@ code; it decides nothing else.
 
 Its counts come from the ledger and go out of date. The gate refuses only if its counts were read less than VALID_MS
 ago, no overdue reservation may free tickets of the section, the Redis server is the one that they were written to, and
-the entry never had a hold. In doubt the gate lets the request through, and the ledger decides. So a count that is too
-high costs a query, and one that is too low is corrected by the next reset, after VALID_MS at the latest; neither can
-oversell.
+the entry never had a hold. In doubt it lets the request through to the ledger. So a count that is too high costs a
+query, and one that is too low is corrected by the next reset, after VALID_MS at the latest; neither can oversell.
 
 Counts and marks change together: the command that lowers a count also marks the hold's entry, and a reset marks the
 entries of every hold that its counts can contain before they come into force (`rebuild.py`). A hold that never reached

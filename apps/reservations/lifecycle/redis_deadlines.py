@@ -5,8 +5,7 @@ Redis: a wrong member is detected under the reservation's lock, and other jobs e
 reads the time from PostgreSQL, so neither Redis's clock nor the process's own can release early or late.
 
 The watcher is a thread of the relay's process, which needs both Redis and PostgreSQL anyway. It shares nothing with
-beat, the workers and the gatekeeper, which run the other jobs, so that they do not fail together. Any number of
-watchers may run.
+beat, the workers and the gatekeeper, so they fail independently. Any number of watchers may run.
 """
 
 import logging

@@ -5,11 +5,10 @@
 --       3 number of entries, then the entries' marks, then pairs of section and quantity: freed, or negative if taken
 -- Returns 1, or 0 if there is no gate.
 --
--- Afterwards: the counts include the change, though never below zero, and the entries are marked: both or neither. The
--- counts hold until the next reset, the marks at least as long. Tickets freed by expiry are subtracted from the overdue
--- quantity; tickets that a buyer released or staff put on sale are not. The gate requests an early reset if an overdue
--- reservation ended, since only the ledger has the next deadlines, and if a section became empty, since its count
--- refuses requests from now on.
+-- Afterwards: the counts include the change (not below zero), and the entries are marked: both or neither. The counts
+-- hold until the next reset, the marks at least as long. Tickets freed by expiry are subtracted from the overdue
+-- quantity; those that a buyer released or staff put on sale are not. The gate requests an early reset if an overdue
+-- reservation ended, since only the ledger has the next deadlines, or if a section became empty: it now refuses.
 local gate, marks = KEYS[1], KEYS[2]
 if redis.call('EXISTS', gate, marks) < 2 then
     return 0

@@ -321,8 +321,8 @@ def _require_no_lines(
     if holders:
         owners = listed([f"{guid} belongs to reservation {holder}" for guid, holder in sorted(holders.items())])
         raise SeatsUnavailable(
-            f"Blocked, but {owners}. Nothing was unblocked; manage.py reconcile {event.slug} --repair assigns each "
-            "seat to its reservation.",
+            f"Cannot unblock: {owners}. Nothing was unblocked; manage.py reconcile {event.slug} --repair assigns "
+            "each seat to its reservation.",
             unavailable=sorted(holders),
         )
 

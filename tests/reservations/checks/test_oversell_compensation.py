@@ -278,7 +278,7 @@ def test_the_command_shows_the_plan_first_and_exits_1_while_something_is_oversol
     assert "concert/floor: 2 tickets are sold or held, 1 more than are for sale" in out.getvalue()
     assert f"would cancel reservation {orders[1].reservation_id}" in out.getvalue()
     assert "needs approval: floor: 1 of 2 sold and held tickets (50.0 %)" in out.getvalue()
-    assert "concert: nothing was changed; --apply --approved-by NAME expires and repairs first" in out.getvalue()
+    assert "concert: nothing was changed; --apply --approved-by NAME expires overdue" in out.getvalue()
     assert statuses(orders[1].reservation_id) == ["confirmed"]
 
 

@@ -166,7 +166,7 @@ def test_the_command_names_buyer_order_and_both_limits() -> None:
     sold = steps(view.id)["confirmed"]
     output = who_held("hall-A-1")
     assert f"sold by {history(event).spans[-1].buyer}, reservation {view.id}, order {order.number}, since" in output
-    assert "still so" in output
+    assert "until now" in output
     found = json.loads(who_held("hall-A-1", "--at", (sold - TICK).isoformat(), "--json"))
     (span,) = found["held_by"]
     assert (span["state"], span["ended_as"], span["order"]) == ("paying", "sold", order.number)

@@ -115,7 +115,7 @@ def test_a_blocked_seat_with_a_buyer_is_not_put_on_sale(event: events.EventView)
     with pytest.raises(reservations.SeatsUnavailable) as refused:
         stock.unblock_seats(event, ROW_A, **BY)
     assert refused.value.detail == (
-        f"Blocked, but hall-A-1 belongs to reservation {holder}. Nothing was unblocked; manage.py reconcile concert "
+        f"Cannot unblock: hall-A-1 belongs to reservation {holder}. Nothing was unblocked; manage.py reconcile concert "
         "--repair assigns each seat to its reservation."
     )
     assert seat("hall-A-2").status == SeatInventory.Status.BLOCKED

@@ -113,7 +113,7 @@ def _how_to_apply(plan: oversell_plan.Plan, approved_by: str) -> str:
     if not plan.steps:
         return "this strategy has no step left. Choose the other one in the event's on-sale"
     approval = " --approved-by NAME" if plan.approval_reasons and not approved_by else ""
-    return f"--apply{approval} expires and repairs first, then does what is still needed"
+    return f"--apply{approval} expires overdue reservations and repairs first, then applies the steps still needed"
 
 
 def _counted(count: int, what: str) -> str:

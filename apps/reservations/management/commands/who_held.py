@@ -72,7 +72,7 @@ def _text(timeline: seat_history.Timeline, moment: datetime) -> str:
     for span in spans:
         holder = f"by {span.buyer}, reservation {span.reservation_id}" if span.reservation_id else f"by {span.who}"
         order = f", order {span.order}" if span.order else ""
-        end = f"until {local_time(span.until)}, then {span.ended_as}" if span.until else "still so"
+        end = f"until {local_time(span.until)}, then {span.ended_as}" if span.until else "until now"
         reason = f" ({span.why})" if span.why else ""
         lines.append(f"{span.state} {holder}{order}, since {local_time(span.since)}{reason}, {end}")
     if not spans:
