@@ -98,7 +98,7 @@ def scan_in_batches(
     transaction per batch.
 
     The first batch begins after the key `after`; with `last`, the scan ends at that key. Returns the end of the last
-    batch. Rows that are inserted or deleted during the scan may be missed, so each batch must be judged by itself.
+    batch. Rows that are inserted or deleted during the scan may be missed, so each batch must be checked independently.
     """
     size = PIECE_MAX
     while True:

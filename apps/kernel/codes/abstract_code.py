@@ -35,7 +35,7 @@ class AbstractCode(models.Model):
 
     @property
     def is_limited(self) -> bool:
-        """Whether uses are counted, so that the code's lock must serialize them."""
+        """Whether the number of uses is limited, so that the code's lock must serialize them."""
         return self.uses_max is not None or self.uses_per_buyer_max is not None
 
 

@@ -25,7 +25,7 @@ def make_codes(
     model: type[Model], parts: str, part_ids: Collection[int], count: int, prefix: str, **values: Any
 ) -> list[Any]:
     """Create `count` random codes with the same values in one transaction, and return them. `parts` is the model's
-    field with the parts of the event for which a code is valid. Without `part_ids` the codes are valid for all."""
+    field with the parts of the event for which a code is valid. Without `part_ids` it is valid for all parts."""
     field: Any = model._meta.get_field(parts)
     between, code_id, part_id = field.remote_field.through, field.m2m_column_name(), field.m2m_reverse_name()
     with transactions.write():

@@ -79,8 +79,8 @@ def create_pool(
 
 
 def _check(connection: Connection[Any]) -> None:
-    """Raise if the connection is dead. When the server or the session has ended, the socket is closed and so readable:
-    only a readable socket needs a query. A peer that vanished silently would not answer a query either."""
+    """Raise if the connection is dead. A server or session that has ended has closed the socket, which is then
+    readable. So only a readable socket needs a query. A peer that vanished silently would not answer it either."""
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     if poller.poll(0):

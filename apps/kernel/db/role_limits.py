@@ -1,4 +1,4 @@
-"""Limits of every session that any program opens with the role in its database.
+"""Limits of every session of the role in its database, whichever program opens it.
 
 `transactions.write` sets limits for its transaction. Everything else (a page's reads, a session of Celery, an operator
 at psql) has the role's limits, which PostgreSQL applies to each new session. So they also hold behind pgbouncer in

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 ROWCOUNT_MISMATCH = "FG001"
 """The SQLSTATE of `fairgate_check_rowcount`; PostgreSQL itself uses no class FG."""
 FAILURES = (DatabaseError, Error)
-"""The errors of a statement. Django's connection wraps them, others do not."""
+"""The errors of a statement: Django's connection raises DatabaseError, other connections raise psycopg's Error."""
 # Errors that a retry may cure: deadlock, lock timeout, statement timeout, serialization failure.
 _TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
@@ -68,8 +68,8 @@ def writes_on(on: Connection[Any]) -> TransactionOpener:
 def write_on(
     on: Connection[Any], *, lock_ms: int | None = None, statement_ms: int | None = None
 ) -> Iterator[Cursor[Any]]:
-    """Yield the cursor of one transaction with limits on a psycopg connection that is not Django's. It begins with the
-    first statement.
+    """Yield the cursor of one transaction with limits on a psycopg connection that is not Django's. The transaction
+    begins with the first statement.
 
     Must be the outermost block, like `write`. Errors are psycopg's own, unwrapped.
     """

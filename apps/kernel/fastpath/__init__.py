@@ -1,4 +1,4 @@
-"""The fast path: the few calls of an on-sale, answered on an event loop by small handlers, without the framework.
+"""The fast path answers the few calls of an on-sale on an event loop with small handlers, without the framework.
 
 An app contributes `dispatcher.Route`s whose handlers take a `request.Request` and return a `response.Reply` or raise a
 `problems.Problem`. A handler never blocks the loop. It calls PostgreSQL and Redis with `thread_pool.run_in_thread`,

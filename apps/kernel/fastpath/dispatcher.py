@@ -41,8 +41,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A call of the fast path. `path` below /api/ has one variable part, as `events/<slug>/queue`. GET includes
-    HEAD."""
+    """One call. `path` below /api/ has one variable part, like `events/<slug>/queue`. A GET route answers HEAD too."""
 
     method: str
     path: str

@@ -219,8 +219,8 @@ class Batcher(Generic[Request, Outcome]):
         return call.result()
 
     def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
-        """Submit from a thread and return the outcome, waiting at most `timeout_ms`. After that raises problems.Busy if
-        the request was still queued, OutcomeUnknown if a batch has taken it."""
+        """Submit from a thread and return the outcome, waiting at most `timeout_ms`. After that, raises problems.Busy
+        if the request was still queued, or OutcomeUnknown if a batch had taken it."""
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("submit_sync would block the event loop of this thread; await submit() instead")
         call = self._enqueue(Call(request, self._key(request), done=threading.Event()))

@@ -84,8 +84,8 @@ def find_answer(scope: str, key: str, request_fingerprint: str, now: datetime | 
 
 
 def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
-    """Store the answer in the caller's transaction, with the change. It must be the transaction's last statement: the
-    unique key makes a concurrent request with the same key wait for our commit.
+    """Store the answer in the caller's transaction, together with the change. It must be the transaction's last
+    statement: the unique key makes a concurrent request with the same key wait for our commit.
 
     Raises IdempotencyInProgress if a concurrent request committed its answer to this key first: the caller's
     transaction must then be rolled back, and a retry returns the other answer.

@@ -252,7 +252,7 @@ begin, end, report = _of_this_process.begin, _of_this_process.close, _of_this_pr
 
 
 def latest(*, max_age_seconds: float, count_min: int = 1) -> dict[str, Reading]:
-    """Return, by signal, the worst report of any process within `max_age_seconds` with `count_min` measurements."""
+    """Return, by signal, the worst report within `max_age_seconds` that has at least `count_min` measurements."""
     with connection.cursor() as cursor:
         rows = _latest.rows(cursor, max_age_seconds=max_age_seconds, count_min=count_min)
     return {name: Reading(value, count, process) for name, value, count, process in rows}

@@ -171,7 +171,7 @@ def wake() -> None:
 
 
 def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> list[Message]:
-    """Claim up to `limit` due messages for their topic's visibility, one per key, and return them by due time.
+    """Claim up to `limit` due messages for their topic's visibility timeout, one per key. Return them by due time.
 
     `under_way` is the number of messages that the caller already has in progress, by topic. A claim may miss due
     messages: after one that found any, claim again.
@@ -268,7 +268,7 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
     """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
     with transactions.write(), connection.cursor() as cursor:
         # `_unblock_next_message` is a separate statement, because it must see what `set_behind` committed while the
-        # first waited for the row. Both are sent in one round trip: it is correct even if the claim is no longer ours.
+        # first waited for the row. Both share a round trip: the second is correct even if the claim is no longer ours.
         ended, _ = sql.execute_batch(
             cursor,
             [
@@ -287,7 +287,7 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
 
 
 def prolong(message: Message) -> bool:
-    """Renew the claim for its topic's visibility, for a handler that works in steps. Own transaction.
+    """Renew the claim for its topic's visibility timeout, for a handler that works in steps. Own transaction.
 
     Returns False if another worker has the claim; the handler should then stop.
     """

@@ -103,7 +103,7 @@ _copy = _Copy()
 
 def forget() -> None:
     """Drop the cached keys; the next use reads them."""
-    global _copy  # noqa: PLW0603 - a reader that is still under way must not write into the new one
+    global _copy  # noqa: PLW0603 - a reader that is still under way must not write into the new cache
     _copy = _Copy()
 
 
