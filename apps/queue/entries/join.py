@@ -359,8 +359,8 @@ class _JoinBatch:
         return room.state == WaitingRoom.State.OFF
 
     def _returned_numbers(self, event_id: int) -> list[int | None]:
-        """Return the numbers of the entries that this batch has made wait again; `lowest` was read before and does not
-        include them."""
+        """Return the numbers of the entries that this batch has made wait again. `lowest`, which was read before, does
+        not include them."""
         return [
             entry.number
             for entry in self.arrived.values()

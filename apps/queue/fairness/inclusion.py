@@ -63,7 +63,7 @@ def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: V
     draw = document.get("draw")
     commitment = draw.get("commitment") if isinstance(draw, Mapping) else None
     if receipt.get("commitment") is not None and receipt["commitment"] != commitment:
-        return Mismatch(f"the receipt names commitment {receipt['commitment']}, published is {commitment}")
+        return Mismatch(f"the receipt names commitment {receipt['commitment']}, but {commitment} is published")
     if number is not None and verified.watched_number != number:
         if verified.watched_number is None:
             return Mismatch(f"the receipt's leaf {leaf} is not published", number)

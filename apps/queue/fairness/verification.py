@@ -224,7 +224,7 @@ class _Verification:
         found = proofs.digest_of(leaves)
         if found != self.digest:
             raise MismatchFound(
-                f"the digest over the {len(leaves)} {which} is {found.hex()}, published is {self.digest.hex()}: "
+                f"the digest over the {len(leaves)} {which} is {found.hex()}, but {self.digest.hex()} is published: "
                 "an entrant was changed, added or removed afterwards"
             )
         if self.watch is not None:
@@ -262,7 +262,7 @@ class _Verification:
         self.seed = read_hex(draw, "seed", (32,))
         found = proofs.seed_of(secret, self.digest, value)
         if found != self.seed:
-            raise MismatchFound(f"the seed is {found.hex()}, published is {self.seed.hex()}")
+            raise MismatchFound(f"the seed is {found.hex()}, but {self.seed.hex()} is published")
         self.is_operator_proof = bool(value)
 
     def _check_drawn_numbers(self, numbered: Iterator[tuple[int, bytes]]) -> int:
@@ -282,7 +282,7 @@ class _Verification:
             drawn = sorted(leaves, key=lambda leaf: (proofs.draw_key(self.seed, leaf), leaf))
             number = next(index for index, leaf in enumerate(leaves) if leaf != drawn[index]) + 1
             raise MismatchFound(
-                f"the seed draws leaf {drawn[number - 1].hex()}, published is {leaves[number - 1].hex()}", number
+                f"the seed draws leaf {drawn[number - 1].hex()}, but {leaves[number - 1].hex()} is published", number
             )
         return len(leaves)
 
@@ -303,7 +303,7 @@ class _Verification:
         if chain != self.chain_head:
             where = f"the chain over numbers {first} to {last}" if last >= first else "a chain without any number"
             raise MismatchFound(
-                f"{where} ends in {chain.hex() or 'nothing'}, published is {self.chain_head.hex() or 'nothing'}: "
+                f"{where} ends in {chain.hex() or 'nothing'}, but {self.chain_head.hex() or 'nothing'} is published: "
                 "one of these numbers or the chain head was changed"
             )
 
@@ -336,7 +336,7 @@ class _Verification:
             self.watched_number = number
         known = self.earlier_leaves.get(number)
         if known is not None and known != leaf:
-            raise MismatchFound(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
+            raise MismatchFound(f"the leaf is {leaf.hex()}, but in the earlier copy it was {known.hex()}", number)
 
     # --- the earlier copy ----------------------------------------------------------------------------------------
     def _read_earlier(self) -> None:
@@ -383,7 +383,7 @@ class _Verification:
         if watch is None or watch.next_number != next_number or watch.chain_head == chain:
             return
         raise MismatchFound(
-            f"the chain before it is {chain.hex() or 'empty'}, on the receipt it was "
+            f"the chain before it is {chain.hex() or 'empty'}, but on the receipt it was "
             f"{watch.chain_head.hex() or 'empty'}: a lower number was changed since",
             next_number,
         )
@@ -394,7 +394,7 @@ class _Verification:
             return
         if watch.next_number > self.next_number:
             raise MismatchFound(
-                f"the receipt states {watch.next_number - 1} assigned numbers, published are {self.next_number - 1}"
+                f"the receipt states {watch.next_number - 1} assigned numbers, but {self.next_number - 1} are published"
             )
         if watch.next_number <= self.lobby_count and watch.chain_head:
             raise MismatchFound(f"the receipt states a chain, but only the lobby's {self.lobby_count} are published")
@@ -448,7 +448,7 @@ class _Verification:
         known = self.earlier_lists[part]
         if index < len(known) and dict(known[index]) != dict(item):
             raise MismatchFound(
-                f"{part}, number {index + 1}: {shorten(item)}, in the earlier copy {shorten(known[index])}"
+                f"{part}, number {index + 1}: {shorten(item)}, but in the earlier copy {shorten(known[index])}"
             )
 
     # --- pages ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ the lock. No step holds the room's lock for longer than one update of the room's
 3. Reveal the secret, which determines the seed.
 4. Draw all numbers with one INSERT … SELECT into a separate table. From here on every visitor can see their number.
 5. Copy the numbers to the entries in chunks, lowest first. A separate transaction after each chunk advances the room's
-   `numbered_through`, above which no number is admitted. (Rooms are locked before entries, and joins must not wait.)
+   `numbered_through`, above which no number is admitted. (Rooms must be locked before entries, and only briefly.)
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Changes to a room by operators, recorded with operator, time and reason, and by stock and the end of sales."""
+"""Changes to a room: by operators (recorded with operator, time and reason), by the stock, at the end of sales."""
 
 import uuid
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from apps.queue.snapshot import exceptions, room_snapshot
 
 RATE_MAX = 100_000
 CLAIM_SECONDS_MIN = 2
-"""Half of it must exceed a snapshot's maximum age: otherwise a visitor who polls in time could get an older state."""
+"""Half of this must exceed a snapshot's maximum age, or a visitor who polls in time could get an older state."""
 ACTIVE_MAX = 1_000_000
 ADMIT_MAX = 10_000
 WINDOW_SECONDS_MAX = 86_400
@@ -285,7 +285,7 @@ def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetim
 
     No visitor is admitted while nothing is available. Once nothing is held either, the room is drained for good, and
     waiting visitors see that. `read_at` is the database's time before the stock was read; None: now. A delayed report
-    (its process hung) is ignored if a later one has been recorded.
+    (from a process that hung) is ignored if a later one has been recorded.
     """
     rooms = WaitingRoom.objects.filter(event_id__in=list(supplies)).order_by("event_id")
     for event_id, *known, state in rooms.values_list("event_id", "supply_available", "supply_held", "state"):

@@ -2,7 +2,7 @@
 admitted ahead of their turn.
 
 Any other number above the head is waiting, so its poll needs no query. Each process keeps the exceptions as one bit per
-number and reads new ones every second; it adds those that it causes at once. An exception neither grants nor refuses
+number. It reads new exceptions every second, and adds its own at once. An exception neither grants nor refuses
 anything: polls of such an entry read PostgreSQL. Until a process has read all exceptions, all its polls do.
 """
 

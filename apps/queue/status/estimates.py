@@ -132,7 +132,7 @@ def _estimate_in_lobby(snapshot: RoomSnapshot) -> WaitEstimate:
 
 def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
     """Return the milliseconds until the next poll: half the shortest wait, but at least NEXT_POLL_MIN_MS or half the
-    claim time, whichever is less; jitter then shortens it. So even if the turn comes sooner, the poll can claim it."""
+    claim time, whichever is less; jitter then shortens it. So a poll after the turn is still in time to claim."""
     soonest_ms = max(0.0, ahead - burst(rate_per_second)) / rate_per_second * 1_000
     wanted = min(NEXT_POLL_MAX_MS, max(soonest_ms / 2, min(NEXT_POLL_MIN_MS, claim_seconds * 500)))
     return int(wanted * (1 - JITTER * _random.random()))

@@ -205,7 +205,7 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
     (
         "no chain head",
         lambda: tamper("UPDATE queue_waitingroom SET chain_head = ''"),
-        "published is nothing",
+        "but nothing is published",
     ),
     (
         "numbers removed",

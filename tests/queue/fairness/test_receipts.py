@@ -205,7 +205,7 @@ def test_a_receipt_detects_that_numbers_were_taken_back(room: EventView, verify_
     WaitingRoom.objects.update(next_number=6)
     rewrite_chain(room)
     assert verification_error("concert") == ""
-    assert "the receipt states 8 assigned numbers, published are 5" in verify_receipt(receipt)
+    assert "the receipt states 8 assigned numbers, but 5 are published" in verify_receipt(receipt)
 
 
 def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(verify_receipt: Callable[[Any], str]) -> None:
@@ -216,7 +216,7 @@ def test_a_receipt_detects_that_its_entrant_was_dropped_before_the_digest(verify
     WaitingRoom.objects.update(lobby_count=F("lobby_count") - 1, next_number=F("next_number") - 1)
     close_lobby(event)
     assert verification_error("concert") == ""
-    assert verify_receipt(receipt) == "the receipt states 5 assigned numbers, published are 4"
+    assert verify_receipt(receipt) == "the receipt states 5 assigned numbers, but 4 are published"
     # Also if the receipt was issued before the others joined.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
     assert "is not among the lobby's entrants" in verify_receipt(early)

@@ -105,7 +105,7 @@ def describe_result(verified: verification.Verified, receipt: Any = None) -> lis
         sentences.append(f"Lobby: {verified.lobby_count:,} entrants; {step}.")
     elif verified.stage == "drawn":
         sentences.append(
-            f"Draw: numbers 1 to {verified.drawn_count:,} have the one order that commitment, digest and secret give."
+            f"Draw: numbers 1 to {verified.drawn_count:,} have the only order that commitment, digest and secret allow."
         )
         if verified.is_operator_proof:
             sentences.append("Operator-proof: an outside beacon was mixed in.")
