@@ -162,7 +162,7 @@ class SignUp(RedirectURLMixin, FormView):
 
     template_name = "registration/sign_up.html"
     form_class = SignUpForm
-    next_page = "events:catalogue"
+    next_page = "events:catalog"
 
     def form_valid(self, form: SignUpForm) -> HttpResponse:
         name, password = form.cleaned_data["username"], form.cleaned_data["password"]
@@ -222,7 +222,7 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
     context = {
         "title": "This page has expired",
         "detail": "Your input was not saved. Reload the page and try again. Cookies must be enabled.",
-        "action_url": page if is_ours else reverse("events:catalogue"),
+        "action_url": page if is_ours else reverse("events:catalog"),
         "action_label": "Reload the page" if is_ours else "See all events",
     }
     return render(request, "problem.html", context, status=403)

@@ -243,8 +243,8 @@ SITE_NICENESS = env.int("SITE_NICENESS", default=5)
 
 # --- accounts ----------------------------------------------------------------------------------------------------
 LOGIN_URL = "log_in"
-LOGIN_REDIRECT_URL = "events:catalogue"
-LOGOUT_REDIRECT_URL = "events:catalogue"
+LOGIN_REDIRECT_URL = "events:catalog"
+LOGOUT_REDIRECT_URL = "events:catalog"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -316,7 +316,7 @@ if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
 # --- shared caches (docs/operations/cdn.md) -------------------------------------------------------------------------
 CACHE_PAGE_SECONDS = _seconds("CACHE_PAGE_SECONDS", 300)
 CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # Served stale while the cache revalidates.
-CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # Also for the catalogue while it shows counts.
+CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # Also for the catalog while it shows counts.
 CACHE_COUNTS_SECONDS = _seconds("CACHE_COUNTS_SECONDS", 1)
 CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
 # Receives the URLs of changed pages; empty: none. The token is sent as Authorization: Bearer.

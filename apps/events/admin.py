@@ -1,4 +1,4 @@
-"""Admin of the catalogue: venues, plans from files, drafts and their publication. Published events are read-only."""
+"""Admin of the catalog: venues, plans from files, drafts and their publication. Published events are read-only."""
 
 from typing import Any
 

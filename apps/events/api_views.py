@@ -1,4 +1,4 @@
-"""`GET /events` and `GET /events/{event}`: the public catalogue."""
+"""`GET /events` and `GET /events/{event}`: the public catalog."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +14,7 @@ from apps.events import event_views, selectors
 from apps.events.serializers import EventDetailSerializer, EventListSerializer
 from apps.kernel.http import problems
 
-CATALOGUE_MAX_AGE_SECONDS = 2
+CATALOG_MAX_AGE_SECONDS = 2
 
 
 def _card_document(card: selectors.EventCard) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class EventList(PublicView):
         responses=EventListSerializer,
     )
     def get(self, request: Request) -> Response:
-        cards = selectors.list_catalogue(request.query_params.get("q", ""))
+        cards = selectors.list_catalog(request.query_params.get("q", ""))
         return _respond(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
 
 
@@ -72,5 +72,5 @@ class EventDetail(PublicView):
 
 def _respond(data: Any) -> Response:
     response = Response(data)
-    patch_cache_control(response, public=True, max_age=CATALOGUE_MAX_AGE_SECONDS)
+    patch_cache_control(response, public=True, max_age=CATALOG_MAX_AGE_SECONDS)
     return response

@@ -23,7 +23,7 @@ _availability_providers: list[Callable[[SectionSlugs], Availability]] = []
 
 
 def provide_availability(provider: Callable[[SectionSlugs], Availability]) -> None:
-    """Register `provider(slugs)`, which returns the available counts for pages and the catalogue: event id to section
+    """Register `provider(slugs)`, which returns the available counts for pages and the catalog: event id to section
     id to count. Events that it leaves out are shown without counts. A later provider replaces an earlier one."""
     _availability_providers[:] = [provider]
 

@@ -1,4 +1,4 @@
-"""Reads for pages and the API: the catalogue, one event, and its public seating plan."""
+"""Reads for pages and the API: the catalog, one event, and its public seating plan."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from apps.events.pricing import PricePolicy
 from apps.kernel import clock
 from apps.kernel.db import sql
 
-CATALOGUE_MAX = 200
+CATALOG_MAX = 200
 SEARCH_CHARACTERS_MAX = 100
 SEARCH_WORDS_MAX = 8
 PLAN_CACHE_SECONDS = 3_600
@@ -30,7 +30,7 @@ _event_page = sql.load("apps.events", "event_page")
 
 @dataclass(frozen=True, slots=True)
 class EventCard:
-    """An event in the catalogue. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is None while
+    """An event in the catalog. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is None while
     counts are unknown; `has_open_lobby`: visitors gather for an on-sale that has not opened yet."""
 
     slug: str
@@ -121,7 +121,7 @@ _COLUMNS = (
 """The same columns for the ORM."""
 
 
-def list_catalogue(search: str = "") -> list[EventCard]:
+def list_catalog(search: str = "") -> list[EventCard]:
     """Return public events that have not started, soonest first. Search words must all occur in name, venue or city."""
     now = clock.now()
     events = Event.objects.exclude(status=Event.Status.DRAFT).filter(starts_at__gt=now)
@@ -134,7 +134,7 @@ def list_catalogue(search: str = "") -> list[EventCard]:
         prices_minor=ArrayAgg("categories__price_minor", order_by="categories__id"),
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
     ).order_by("starts_at", "slug")
-    found = list(priced.values_list("pk", *_COLUMNS)[:CATALOGUE_MAX])
+    found = list(priced.values_list("pk", *_COLUMNS)[:CATALOG_MAX])
     available = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
     return [_card(_Row(*row), now, available.get(event_id)) for event_id, *row in found]
 

@@ -1,4 +1,4 @@
-"""Serializers that describe the catalogue and bills in the OpenAPI document."""
+"""Serializers that describe the catalog and bills in the OpenAPI document."""
 
 from rest_framework import serializers
 

@@ -7,7 +7,7 @@ from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
 
 page_urls = [
-    path("", views.catalogue, name="catalogue"),
+    path("", views.catalog, name="catalog"),
     path("events/<slug:slug>/", views.event, name="event"),
     path("events/<slug:slug>/announcements/", announcements.announcements, name="announcements"),
     path("events/<slug:slug>/plan.json", views.plan, name="plan"),

@@ -1,4 +1,4 @@
-"""The catalogue, the page of an event, its poster and its seating plan, all the same for every visitor."""
+"""The catalog, the page of an event, its poster and its seating plan, all the same for every visitor."""
 
 import hashlib
 from dataclasses import fields
@@ -26,14 +26,14 @@ def _card_context(card: selectors.EventCard) -> dict[str, Any]:
 
 
 @require_safe
-def catalogue(request: HttpRequest) -> HttpResponseBase:
+def catalog(request: HttpRequest) -> HttpResponseBase:
     search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
-    cards = selectors.list_catalogue(search)
+    cards = selectors.list_catalog(search)
     # Cache the page briefly if it shows counts, or if it is a search result, because no purge covers its URL.
     is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Rendered without the request, so that all visitors get the same bytes.
-    html = render_to_string("events/catalogue.html", {"events": [_card_context(card) for card in cards], "q": search})
+    html = render_to_string("events/catalog.html", {"events": [_card_context(card) for card in cards], "q": search})
     return http_cache.public_page(request, html, http_cache.page_cache_control(cards, seconds))
 
 
@@ -66,7 +66,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
     context = {"event": shown, "news": template_context.newest(announcement_feed)}
-    html = render_to_string("events/event.html", context)  # Without the request, as in `catalogue`.
+    html = render_to_string("events/event.html", context)  # Without the request, as in `catalog`.
     return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 

@@ -1,7 +1,7 @@
 """WSGI servers and thread counts for the site: real, uncached pages in one run, compared with Django's ASGI handler.
 
     python -m benchmarks.experiments.site_servers [--rounds 5] [--seconds 1] [--connections 16]
-        [--pages event,catalogue] [--only 2x4,asgi]
+        [--pages event,catalog] [--only 2x4,asgi]
 
 Needs `wrk`; gunicorn is measured if it is installed (Fairgate does not use it). Starts its own servers with the events
 of the demo. `granian 2x4` is two workers with four threads each. `through the API server` is the site server of
@@ -28,7 +28,7 @@ import psutil
 from benchmarks.support.rooms import start_servers
 from ticketing.devserver.ports import free_port
 
-PAGES = {"catalogue": "/", "event": "/events/{slug}/"}
+PAGES = {"catalog": "/", "event": "/events/{slug}/"}
 GRANIAN = ("1x2", "1x8", "2x1", "2x2", "2x3", "2x4", "2x8")
 GUNICORN = ("1x8", "2x4", "2x8")
 

@@ -14,11 +14,11 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 # Each pattern, and what to write instead.
 REFUSED = {
-    r"(?:the|an?|this|that|our|its|each|every|whole|huge|smallest|largest) house|houses": "venue, system, deployment",
+    r"(?:the|an?|one|this|that|our|its|each|every|whole|huge|smallest|largest) house|houses|house's": "venue, system",
     r"crowds?|crowded": "visitors, simulated visitors, load",
     r"whoever|whomever": "the visitor, the request or the process that …",
     r"nobody|somebody|anybody|everybody": "no visitor, another buyer, any client, every process",
-    r"told|tells (?:it|them|him|us)|tell (?:it|them|him|us)": "receives, is notified of, reports, returns",
+    r"told|tell(?:s|ing)? (?:it|them|him|us|the|an?|its|their|every|each|no)": "receives, is notified, reports",
     r"said|heard": "requested, given, parsed, received",
     r"wish|wishes|wished|wishing": "demand, request",
     r"boards?": "snapshot",
@@ -32,7 +32,8 @@ REFUSED = {
     r"look(?:s|ed|ing)? after": "maintains, supervises",
     r"let(?:s|ting)? go(?: of)?": "releases",
     r"(?:hand|give|gave|given|giving|gives|handed) (?:(?:the|their|your|its|all|some|these|those) )?"
-    r"(?:places|seats|tickets) back": "release",
+    r"(?:places|seats?|tickets?) back": "release",
+    r"where you can be": "Sections, Prices",
     r"places": "seats, tickets, positions",
     r"organis\w+": "organiz…",
     r"colours?|coloured": "color",
@@ -42,6 +43,10 @@ REFUSED = {
     r"licence[sd]?": "license",
     r"labelled|labelling": "labeled",
     r"grey": "gray",
+    r"e-mail(?:s|ed)?": "email",
+    r"catalogues?|programmes?": "catalog, program",
+    r"travell(?:ed|ing|ers?)": "travel…",
+    r"judgements?": "judgment",
     r"(?:material|serial|recogn|initial|normal|author|minim|maxim|optim|summar)is(?:e|es|ed|ing|ation)": "…ize",
     r"favours?|favourites?|honours?": "…or",
 }

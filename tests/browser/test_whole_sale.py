@@ -32,7 +32,7 @@ def deliver_everything() -> None:
 
 
 def get_in(page: "Page", site: str, slug: str) -> None:
-    """Go from the catalogue to ticket selection."""
+    """Go from the catalog to ticket selection."""
     page.goto(site)
     page.get_by_role("link", name=re.compile(slug, re.IGNORECASE)).first.click()
     page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()

@@ -1,4 +1,4 @@
-"""Catalogue, event page, plan and poster: their content, visibility and caching."""
+"""Catalog, event page, plan and poster: their content, visibility and caching."""
 
 import json
 from dataclasses import asdict
@@ -29,7 +29,7 @@ def _cards(client: Client, query: str = "") -> list[dict]:
     return client.get("/", {"q": query} if query else {}).context["events"]
 
 
-def test_the_catalogue_shows_public_future_events_soonest_first(client: Client) -> None:
+def test_the_catalog_shows_public_future_events_soonest_first(client: Client) -> None:
     make_event("later", name="Later", starts_at=in_days(20))
     make_event("sooner", name="Sooner", starts_at=in_days(10))
     make_event("draft", draft=True)
@@ -236,7 +236,7 @@ def test_the_api_hides_drafts_and_ignores_tokens(client: Client) -> None:
     assert client.get("/api/events", headers={"Authorization": "Bearer nonsense"}).status_code == 200
 
 
-def test_the_catalogue_takes_three_queries_for_any_number_of_events(
+def test_the_catalog_takes_three_queries_for_any_number_of_events(
     client: Client, free: dict, django_assert_num_queries
 ) -> None:
     for number in range(5):

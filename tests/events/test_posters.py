@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
 
 @pytest.mark.slow
-def test_every_poster_of_the_catalogue_is_drawn(live_site: str, browser_page: Any) -> None:
+def test_every_poster_of_the_catalog_is_drawn(live_site: str, browser_page: Any) -> None:
     load_demo()
     make_event(name="An event without a poster & with a <long> name")
     page = browser_page()

@@ -1,4 +1,4 @@
-"""The catalogue and event pages are the same bytes for every visitor; the signed-in user is fetched separately."""
+"""The catalog and event pages are the same bytes for every visitor; the signed-in user is fetched separately."""
 
 from datetime import datetime, timedelta
 from types import SimpleNamespace

@@ -341,7 +341,7 @@ def _print_welcome(demo: Demo) -> None:
 
 
 def _shopper_path(demo: Demo) -> str:
-    """Return the path of an event that is on sale, or of the catalogue if there is none."""
+    """Return the path of an event that is on sale, or of the catalog if there is none."""
     try:
         with _without_proxy().open(f"{demo.address}/api/events", timeout=5) as response:
             listed = json.load(response)

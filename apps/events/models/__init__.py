@@ -1,5 +1,5 @@
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
-from apps.events.models.catalogue import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
+from apps.events.models.catalog import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 
 __all__ = [
     "AnnouncementArchive",

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -36,6 +36,9 @@ _ACCESSIBLE = re.compile(r"wheelchair|accessib|rollstuhl|barrierefrei|\bpmr\b", 
 _SHAPES = ("rectangle", "circle", "ellipse", "polygon", "text")
 
 
+_Size = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class _Position(msgspec.Struct, gc=False):
     x: float
     y: float
@@ -61,16 +64,21 @@ class _Row(msgspec.Struct):
 
 
 class _Rectangle(msgspec.Struct):
-    width: float
-    height: float
+    width: _Size
+    height: _Size
 
 
 class _Circle(msgspec.Struct):
-    radius: float
+    radius: _Size
+
+
+class _Radii(msgspec.Struct):
+    x: _Size
+    y: _Size
 
 
 class _Ellipse(msgspec.Struct):
-    radius: _Position
+    radius: _Radii
 
 
 class _Polygon(msgspec.Struct):
@@ -81,7 +89,7 @@ class _Text(msgspec.Struct):
     text: str | int | float | None = None
     position: _Position | None = None
     color: str | None = None
-    size: float | None = None
+    size: _Size | None = None
 
 
 class _Area(msgspec.Struct):
@@ -90,8 +98,8 @@ class _Area(msgspec.Struct):
     rotation: float | None = None
     color: str | None = None
     border_color: str | None = None
-    width: float | None = None  # first version of the format: every area is a rectangle
-    height: float | None = None
+    width: _Size | None = None  # first version of the format: every area is a rectangle
+    height: _Size | None = None
     rectangle: _Rectangle | None = None
     circle: _Circle | None = None
     ellipse: _Ellipse | None = None
@@ -166,7 +174,7 @@ def read_json(data: bytes, limits: Limits) -> Draft:
             sections.append(DraftSection(slugs.slug(name, fallback=str(zone.zone_id or "")), name, rows))
     size = None
     if file.size is not None:
-        size = (_length(file.size.width, "size.width"), _length(file.size.height, "size.height"))
+        size = (coordinate(file.size.width, "size.width"), coordinate(file.size.height, "size.height"))
     return Draft(
         name=label(file.name, "name", PLAN_NAME_CHARACTERS_MAX, empty=True),
         size=size,
@@ -187,6 +195,7 @@ def _decode(data: bytes) -> _File:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at ")
         place = path.strip("`").removeprefix("$").removeprefix(".")
+        what = what.replace("Expected `float` >= 0.0", "must not be negative")
         what = what.replace("`", "'").replace("Object missing required field", "misses the field")
         raise PlanError(place or "top of the file", what[:1].lower() + what[1:]) from error
     except msgspec.DecodeError as error:
@@ -341,18 +350,18 @@ def _area(area: _Area, zone_at: _Position, at: str, limits: Limits) -> Area | No
                 wide, high = area.width, area.height
             else:
                 raise PlanError(at, "is a rectangle without a width and a height")
-            sizes = {"width": _length(wide, f"{at}.width"), "height": _length(high, f"{at}.height")}
+            sizes = {"width": coordinate(wide, f"{at}.width"), "height": coordinate(high, f"{at}.height")}
         case "circle":
             if area.circle is None:
                 raise PlanError(at, "is a circle without a radius")
-            sizes = {"radius": _length(area.circle.radius, f"{at}.circle.radius")}
+            sizes = {"radius": coordinate(area.circle.radius, f"{at}.circle.radius")}
         case "ellipse":
             if area.ellipse is None:
                 raise PlanError(at, "is an ellipse without radii")
             radius = area.ellipse.radius
             sizes = {
-                "rx": _length(radius.x, f"{at}.ellipse.radius.x"),
-                "ry": _length(radius.y, f"{at}.ellipse.radius.y"),
+                "rx": coordinate(radius.x, f"{at}.ellipse.radius.x"),
+                "ry": coordinate(radius.y, f"{at}.ellipse.radius.y"),
             }
         case "polygon":
             points = area.polygon.points if area.polygon else []
@@ -383,12 +392,6 @@ def _area(area: _Area, zone_at: _Position, at: str, limits: Limits) -> Area | No
     )
 
 
-def _length(value: float, place: str) -> float:
-    if value < 0:
-        raise PlanError(place, "must not be negative")
-    return coordinate(value, place)
-
-
 def _text(found: _Text | str | None, shape: str, x: float, y: float, sizes: dict[str, Any], at: str) -> AreaText | None:
     if found is None:
         return None
@@ -408,5 +411,5 @@ def _text(found: _Text | str | None, shape: str, x: float, y: float, sizes: dict
         y=coordinate(y, f"{at}.text.position.y"),
         text=words,
         color=normal_color(given.color),
-        size=min(max(_length(size, f"{at}.text.size"), 1.0), 2_000.0),
+        size=min(max(coordinate(size, f"{at}.text.size"), 1.0), 2_000.0),
     )

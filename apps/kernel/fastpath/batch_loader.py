@@ -26,6 +26,7 @@ class BatchLoader(Generic[Question, Answer]):
 
     def __init__(self, act: Callable[[list[Question]], Any]) -> None:
         self._act = act
+        self._is_async = inspect.iscoroutinefunction(act)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._busy = False
@@ -45,7 +46,12 @@ class BatchLoader(Generic[Question, Answer]):
             self._busy = True
             # The task begins in the loop's next step, so that the batch includes all questions of this step.
             self._task = asyncio.create_task(self._answer_all())
-        return await future
+        try:
+            return await future
+        finally:
+            # An exception refers to this frame, and the future to the exception. Without this, each refusal would wait
+            # for the garbage collector.
+            del future
 
     async def _answer_all(self) -> None:
         try:
@@ -61,9 +67,8 @@ class BatchLoader(Generic[Question, Answer]):
             self._busy = False
 
     async def _act_on(self, questions: list[Question]) -> Sequence[Any]:
-        is_async = inspect.iscoroutinefunction(self._act)
         answers: Sequence[Any] = await (
-            self._act(questions) if is_async else thread_pool.run_in_thread(self._act, questions)
+            self._act(questions) if self._is_async else thread_pool.run_in_thread(self._act, questions)
         )
         return answers
 

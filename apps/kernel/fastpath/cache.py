@@ -1,5 +1,8 @@
 """Caches for values that many requests need. Each process reads a value once for all requests, and again in the
-background when it is a little old. The other way to share a read is `batch_loader.BatchLoader`."""
+background when it is a little old. The other way to share a read is `batch_loader.BatchLoader`.
+
+A room's snapshot and feed are kept elsewhere, because a snapshot serves only numbers below its end. They share
+`InFlightReads`."""
 
 import asyncio
 import logging

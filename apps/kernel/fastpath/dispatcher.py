@@ -72,8 +72,6 @@ class Dispatcher:
 
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
         self._forward = forward
-        self._tasks: set[asyncio.Task[Reply]] = set()
-        """Keeps the tasks alive: the event loop itself has only weak references to them."""
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._patterns: dict[str, tuple[re.Pattern[str], list[Route]]] = {}
@@ -98,30 +96,31 @@ class Dispatcher:
         if active is None:
             return None
         active.request.whole_body = body
+        # Callbacks copy this context, so the log records of a request that waits have its id too. Later requests of
+        # the connection do not.
+        context = log_context.request_id.set(active.request.id)
         try:
-            reply = eager.start(self._answer(active))
+            reply = eager.start(self._answer(active), partial(self._on_reply, active, later))
         except ForwardToSite:
             scope[_FORWARD] = True
             return None
-        if isinstance(reply, Reply):
+        finally:
+            log_context.request_id.reset(context)
+        if reply is not None:
             return _finish_request(active, reply)
         request_metrics.request_started()
-        self._tasks.add(reply)
-        reply.add_done_callback(partial(self._on_reply, active, later))
         return DEFERRED
 
-    def _on_reply(self, active: _ActiveRequest, later: OnResponse, task: asyncio.Task[Reply]) -> None:
-        self._tasks.discard(task)
+    def _on_reply(
+        self, active: _ActiveRequest, later: OnResponse, reply: Reply | None, error: BaseException | None
+    ) -> None:
         request_metrics.request_finished()
-        if task.cancelled():
-            return  # Tasks are canceled only when the process shuts down.
-        error = task.exception()
-        if error is None:
-            later(_finish_request(active, task.result()))
+        if reply is not None:
+            later(_finish_request(active, reply))
         elif isinstance(error, ForwardToSite):
             active.request.scope[_FORWARD] = True
             later(None)
-        # The only other error is ClientDisconnected: no reply is sent.
+        # Otherwise the client has disconnected or the process is shutting down: no reply is sent.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, unless its client disconnects first."""
@@ -224,7 +223,6 @@ def _check_request(active: _ActiveRequest) -> None:
 def _error_reply(request: Request, error: BaseException) -> Reply:
     known = problems.from_exception(error)
     if known is None:
-        log_context.request_id.set(request.id)
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
     return response.problem_reply(known or problems.Fault())
 

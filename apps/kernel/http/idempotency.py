@@ -60,7 +60,7 @@ def key_of_form(request: HttpRequest) -> str:
     """Return the idempotency key of a page's form. Raises IdempotencyKeyRequired and Invalid."""
     key = request.POST.get("idempotency_key", "")
     if not key:
-        raise problems.IdempotencyKeyRequired("Open the page again.")
+        raise problems.IdempotencyKeyRequired
     return check_key(key)
 
 

@@ -107,7 +107,8 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
     """Return the problem as a document for the API, as a page otherwise."""
     if problems.is_api(request):
         return problems.respond(problem)
-    context = {"title": problem.title, "detail": problem.detail}
+    title, detail = problem.page_texts or (problem.title, "" if problem.detail == problem.title else problem.detail)
+    context = {"title": title, "detail": detail}
     match problem:
         case problems.NotFound():
             page = "404.html"

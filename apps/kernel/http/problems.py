@@ -23,6 +23,8 @@ class Problem(Exception):
     retry_after_seconds: int | None = None
     retry_spread_seconds: ClassVar[int] = 0
     """Retry-After is longer by a random number of seconds up to this, so that clients refused together retry apart."""
+    page_texts: ClassVar[tuple[str, str] | None] = None
+    """Title and text on a page, where those for API clients would mean nothing to a visitor."""
 
     def __init__(self, detail: str = "", *, retry_after_seconds: int | None = None, **extra: Any) -> None:
         super().__init__(detail or self.title)
@@ -92,6 +94,7 @@ class NotAcceptable(Problem):
 
 class Malformed(Problem):
     type, status, title = "malformed", 400, "The request is malformed."
+    page_texts = "Something is wrong with this request.", "Nothing was changed. Reload the page and try again."
 
 
 class MalformedBody(Malformed):
@@ -128,14 +131,17 @@ class CrossOrigin(Problem):
 
 class IdempotencyKeyRequired(Problem):
     type, status, title = "idempotency-key-required", 400, "Send an Idempotency-Key header."
+    page_texts = "This page is out of date.", "Nothing was changed. Reload the page and try again."
 
 
 class IdempotencyMismatch(Problem):
     type, status, title = "idempotency-mismatch", 422, "This idempotency key was used for a different request."
+    page_texts = IdempotencyKeyRequired.page_texts
 
 
 class IdempotencyInProgress(Problem):
     type, status, title = "idempotency-in-progress", 409, "The same request is still in progress."
+    page_texts = "We are still working on your last request.", "Wait a few seconds, then reload the page."
     retry_after_seconds = 1
 
 
@@ -171,6 +177,7 @@ class Busy(Problem):
 
 class DatabaseUnavailable(Problem):
     type, status, title = "ledger-away", 503, "The database cannot be reached. Nothing was changed. Try again."
+    page_texts = "We cannot sell tickets right now.", "Nothing was changed. Please try again in a moment."
     retry_after_seconds = 2
     retry_spread_seconds = 3
 

@@ -6,6 +6,7 @@ POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that com
 import secrets
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -76,6 +77,9 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
         form.add_code_error(fields["code"], problem.detail)
         quoted = quote(reservation, order, {})
         return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
+    except problems.IdempotencyMismatch:
+        # The buyer went back in the browser, changed the form and sent it again.
+        messages.info(request, "You already placed this order, so your last changes were not used.")
     except (reservations.ReservationExpired, PaymentTimeExpired):
         if order is None:
             return redirect("reservations:reservation", reservation.id)

@@ -80,7 +80,7 @@ def _reason(now: _PageState, was: _PageState | None) -> str:
 
 def paths_of(slug: str, reason: str) -> list[str]:
     """Return the paths to purge."""
-    pages = [reverse("events:catalogue"), reverse("events:event", args=[slug])]
+    pages = [reverse("events:catalog"), reverse("events:event", args=[slug])]
     calls = [reverse("events_api_events"), reverse("events_api_event", args=[slug])]
     if reason in STOCK_REASONS:
         return pages + calls

@@ -76,15 +76,16 @@ class Requests:
 
     def begin(self, event: str, name: str = "") -> bool:
         """Begin a request. Return whether it does not have to wait."""
-        return not isinstance(eager.start(self._run(event, name)), asyncio.Task)
+        return eager.start(self._run(event, name), lambda result, error: None) is not None
 
-    async def _run(self, event: str, name: str) -> None:
+    async def _run(self, event: str, name: str) -> bool:
         try:
             await self.limit.acquire(event)
         except problems.Busy:
             self.refused.append(name)
         else:
             self.started.append(name)
+        return True
 
 
 def busy_event_beside_another() -> Requests:

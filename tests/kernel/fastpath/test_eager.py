@@ -1,6 +1,7 @@
-"""A coroutine that is started eagerly behaves as in a task of its own."""
+"""Coroutines that run without a task: results, exceptions and cancellation reach the caller as those of a task do."""
 
 import asyncio
+import gc
 import types
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -13,22 +14,26 @@ from tests.support.event_loops import run_loop_once
 SECONDS_MAX = 20
 
 
-def start_in_one_step(*coroutines: Coroutine[Any, Any, Any]) -> "asyncio.Future[list[Any]]":
-    """Start these outside of any task, as a transport does. The result: what each start returned or raised."""
-    loop = asyncio.get_running_loop()
-    started: asyncio.Future[list[Any]] = loop.create_future()
+def start(coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
+    """Start the coroutine and return a future of its end, which is done if the coroutine did not wait."""
+    end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def act() -> None:
-        found: list[Any] = []
-        for coroutine in coroutines:
-            try:
-                found.append(eager.start(coroutine))
-            except Exception as error:
-                found.append(error)
-        started.set_result(found)
+    def on_end(result: Any, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            end.cancel()
+        elif error is not None:
+            end.set_exception(error)
+        else:
+            end.set_result(result)
 
-    loop.call_soon(act)
-    return started
+    result = eager.start(coroutine, on_end)
+    if result is not None:
+        on_end(result, None)
+    return end
+
+
+def make_future() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()
 
 
 @types.coroutine
@@ -41,71 +46,66 @@ async def wait_for(future: "asyncio.Future[Any]") -> Any:
     return await future
 
 
-async def test_a_coroutine_that_never_waits_returns_its_result_without_a_task() -> None:
+async def test_a_coroutine_that_never_waits_returns_its_result() -> None:
     async def outer() -> int:
         return await inner() + 1
 
     async def inner() -> int:
         return 1
 
-    tasks = asyncio.all_tasks()
-    assert await start_in_one_step(outer()) == [2]
-    assert asyncio.all_tasks() == tasks
+    assert eager.start(outer(), lambda result, error: pytest.fail("it has ended")) == 2
 
 
-async def test_a_coroutine_that_waits_is_finished_by_a_task() -> None:
-    async def waits(future: "asyncio.Future[str]") -> tuple[str, list[str]]:
+async def test_a_coroutine_that_waits_several_times_needs_no_task() -> None:
+    async def waits(first: "asyncio.Future[str]", second: "asyncio.Future[str]") -> tuple[str, list[str]]:
         await next_step()
-        first = await future
-        async with asyncio.timeout(SECONDS_MAX):
-            return first, await asyncio.gather(wait_for(future), wait_for(future))
+        return await first, await asyncio.gather(wait_for(first), wait_for(second))
 
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    (task,) = await start_in_one_step(waits(future))
-    future.set_result("x")
-    assert await asyncio.wait_for(task, SECONDS_MAX) == ("x", ["x", "x"])
-
-
-async def test_a_future_that_is_done_before_the_task_runs_is_waited_for_like_any_other() -> None:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def sets() -> None:
-        future.set_result("x")
-
-    task, _ = await start_in_one_step(wait_for(future), sets())
-    assert await asyncio.wait_for(task, SECONDS_MAX) == "x"
-
-
-async def test_several_coroutines_wait_for_one_future() -> None:
-    """A waiting coroutine marks its future; a second one that finds the mark fails."""
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    usual = asyncio.create_task(wait_for(future))
-    tasks = await start_in_one_step(wait_for(future), wait_for(future), wait_for(future))
+    first, second = make_future(), make_future()
+    tasks = asyncio.all_tasks()
+    end = start(waits(first, second))
     await run_loop_once()
+    assert asyncio.all_tasks() == tasks
+    first.set_result("x")
+    await run_loop_once()
+    second.set_result("y")
+    assert await asyncio.wait_for(end, SECONDS_MAX) == ("x", ["x", "y"])
+
+
+async def test_a_future_that_is_done_before_the_coroutine_resumes_is_waited_for_like_any_other() -> None:
+    future = make_future()
+    end = start(wait_for(future))
     future.set_result("x")
-    assert await asyncio.wait_for(asyncio.gather(usual, *tasks), SECONDS_MAX) == ["x"] * 4
+    assert await asyncio.wait_for(end, SECONDS_MAX) == "x"
 
 
-async def test_an_exception_before_the_first_wait_is_raised_and_a_later_one_is_the_task_s() -> None:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def test_several_coroutines_and_a_task_wait_for_one_future() -> None:
+    """A waiting coroutine marks its future; a second one that finds the mark fails."""
+    future = make_future()
+    task = asyncio.create_task(wait_for(future))
+    ends = [start(wait_for(future)) for _ in range(3)]
+    await run_loop_once()
+    ends.append(start(wait_for(future)))
+    future.set_result("x")
+    assert await asyncio.wait_for(asyncio.gather(task, *ends), SECONDS_MAX) == ["x"] * 5
 
-    async def fails() -> None:
+
+async def test_an_exception_before_the_first_wait_is_raised_and_a_later_one_is_passed_on() -> None:
+    async def fails() -> int:
         raise KeyError("at once")
 
-    async def fails_later() -> None:
-        await future
+    async def fails_later() -> int:
+        await next_step()
         raise KeyError("later")
 
-    error, task = await start_in_one_step(fails(), fails_later())
-    assert isinstance(error, KeyError)
-    future.set_result(None)
+    with pytest.raises(KeyError, match="at once"):
+        eager.start(fails(), lambda result, error: pytest.fail("it was raised"))
     with pytest.raises(KeyError, match="later"):
-        await asyncio.wait_for(task, SECONDS_MAX)
+        await asyncio.wait_for(start(fails_later()), SECONDS_MAX)
 
 
 async def test_the_exception_of_the_awaited_future_can_be_caught_and_waiting_goes_on() -> None:
-    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    second: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    first, second = make_future(), make_future()
 
     async def catches() -> str:
         try:
@@ -114,17 +114,15 @@ async def test_the_exception_of_the_awaited_future_can_be_caught_and_waiting_goe
             return f"{error} {await second}"
         return "nothing"
 
-    (task,) = await start_in_one_step(catches())
+    end = start(catches())
     first.set_exception(ValueError("caught"))
     await run_loop_once()
-    await run_loop_once()
     second.set_result("x")
-    assert await asyncio.wait_for(task, SECONDS_MAX) == "caught x"
+    assert await asyncio.wait_for(end, SECONDS_MAX) == "caught x"
 
 
-async def test_cancellation_reaches_the_coroutine_and_the_future_that_it_awaits() -> None:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    ended = []
+async def test_a_canceled_future_cancels_the_coroutine() -> None:
+    future, ended = make_future(), []
 
     async def waits() -> None:
         try:
@@ -133,10 +131,25 @@ async def test_cancellation_reaches_the_coroutine_and_the_future_that_it_awaits(
             ended.append("canceled")
             raise
 
-    (task,) = await start_in_one_step(waits())
-    await run_loop_once()
-    task.cancel()
+    end = start(waits())
+    future.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, SECONDS_MAX)
+        await asyncio.wait_for(end, SECONDS_MAX)
     assert ended == ["canceled"]
-    assert future.cancelled()
+
+
+def test_a_coroutine_whose_loop_ends_is_closed() -> None:
+    ended = []
+
+    async def waits() -> int:
+        try:
+            return int(await make_future())
+        finally:
+            ended.append("closed")
+
+    async def begin() -> None:
+        eager.start(waits(), lambda result, error: pytest.fail("its loop has ended"))
+
+    asyncio.run(begin())
+    gc.collect()
+    assert ended == ["closed"]

@@ -10,6 +10,7 @@ from apps.kernel.fastpath.dispatcher import Dispatcher, Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
+from apps.kernel.observability import log_context
 from tests.support.connections import connection, request
 from tests.support.event_loops import run_loop_once
 
@@ -68,6 +69,24 @@ async def test_responses_keep_the_order_of_their_requests() -> None:
     assert await line.answers(4) == [(200, {"result": "at last"})] + [(200, {})] * 3
     protocol.data_received(request("GET", THING))
     assert await line.answers(1) == [(200, {})]
+
+
+async def test_log_records_have_the_id_of_their_own_request() -> None:
+    async def log(request: Request, slug: str) -> Reply:
+        ids = [log_context.request_id.get()]
+        if request.method == "POST":
+            await run_loop_once()
+            ids.append(log_context.request_id.get())
+        assert set(ids) == {request.id}
+        return private_reply({"id": request.id})
+
+    protocol, line = connection(Application(log))
+    before = log_context.request_id.get()
+    given = [f"request-{number}" for number in range(4)]
+    for name, method in zip(given, ("GET", "POST", "POST", "GET"), strict=True):
+        protocol.data_received(request(method, THING, X_Request_Id=name))
+        assert log_context.request_id.get() == before
+        assert await line.answers(1) == [(200, {"id": name})]
 
 
 @pytest.mark.parametrize("waits", [False, True])

@@ -116,8 +116,22 @@ def test_a_form_submitted_twice_creates_one_order(browser) -> None:
 
 def test_a_form_without_its_key_is_refused(browser) -> None:
     path = chosen(browser)
-    assert browser.post(path, FORM, headers=SAME_ORIGIN).status_code == 400
+    refused = browser.post(path, FORM, headers=SAME_ORIGIN)
+    assert refused.status_code == 400
+    assert "This page is out of date." in refused.content.decode()
+    assert "Idempotency" not in refused.content.decode()
     assert not Order.objects.exists()
+
+
+def test_a_form_changed_after_the_order_was_placed_leads_to_the_order(browser) -> None:
+    """The buyer goes back in the browser and sends the old page again with another name."""
+    path = chosen(browser)
+    sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
+    first = browser.post(path, sent, headers=SAME_ORIGIN)
+    second = browser.post(path, sent | {"name": "Another Name"}, headers=SAME_ORIGIN)
+    assert (second.status_code, second.url) == (303, first.url)
+    assert "You already placed this order" in browser.get(second.url).content.decode()
+    assert Order.objects.get().name == sent["name"]
 
 
 def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:

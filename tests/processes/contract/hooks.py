@@ -43,4 +43,8 @@ def filter_failure(
     operation = case.operation.definition.raw["operationId"]
     if isinstance(failure, UseAfterFree):
         return operation not in KEPT_AFTER_DELETE
-    return not (isinstance(failure, RejectedPositiveData) and is_business_rule(operation, response.json()))
+    if not isinstance(failure, RejectedPositiveData) or not response.headers.get("content-type", [""])[0].endswith(
+        "json"
+    ):
+        return True
+    return not is_business_rule(operation, response.json())

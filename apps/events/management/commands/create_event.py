@@ -153,7 +153,7 @@ def _tax_rates(values: list[str]) -> dict[str, int]:
     for value in values:
         name, colon, rate = value.rpartition(":")
         if not colon or not name:
-            raise CommandError(f"--category-tax {value[:80]!r} must be CATEGORY:BP, as in Programme:700")
+            raise CommandError(f"--category-tax {value[:80]!r} must be CATEGORY:BP, as in Program:700")
         rates[name] = whole_number(rate, f"--category-tax {name[:80]!r}:")
     return rates
 

@@ -1,4 +1,4 @@
-"""The catalogue: venues, their seating plans, events, and their sections, seats and prices.
+"""The catalog: venues, their seating plans, events, and their sections, seats and prices.
 
 Availability is not stored here; the reservations app has it. Seat rows are written once, when the event is published.
 After publication only prices, the categories of seats and the capacities of general admission change, through
