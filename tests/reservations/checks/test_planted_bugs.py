@@ -125,7 +125,7 @@ BUGS: dict[str, Bug] = {
         of_floor(event_id=NOWHERE), ("I1: concert: general admission floor: its inventory belongs to event 999999999",)
     ),
     "reservations_general_section_id_…": Bug(
-        of_floor(section_id=NOWHERE), ("I1: concert: capacity 10, 2 taken, of section 999999999: which is not",)
+        of_floor(section_id=NOWHERE), ("I1: concert: capacity 10, 2 taken, of section 999999999: this is not",)
     ),
     "reservations_generaladmissioninventory_pkey": Bug(
         duplicate_first_row("generaladmissioninventory"), ("I1: concert: capacity 10", "there are 2 such rows")
