@@ -107,8 +107,8 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
     """Return the problem as a document for the API, as a page otherwise."""
     if problems.is_api(request):
         return problems.respond(problem)
-    title, detail = problem.page_texts or (problem.title, "" if problem.detail == problem.title else problem.detail)
-    context = {"title": title, "detail": detail}
+    title, detail = problem.page_texts or (problem.title, "")
+    context = {"title": title, "detail": detail if problem.detail == problem.title else problem.detail}
     match problem:
         case problems.NotFound():
             page = "404.html"

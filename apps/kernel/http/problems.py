@@ -24,7 +24,8 @@ class Problem(Exception):
     retry_spread_seconds: ClassVar[int] = 0
     """Retry-After is longer by a random number of seconds up to this, so that clients refused together retry apart."""
     page_texts: ClassVar[tuple[str, str] | None] = None
-    """Title and text on a page, where those for API clients would mean nothing to a visitor."""
+    """Title and text on a page, where those for API clients would mean nothing to a visitor. A problem's own detail
+    replaces the text."""
 
     def __init__(self, detail: str = "", *, retry_after_seconds: int | None = None, **extra: Any) -> None:
         super().__init__(detail or self.title)

@@ -73,7 +73,7 @@ def test_a_first_come_queue_verifies(room: EventView, capsys: pytest.CaptureFixt
     call_command("verify_queue", "concert")
     output = capsys.readouterr().out
     assert "First come: 8 numbers, 1 to 8, without a gap" in output
-    assert "marked so: 1 (3)" in output
+    assert "ahead of their turn: 1 (3)" in output
     assert "All published data is consistent." in output
 
 
