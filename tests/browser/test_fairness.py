@@ -10,6 +10,7 @@ import pytest
 
 from apps.queue.fairness import published, receipts
 from apps.queue.models import QueueEntry
+from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.queue.proven_rooms import (
     close_lobby,
     drawn_room,
@@ -53,11 +54,6 @@ def verify(page: "Page", site: str) -> str:
 def result_of(page: "Page") -> str:
     page.locator("[data-fair-result]:not([hidden])").wait_for()
     return page.locator("[data-fair-result]").inner_text()
-
-
-def assert_nothing_sticks_out(page: "Page") -> None:
-    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert width[0] <= width[1], f"{width[0]} px wide on a screen of {width[1]}"
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desk", "phone"])

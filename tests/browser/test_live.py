@@ -17,6 +17,7 @@ from apps.queue.room import admission, operations
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
@@ -43,10 +44,6 @@ def get_in(page: "Page", site: str, event: events.EventView, view: str = "map") 
 
 def says_live(page: "Page") -> None:
     page.locator("[data-live-state=stream]", has_text=re.compile("^Live$")).wait_for()
-
-
-def assert_nothing_sticks_out(page: "Page") -> None:
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def take(event: events.EventView, *seats: str) -> reservations.ReservationView:

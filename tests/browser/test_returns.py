@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.orders.models import Refund, ReturnPolicy, Ticket
-from tests.browser.test_whole_sale import DESKTOP, PHONE, assert_nothing_sticks_out, deliver_everything, get_in, pay
+from tests.browser.test_whole_sale import DESKTOP, PHONE, deliver_everything, get_in, pay
 from tests.support.factories import assert_audit_clean, make_event
+from tests.support.page_layout import assert_nothing_sticks_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -37,6 +38,7 @@ def test_a_person_returns_one_of_two_tickets(
     deliver_everything()
     page.reload()
     page.get_by_role("link", name="Return tickets").click()
+    page.get_by_label(re.compile("seat 4")).wait_for()
     assert_nothing_sticks_out(page)
     page.get_by_label(re.compile("seat 4")).check(force=True)
     page.get_by_role("button", name="See refund").click()

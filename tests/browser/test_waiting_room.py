@@ -15,6 +15,7 @@ from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
 from tests.support.factories import assert_audit_clean, join
+from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.queue.rooms import join_waiting_entries, make_room
 from tests.support.races import in_another_connection
 
@@ -48,11 +49,6 @@ def free_the_slot(event: "EventView", entry: "facade.EntryView") -> None:
         assert admission.tick(event.id, 1) == 1
 
     in_another_connection(act)
-
-
-def assert_nothing_sticks_out(page: "Page") -> None:
-    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert width[0] <= width[1], f"{width[0]} px wide on a screen of {width[1]}"
 
 
 @pytest.mark.parametrize(("size", "dark"), [((1440, 900), False), ((360, 740), True)], ids=["desk", "phone"])

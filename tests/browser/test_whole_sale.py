@@ -14,6 +14,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
@@ -50,11 +51,6 @@ def pay(page: "Page", method: str = "sandbox") -> None:
     card.check(force=True)
     page.get_by_role("button", name=re.compile("^pay", re.IGNORECASE)).click()
     page.wait_for_url(re.compile("/orders/"))
-
-
-def assert_nothing_sticks_out(page: "Page") -> None:
-    """Assert that the page does not scroll horizontally."""
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def assert_tickets(page: "Page", count: int) -> None:
@@ -126,6 +122,7 @@ def test_a_phone_without_scripts_buys_general_admission(live_site: str, browser_
     get_in(page, live_site, "concert")
     page.get_by_label("Number of tickets").fill("3")
     page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
     assert_nothing_sticks_out(page)
     pay(page)
     deliver_everything()
@@ -185,6 +182,7 @@ def test_a_buyer_confirms_with_the_bank_and_returns_to_the_tickets(live_site: st
     pay(page, "sandbox_challenge")
     deliver_everything()
     page.get_by_role("link", name="Confirm with your bank").click()
+    page.get_by_role("button", name="Approve").wait_for()
     assert_nothing_sticks_out(page)
     page.get_by_role("button", name="Approve").click()
     page.wait_for_url(re.compile("/orders/"))

@@ -5,9 +5,10 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -159,6 +160,14 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"never: {what}"
         pause.wait(0.002)
+
+
+def wait_until_exited(threads: Collection[threading.Thread]) -> None:
+    """Return once the system has ended these threads. Before Python 3.13, a join returns slightly earlier: the thread
+    may still hold a lock of OpenSSL, whose copy in a process that is forked then is never released."""
+    # A system without /proc has no such files, so there is nothing to wait for.
+    tasks = [Path(f"/proc/self/task/{thread.native_id}") for thread in threads]
+    wait_until(lambda: not any(task.exists() for task in tasks), f"{len(tasks)} threads have exited")
 
 
 async def wait_until_queued(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -30,6 +30,7 @@ from tests.support.batches import (
     submit_in_order,
     threads_of,
     wait_until,
+    wait_until_exited,
     wait_until_queued,
     write_notes,
     written_notes,
@@ -334,8 +335,11 @@ def test_a_forked_child_has_its_own_threads_and_connections() -> None:
 def test_a_child_forked_after_closing_can_submit() -> None:
     """As a server does that warms up, closes what it opened, and then forks its workers."""
     with batcher(connect_ms=TIMEOUT_MS) as target:
+        others = set(threading.enumerate())
         target.submit_sync(Note("parent"), TIMEOUT_MS)
+        started = set(threading.enumerate()) - others
         target.close()
+        wait_until_exited(started)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
