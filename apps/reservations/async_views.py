@@ -19,7 +19,7 @@ from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.etags import has_etag
 from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.fastpath.request import Request
-from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json
+from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json, problem_reply
 from apps.kernel.http import client_address, idempotency, problems
 from apps.queue import facade as queue
 from apps.reservations.access_codes.attempt_limit import count_attempt
@@ -104,7 +104,7 @@ async def hold(request: Request, slug: str) -> Reply:
     if isinstance(outcome, Refused):
         if outcome.is_final:
             _forget(event.id, entry.id, key)
-        raise outcome.problem
+        return problem_reply(outcome.problem)
     return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
 
 

@@ -63,7 +63,7 @@ class _Row(msgspec.Struct):
     position: _Position | None = None
 
 
-class _Rectangle(msgspec.Struct):
+class _Dimensions(msgspec.Struct):
     width: _Size
     height: _Size
 
@@ -100,7 +100,7 @@ class _Area(msgspec.Struct):
     border_color: str | None = None
     width: _Size | None = None  # first version of the format: every area is a rectangle
     height: _Size | None = None
-    rectangle: _Rectangle | None = None
+    rectangle: _Dimensions | None = None
     circle: _Circle | None = None
     ellipse: _Ellipse | None = None
     polygon: _Polygon | None = None
@@ -124,7 +124,7 @@ class _File(msgspec.Struct):
     name: str
     categories: list[_Category]
     zones: list[_Zone]
-    size: _Rectangle | None = None
+    size: _Dimensions | None = None
 
 
 _decoder = msgspec.json.Decoder(_File)
