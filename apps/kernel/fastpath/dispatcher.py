@@ -96,19 +96,19 @@ class Dispatcher:
         if active is None:
             return None
         active.request.whole_body = body
-        # Callbacks copy this context, so the log records of a request that waits have its id too. Later requests of
-        # the connection do not.
-        context = log_context.request_id.set(active.request.id)
         try:
-            reply = eager.start(self._answer(active), partial(self._on_reply, active, later))
+            reply = eager.start(self._answer(active))
         except ForwardToSite:
             scope[_FORWARD] = True
             return None
-        finally:
-            log_context.request_id.reset(context)
-        if reply is not None:
+        if isinstance(reply, Reply):
             return _finish_request(active, reply)
         request_metrics.request_started()
+        # The coroutine continues in a copy of this context, so the log records of its request have the request's id.
+        # Later requests of the connection do not.
+        context = log_context.request_id.set(active.request.id)
+        reply.resume_later(partial(self._on_reply, active, later))
+        log_context.request_id.reset(context)
         return DEFERRED
 
     def _on_reply(
@@ -223,7 +223,9 @@ def _check_request(active: _ActiveRequest) -> None:
 def _error_reply(request: Request, error: BaseException) -> Reply:
     known = problems.from_exception(error)
     if known is None:
+        context = log_context.request_id.set(request.id)
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        log_context.request_id.reset(context)
     return response.problem_reply(known or problems.Fault())
 
 

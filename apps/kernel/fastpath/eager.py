@@ -4,26 +4,37 @@ that waits goes on as a callback of what it waits for."""
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 OnEnd = Callable[[Value | None, BaseException | None], None]
 
 
-def start(coroutine: Coroutine[Any, Any, Value], on_end: OnEnd[Value]) -> Value | None:
-    """Run the coroutine to its end or its first wait. Return its result, which must not be None, or raise its
-    exception. None: it waits, and `on_end` will be called with its result or its exception.
+class Waiting(Generic[Value]):
+    """A coroutine at its first wait. `resume_later` must be called in the same step of the event loop."""
 
-    Without a task there is no current task: `asyncio.timeout` and task groups do not work in such a coroutine. If its
-    event loop ends while it waits, it is closed and `on_end` is not called.
-    """
+    __slots__ = ("_awaited", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Value], awaited: "asyncio.Future[Any] | None") -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def resume_later(self, on_end: OnEnd[Value]) -> None:
+        """Resume the coroutine when its wait is over. `on_end` will be called with its result or its exception.
+
+        It runs in the present context, and without a current task: `asyncio.timeout` and task groups do not work in it.
+        If its event loop ends while it waits, it is closed and `on_end` is not called.
+        """
+        _resume_after(self._awaited, self._coroutine, on_end)
+
+
+def start(coroutine: Coroutine[Any, Any, Value]) -> Value | Waiting[Value]:
+    """Run the coroutine to its end or its first wait. Return its result, or raise its exception, if it never waits."""
     try:
-        awaited = coroutine.send(None)
+        return Waiting(coroutine, coroutine.send(None))
     except StopIteration as stop:
         value: Value = stop.value
         return value
-    _resume_after(awaited, coroutine, on_end)
-    return None
 
 
 def _resume_after(

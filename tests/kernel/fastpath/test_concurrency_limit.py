@@ -76,7 +76,11 @@ class Requests:
 
     def begin(self, event: str, name: str = "") -> bool:
         """Begin a request. Return whether it does not have to wait."""
-        return eager.start(self._run(event, name), lambda result, error: None) is not None
+        result = eager.start(self._run(event, name))
+        if isinstance(result, eager.Waiting):
+            result.resume_later(lambda result, error: None)
+            return False
+        return True
 
     async def _run(self, event: str, name: str) -> bool:
         try:

@@ -26,8 +26,10 @@ def start(coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
         else:
             end.set_result(result)
 
-    result = eager.start(coroutine, on_end)
-    if result is not None:
+    result = eager.start(coroutine)
+    if isinstance(result, eager.Waiting):
+        result.resume_later(on_end)
+    else:
         on_end(result, None)
     return end
 
@@ -53,7 +55,7 @@ async def test_a_coroutine_that_never_waits_returns_its_result() -> None:
     async def inner() -> int:
         return 1
 
-    assert eager.start(outer(), lambda result, error: pytest.fail("it has ended")) == 2
+    assert eager.start(outer()) == 2
 
 
 async def test_a_coroutine_that_waits_several_times_needs_no_task() -> None:
@@ -99,7 +101,7 @@ async def test_an_exception_before_the_first_wait_is_raised_and_a_later_one_is_p
         raise KeyError("later")
 
     with pytest.raises(KeyError, match="at once"):
-        eager.start(fails(), lambda result, error: pytest.fail("it was raised"))
+        eager.start(fails())
     with pytest.raises(KeyError, match="later"):
         await asyncio.wait_for(start(fails_later()), SECONDS_MAX)
 
@@ -148,7 +150,9 @@ def test_a_coroutine_whose_loop_ends_is_closed() -> None:
             ended.append("closed")
 
     async def begin() -> None:
-        eager.start(waits(), lambda result, error: pytest.fail("its loop has ended"))
+        waiting = eager.start(waits())
+        assert isinstance(waiting, eager.Waiting)
+        waiting.resume_later(lambda result, error: pytest.fail("its loop has ended"))
 
     asyncio.run(begin())
     gc.collect()
