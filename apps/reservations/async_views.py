@@ -49,14 +49,15 @@ frames: RefreshingCache[str, CountFrame] = RefreshingCache(
 async def sections(request: Request, slug: str) -> Reply:
     """The fast path's version of `SectionsView.get`."""
     frame = await frames.get(slug)
-    headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
+    # A tuple, so that the encoded lines are cached: the headers are the same until the counts change.
+    headers = ((b"etag", frame.etag.encode()), _CACHEABLE, _VARIES)
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, frame.etag):
         return Reply(304, b"", headers)
     accepted = request.headers.plain(b"accept-encoding")
     if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
-        return Reply(200, frame.compressed, [JSON, _GZIP, *headers])
-    return Reply(200, frame.body, [JSON, *headers])
+        return Reply(200, frame.compressed, (JSON, _GZIP, *headers))
+    return Reply(200, frame.body, (JSON, *headers))
 
 
 @lru_cache(maxsize=256)
