@@ -25,6 +25,7 @@ class Side:
     """One checkout, whose deployment runs beside the other's."""
 
     def __init__(self, checkout: Path) -> None:
+        self._checkout = checkout
         command = [sys.executable, "-m", "benchmarks.suite.slices"]
         self._process = subprocess.Popen(
             command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -35,7 +36,7 @@ class Side:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            sys.exit(f"compare: {self._process.args} ended with status {self._process.wait()}")
+            sys.exit(f"compare: the load on {self._checkout} ended with status {self._process.wait()}")
         return line
 
     def measure(self, act: str) -> tuple[float, float]:
