@@ -10,7 +10,7 @@ import pytest
 
 from apps.queue.fairness import published, receipts
 from apps.queue.models import QueueEntry
-from tests.support.page_layout import assert_nothing_sticks_out
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.queue.proven_rooms import (
     close_lobby,
     drawn_room,

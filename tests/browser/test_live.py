@@ -16,8 +16,8 @@ from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.factories import assert_audit_clean, hold, join, make_event
-from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.orders.models import Refund, ReturnPolicy, Ticket
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.browser.test_whole_sale import DESKTOP, PHONE, deliver_everything, get_in, pay
 from tests.support.factories import assert_audit_clean, make_event
-from tests.support.page_layout import assert_nothing_sticks_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

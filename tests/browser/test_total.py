@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.events.facade import PricePolicy
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.browser.test_whole_sale import DESKTOP, PHONE, choose_seat_by_keyboard, get_in
 from tests.support.factories import make_event
-from tests.support.page_layout import assert_nothing_sticks_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

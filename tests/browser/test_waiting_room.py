@@ -14,8 +14,8 @@ from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.factories import assert_audit_clean, join
-from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.queue.rooms import join_waiting_entries, make_room
 from tests.support.races import in_another_connection
 

@@ -13,8 +13,8 @@ from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import Reservation
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.page_layout import assert_nothing_sticks_out
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:

@@ -71,22 +71,36 @@ async def test_responses_keep_the_order_of_their_requests() -> None:
     assert await line.answers(1) == [(200, {})]
 
 
-async def test_log_records_have_the_id_of_their_own_request() -> None:
+async def test_log_records_after_a_wait_have_the_id_of_their_own_request() -> None:
     async def log(request: Request, slug: str) -> Reply:
-        ids = [log_context.request_id.get()]
-        if request.method == "POST":
-            await run_loop_once()
-            ids.append(log_context.request_id.get())
-        assert set(ids) == {request.id}
+        await run_loop_once()
+        assert log_context.request_id.get() == request.id
         return private_reply({"id": request.id})
 
     protocol, line = connection(Application(log))
     before = log_context.request_id.get()
-    given = [f"request-{number}" for number in range(4)]
-    for name, method in zip(given, ("GET", "POST", "POST", "GET"), strict=True):
-        protocol.data_received(request(method, THING, X_Request_Id=name))
+    for name in (f"request-{number}" for number in range(3)):
+        protocol.data_received(request("GET", THING, X_Request_Id=name))
         assert log_context.request_id.get() == before
         assert await line.answers(1) == [(200, {"id": name})]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_unexpected_error_is_logged_with_the_id_of_its_request(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(request: Request, slug: str) -> Reply:
+        if waits:
+            await run_loop_once()
+        raise KeyError("broken")
+
+    protocol, line = connection(Application(fail))
+    with caplog.filtering(log_context.RequestIdFilter()):
+        protocol.data_received(request("GET", THING, X_Request_Id="request-1"))
+        assert [status for status, _ in await line.answers(1)] == [500]
+    (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert logged.__dict__["request_id"] == "request-1"
+    assert log_context.request_id.get() == "-"
 
 
 @pytest.mark.parametrize("waits", [False, True])
