@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ENTRY = "SELECT FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE"
 ADMISSION = "SELECT pg_advisory_xact_lock(hashtextextended(%s::text, 0))"
 CAP = "SELECT FROM reservations_purchasecap WHERE buyer = %s FOR NO KEY UPDATE"
-NEW_CAP = "INSERT INTO reservations_purchasecap (event_id, buyer) SELECT event_id, %s FROM queue_queueentry LIMIT 1"
+NEW_CAP = "INSERT INTO reservations_purchasecap (event_id, buyer) VALUES (%s, %s)"
 FLOOR = "SELECT FROM reservations_generaladmissioninventory WHERE event_id = %s FOR NO KEY UPDATE"
 SEAT = (
     "SELECT FROM reservations_seatinventory AS inventory JOIN events_seat AS seat ON seat.id = inventory.seat_id"
@@ -56,15 +56,15 @@ def test_a_lock_that_stays_held_delays_no_other_request(lock: str) -> None:
     others = [make_hold_request(other, ga_section="floor", ga_quantity=1)]
     if lock == "cap":
         PurchaseCap.objects.create(event_id=event.id, buyer=entry.buyer)
-    statement, param = {
+    statement, *params = {
         "entry": (ENTRY, entry.id),
         "admission": (ADMISSION, entry.id),
         "cap": (CAP, entry.buyer),
-        "new cap": (NEW_CAP, entry.buyer),
+        "new cap": (NEW_CAP, event.id, entry.buyer),
         "seat": (SEAT, "hall-B-1"),
         "floor": (FLOOR, event.id),
     }[lock]
-    with locked(statement, param):
+    with locked(statement, *params):
         outcomes = reservations.hold([first, *same_event, *others])
     refusal = "idempotency-in-progress" if lock == "admission" else "busy"
     assert outcome_names(outcomes) == [refusal, "held", "held", "held"]
