@@ -1,6 +1,8 @@
 """The deployment's SECRET_KEY. All code that signs reads it here, so that nothing is signed with a placeholder."""
 
+import hmac
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,6 +20,19 @@ def require_key() -> str:
     if not settings.SECRET_KEY_IS_SET:
         raise ImproperlyConfigured(MISSING_KEY_MESSAGE)
     return settings.SECRET_KEY
+
+
+def keyed_digest(purpose: str, value: str) -> bytes:
+    """Return the 32 bytes of an HMAC of the value, which without the key neither reveals the value nor can be computed
+    from it. Equal values of one purpose have equal digests, so a digest can be stored, searched and unique."""
+    # The oldest key: during a rotation the stored digests stay valid until the last fallback is removed.
+    keys = settings.SECRET_KEY_FALLBACKS
+    return hmac.digest(_digest_key(keys[-1] if keys else require_key(), purpose), value.encode(), "sha256")
+
+
+@lru_cache(maxsize=16)
+def _digest_key(key: str, purpose: str) -> bytes:
+    return hmac.digest(key.encode(), b"fairgate digest " + purpose.encode(), "sha256")
 
 
 @register(Tags.security, deploy=True)

@@ -31,13 +31,13 @@ class QueueView(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         known = authenticate(request, found.slug)
-        caller = resolve_joining_caller(known, get_json_object(request))
+        caller, secret = resolve_joining_caller(known, get_json_object(request))
         guest_merge.merge_guest_entry(found.id, caller)
         entry = positions.join(found, caller)
         response = Response(
             join_answer(found, status.status_of_entry(found, entry), entry), status=201, headers=NO_STORE_HEADERS
         )
-        set_join_cookies(request, response, known, caller, entry)
+        set_join_cookies(request, response, secret, entry)
         return response
 
     @extend_schema(

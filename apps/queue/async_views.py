@@ -18,14 +18,14 @@ async def join(request: Request, slug: str) -> Reply:
     """Join the queue, as `QueueView.post` does."""
     event = await events.get_cached_event(slug)
     known = await async_caller.authenticate_for_event(request, event)
-    caller = resolve_joining_caller(known, await request.json_object())
+    caller, secret = resolve_joining_caller(known, await request.json_object())
     entry = await join_async(event, caller)
     encoded = async_status.encode_waiting_status(entry)
     if encoded is None:
         reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry), 201)
     else:
         reply = private_reply_of_json(encode_join_answer(event, encoded, entry), 201)
-    set_join_cookies(request, reply, known, caller, entry)
+    set_join_cookies(request, reply, secret, entry)
     return reply
 
 

@@ -11,32 +11,34 @@ from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.queue.entries.positions import EntryView
 from apps.queue.identity.caller import (
     Caller,
-    check_visitor_id,
+    check_visitor_secret,
     delete_place_cookie,
     ensure_visitor_cookie,
     issue_queue_token,
-    new_visitor_id,
+    new_visitor_secret,
     set_place_cookie,
+    visitor_id_of_secret,
 )
 from apps.queue.status.status import QueueStatus
 
 
-def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> Caller:
-    """Return the caller that joins: `known` if identified, else the visitor named in the body, else a new visitor.
-    Raises Invalid."""
+def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> tuple[Caller, str]:
+    """Return the caller that joins: `known` if identified, else the visitor named in the body, else a new visitor; and
+    the visitor's secret unless the caller was identified. Raises Invalid."""
     wrong = {name[:80]: "unknown field" for name in body if name != "visitor_id"}
     if wrong:
         raise problems.Invalid(wrong)
-    given = check_visitor_id(body["visitor_id"]) if body.get("visitor_id") is not None else ""
-    return known if known.is_known else Caller(visitor_id=given or new_visitor_id())
+    given = check_visitor_secret(body["visitor_id"]) if body.get("visitor_id") is not None else ""
+    if known.is_known:
+        return known, ""
+    secret = given or new_visitor_secret()
+    return Caller(visitor_id=visitor_id_of_secret(secret)), secret
 
 
-def set_join_cookies(
-    request: AnyRequest, response: AnyResponse, known: Caller, joined: Caller, entry: EntryView
-) -> None:
-    """Set the place cookie and, for a browser without an identity, the visitor cookie."""
-    if not known.is_known:
-        ensure_visitor_cookie(request, response, joined.visitor_id)
+def set_join_cookies(request: AnyRequest, response: AnyResponse, secret: str, entry: EntryView) -> None:
+    """Set the place cookie and, for a browser that joined with this visitor secret, the visitor cookie."""
+    if secret:
+        ensure_visitor_cookie(request, response, secret)
     set_place_cookie(request, response, entry.event_slug, entry.id, entry.number)
 
 

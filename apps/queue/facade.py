@@ -25,7 +25,7 @@ from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
     authenticate,
-    new_visitor_id,
+    new_visitor_secret,
     set_visitor_cookie,
     visitor_id_of,
 )
@@ -68,7 +68,7 @@ __all__ = [
     "lock_entries",
     "lock_entries_call",
     "merge_guest_entries",
-    "new_visitor_id",
+    "new_visitor_secret",
     "owns",
     "payment_faults",
     "report_supplies",

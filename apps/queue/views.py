@@ -17,7 +17,14 @@ from apps.kernel.http import problems
 from apps.queue.entries import positions
 from apps.queue.errors import EntryNotFound, NotOnSale, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
-from apps.queue.identity.caller import Caller, authenticate, check_visitor_id, set_place_cookie, set_visitor_cookie
+from apps.queue.identity.caller import (
+    Caller,
+    authenticate,
+    check_visitor_secret,
+    set_place_cookie,
+    set_visitor_cookie,
+    visitor_id_of_secret,
+)
 from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.room import operations
 from apps.queue.snapshot import room_snapshot
@@ -42,7 +49,8 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("events:event", event.slug)  # A reload or a bookmark: the event's page has the button.
     known = authenticate(request, event.slug)
-    caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
+    secret = "" if known.is_known else _sent_secret(request)
+    caller = Caller(visitor_id=visitor_id_of_secret(secret)) if secret else known
     if not caller.is_known:
         return repeat_with_cookie(request, event.slug, reverse("queue:join", args=[event.slug]))
     try:
@@ -55,17 +63,18 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
-    if not known.is_known:
-        set_visitor_cookie(request, response, caller.visitor_id)
+    if secret:
+        set_visitor_cookie(request, response, secret)
     if entry.waits:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
     return response
 
 
-def _sent_visitor_id(request: HttpRequest) -> str:
-    """Return the id that the page's script sent; empty if it is missing or invalid, which is not an error."""
+def _sent_secret(request: HttpRequest) -> str:
+    """Return the visitor secret that the page's script sent; empty if it is missing or invalid, which is not an
+    error."""
     try:
-        return check_visitor_id(request.POST.get("visitor_id", ""))
+        return check_visitor_secret(request.POST.get("visitor_id", ""))
     except problems.Invalid:
         return ""
 

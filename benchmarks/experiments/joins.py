@@ -142,7 +142,7 @@ def by_hundreds(event: Any, joins: int) -> Callable[[], Run]:
 def newcomer() -> Any:
     from apps.queue import facade
 
-    return facade.Caller(visitor_id=facade.new_visitor_id())
+    return facade.Caller(visitor_id=facade.new_visitor_secret())
 
 
 def batches_of(name: str) -> Batches:

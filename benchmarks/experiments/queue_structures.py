@@ -393,7 +393,7 @@ class Ours:
     def join(self) -> None:
         from apps.queue import facade
 
-        facade.join(self.event, facade.Caller(visitor_id=facade.new_visitor_id()))
+        facade.join(self.event, facade.Caller(visitor_id=facade.new_visitor_secret()))
 
     def position(self, number: int) -> int:
         from apps.queue.identity.caller import authenticate

@@ -349,7 +349,7 @@ def load(event: Any, buyers: int, seconds: float) -> float:
     from apps.queue import facade as queue
     from apps.reservations import facade as reservations
 
-    entries = [queue.join(event, queue.Caller(visitor_id=queue.new_visitor_id())) for _ in range(buyers)]
+    entries = [queue.join(event, queue.Caller(visitor_id=queue.new_visitor_secret())) for _ in range(buyers)]
     start = threading.Barrier(buyers + 1)
     counts = [0] * buyers
     end: list[float] = []

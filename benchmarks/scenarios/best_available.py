@@ -196,7 +196,7 @@ def join(event: Any, count: int) -> list[Any]:
     """Return `count` new queue entries of the event, which has no waiting room."""
     from apps.queue import facade as queue
 
-    callers = [queue.Caller(visitor_id=queue.new_visitor_id()) for _ in range(count)]
+    callers = [queue.Caller(visitor_id=queue.new_visitor_secret()) for _ in range(count)]
     return list(queue.join_many([queue.JoinRequest(event, caller) for caller in callers]))
 
 

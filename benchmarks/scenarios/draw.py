@@ -144,7 +144,7 @@ def fill(event_id: int, count: int) -> None:
         for _ in range(count):
             copy.write_row(
                 (UUID(bytes=os.urandom(16), version=4), event_id, None, True, os.urandom(16), "",
-                 facade.new_visitor_id(), "waiting", now)
+                 facade.new_visitor_secret(), "waiting", now)
             )  # fmt: skip
     WaitingRoom.objects.filter(event_id=event_id).update(lobby_count=count, next_number=count + 1)
 
@@ -181,7 +181,7 @@ def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
     from apps.queue.identity.caller import authenticate
 
     again = itertools.cycle([authenticate(request_with(token), event.slug) for token in tokens]) if tokens else None
-    return lambda: facade.join(event, next(again) if again else facade.Caller(visitor_id=facade.new_visitor_id()))
+    return lambda: facade.join(event, next(again) if again else facade.Caller(visitor_id=facade.new_visitor_secret()))
 
 
 def polling_of(event: Any, tokens: list[str]) -> Act:

@@ -160,7 +160,7 @@ def hold_one(event: Any) -> None:
     from apps.queue import facade as queue
     from apps.reservations import facade as reservations
 
-    caller = queue.Caller(visitor_id=queue.new_visitor_id())
+    caller = queue.Caller(visitor_id=queue.new_visitor_secret())
     (entry,) = queue.join_many([queue.JoinRequest(event, caller)])
     request = reservations.resolve(event, entry, {"ga_section": "floor-0", "ga_quantity": 1}, uuid.uuid4().hex)
     (outcome,) = reservations.hold([request])

@@ -67,7 +67,7 @@ def make_access_code(event: events.EventView, *opens: str, **values: Any) -> Acc
 
 def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:
     """Join the event's queue, by default as a new visitor."""
-    visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_id())
+    visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_secret())
     return join_directly(event, queue.Caller(account_id=account_id, visitor_id=visitor))
 
 

@@ -23,7 +23,7 @@ from apps.kernel.http import problems
 from apps.queue import proofs
 from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
 from apps.queue.errors import NotOnSale, RoomDrained
-from apps.queue.identity.caller import Caller, check_visitor_id
+from apps.queue.identity.caller import Caller, check_visitor_secret
 from apps.queue.lobby.lobby import is_lobby_open, open_if_due
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room.admission import admit_next
@@ -120,7 +120,7 @@ def _validate(request: JoinRequest) -> JoinRequest:
     if not caller.is_known:
         raise problems.TokenMissing
     if caller.entry_id is None and caller.account_id is None:
-        check_visitor_id(caller.visitor_id)
+        check_visitor_secret(caller.visitor_id)  # A visitor id has the same form.
     return request
 
 

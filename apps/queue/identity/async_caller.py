@@ -7,7 +7,7 @@ closed account) are forwarded to the site, which responds and deletes the cookie
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
@@ -38,8 +38,8 @@ class Credentials:
     """A request's session key or account token. `visitor_id` and `event_id` identify the guest entry that would be
     merged into the account."""
 
-    session_key: str = ""
-    token: str = ""
+    session_key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
     event_id: int = 0
     visitor_id: str = ""
 

@@ -2,12 +2,17 @@
 
 A waiting browser also has a place cookie, so that its polls need no lookup. The cookie is accepted only to show the
 wait: to join, claim, leave, hold and pay, the account or browser is authenticated.
+
+A browser is identified by its visitor secret: a random text in its signed cookie, or sent as `visitor_id` with a join.
+The server stores only the visitor id, an HMAC of the secret. A stored id is therefore not a credential: it identifies a
+browser, but gives access to nothing.
 """
 
 import hashlib
 import re
 import secrets
 import uuid
+from base64 import urlsafe_b64encode
 from datetime import timedelta
 from hmac import compare_digest
 from typing import NamedTuple
@@ -22,7 +27,7 @@ from rest_framework_simplejwt.authentication import JWTAuthentication
 from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
 from rest_framework_simplejwt.tokens import AccessToken
 
-from apps.kernel import clock
+from apps.kernel import clock, secret_key
 from apps.kernel.http import problems, same_origin
 from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.kernel.tokens import jwt
@@ -33,7 +38,8 @@ VISITOR_COOKIE = "visitor"
 VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
 ADMISSION_TOKEN_HOURS = 24  # Longer than an admission: the deadline is in the entry, the token identifies it.
-_VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+VISITOR_ID_BYTES = 24
+_VISITOR_SECRET = re.compile(r"[A-Za-z0-9_-]{8,64}")
 QUEUE_TOKEN_TYPES = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
@@ -43,6 +49,7 @@ class Caller(NamedTuple):
 
     account_id: int | None = None
     visitor_id: str = ""
+    """Derived from the browser's secret; see `visitor_id_of_secret`."""
     entry_id: uuid.UUID | None = None
     event_slug: str = ""
     """The token's event; empty without a token."""
@@ -56,31 +63,39 @@ class Caller(NamedTuple):
         return self.account_id is not None or bool(self.visitor_id) or self.entry_id is not None
 
 
-def new_visitor_id() -> str:
+def new_visitor_secret() -> str:
     return secrets.token_urlsafe(18)
 
 
-def check_visitor_id(value: object) -> str:
-    """Return the visitor id that a client sent. It must be random and secret: it gives access to the entry. Raises
-    Invalid."""
-    if not isinstance(value, str) or not _VISITOR_ID.fullmatch(value):
+def check_visitor_secret(value: object) -> str:
+    """Return the visitor secret that a client sent as `visitor_id`. It must be random: it gives access to the entry.
+    Raises Invalid."""
+    if not isinstance(value, str) or not _VISITOR_SECRET.fullmatch(value):
         raise problems.Invalid({"visitor_id": "8 to 64 letters, digits, - or _"})
     return value
 
 
+def visitor_id_of_secret(secret: str) -> str:
+    """Return the visitor id of the browser with this secret: 32 characters of base64."""
+    return urlsafe_b64encode(secret_key.keyed_digest("visitor", secret)[:VISITOR_ID_BYTES]).decode("ascii")
+
+
 def visitor_id_of(request: AnyRequest) -> str:
-    """Return the browser's id from its signed cookie; empty without a valid one."""
+    """Return the visitor id of the browser, from its signed cookie; empty without a valid one."""
+    cookie = request.COOKIES.get(VISITOR_COOKIE)
+    if not cookie:
+        return ""
     try:
-        return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
+        return visitor_id_of_secret(_signer.unsign(cookie, max_age=timedelta(days=VISITOR_COOKIE_DAYS)))
     except BadSignature:
         return ""
 
 
-def set_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """Set the cookie with the browser's id."""
+def set_visitor_cookie(request: AnyRequest, response: AnyResponse, secret: str) -> None:
+    """Set the cookie with the browser's secret."""
     response.set_cookie(
         VISITOR_COOKIE,
-        _signer.sign(visitor_id),
+        _signer.sign(secret),
         max_age=timedelta(days=VISITOR_COOKIE_DAYS),
         httponly=True,
         samesite="Lax",
@@ -205,15 +220,16 @@ def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: 
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
 
 
-def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
-    """Set the visitor cookie to the id that the page's script sent, unless the browser has one. The cookie identifies
-    the visitor without the script, too. Ignores requests from other sites: these must not set an identity."""
+def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, secret: str) -> None:
+    """Set the visitor cookie to the secret that the page's script sent, unless the browser has one. The cookie
+    identifies the visitor without the script, too. Ignores requests from other sites: these must not set an
+    identity."""
     if (
         same_origin.is_same_origin_request(request)
         and "Authorization" not in request.headers
         and not visitor_id_of(request)
     ):
-        set_visitor_cookie(request, response, visitor_id)
+        set_visitor_cookie(request, response, secret)
 
 
 def _is_browser(request: AnyRequest) -> bool:

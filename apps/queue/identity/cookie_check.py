@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from apps.queue.identity.caller import new_visitor_id, set_visitor_cookie
+from apps.queue.identity.caller import new_visitor_secret, set_visitor_cookie
 
 
 def repeat_with_cookie(request: HttpRequest, slug: str, form_url: str) -> HttpResponse:
@@ -22,5 +22,5 @@ def repeat_with_cookie(request: HttpRequest, slug: str, form_url: str) -> HttpRe
     # 307: the browser sends the form again, now with the cookie.
     response = redirect(f"{form_url}?again=1", preserve_request=True)
     response.headers["Cache-Control"] = "no-store"
-    set_visitor_cookie(request, response, new_visitor_id())
+    set_visitor_cookie(request, response, new_visitor_secret())
     return response

@@ -270,7 +270,7 @@ def test_an_event_that_is_not_on_sale_cannot_be_joined() -> None:
 )
 def test_an_invalid_visitor_id_is_refused(value: object) -> None:
     with pytest.raises(problems.Invalid):
-        identity.check_visitor_id(value)
+        identity.check_visitor_secret(value)
 
 
 def test_a_join_locks_the_room_before_the_entry(event: EventView) -> None:

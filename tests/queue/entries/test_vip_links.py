@@ -12,7 +12,7 @@ from apps.kernel import clock
 from apps.kernel.tokens import jwt
 from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused, LinkRefused, RoomDrained
-from apps.queue.identity.caller import Caller, new_visitor_id
+from apps.queue.identity.caller import Caller, new_visitor_secret
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
 from tests.support.factories import assert_audit_clean, join
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def visitor() -> Caller:
-    return Caller(visitor_id=new_visitor_id())
+    return Caller(visitor_id=new_visitor_secret())
 
 
 def new_link(event: events.EventView, **more: object) -> tuple[VipLink, str]:

@@ -12,6 +12,7 @@ from apps.kernel import clock
 from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.identity import guest_merge
+from apps.queue.identity.caller import visitor_id_of_secret
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission
 from tests.support.api_client import Api, assert_problem
@@ -373,13 +374,13 @@ def test_a_token_of_the_entry_that_left_is_refused_and_one_of_the_entry_that_sta
     queue = "/events/concert/queue"
     join(event, account_id=ann.pk)
     leaving = api.join("concert", visitor_id=GUEST)["queue_token"]
-    guest_merge.merge_guest_entries(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(visitor_id_of_secret(GUEST), ann.pk)
     assert api.get(f"{queue}/status", token=leaving).json()["status"] == "left"
     refused = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=leaving, key="k")
     assert_problem(refused, 410, "admission-expired")
     bob = User.objects.create_user("bob@example.org")
     staying = api.join("concert", visitor_id="another-browser")["queue_token"]
-    guest_merge.merge_guest_entries("another-browser", bob.pk)
+    guest_merge.merge_guest_entries(visitor_id_of_secret("another-browser"), bob.pk)
     assert api.get(f"{queue}/status", token=staying).json()["status"] == "paused"
 
 

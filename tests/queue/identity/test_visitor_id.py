@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from apps.events import facade as events
-from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE
+from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, visitor_id_of_secret
 from apps.queue.models import QueueEntry
 from tests.support.factories import assert_audit_clean
 from tests.support.races import storm, values
@@ -21,7 +21,7 @@ def test_an_id_from_the_script_needs_no_redirect_and_is_the_browsers_from_then_o
     first = browser.post(JOIN, {"visitor_id": ID})
     assert (first.status_code, first.url) == (303, "/events/concert/choose")
     assert first.cookies[VISITOR_COOKIE]["httponly"]
-    assert QueueEntry.objects.get().visitor_id == ID
+    assert QueueEntry.objects.get().visitor_id == visitor_id_of_secret(ID)
     assert browser.post(JOIN).status_code == 303, "without the script it is the same visitor"
     assert QueueEntry.objects.count() == 1
 
@@ -52,7 +52,7 @@ def test_the_cookie_and_the_account_take_precedence_over_the_scripts_id(
 ) -> None:
     browser.post(JOIN, {"visitor_id": ID})
     browser.post(JOIN, {"visitor_id": "another-id-somehow"})
-    assert QueueEntry.objects.get().visitor_id == ID
+    assert QueueEntry.objects.get().visitor_id == visitor_id_of_secret(ID)
     browser.force_login(User.objects.create_user("ann@example.org"))
     browser.post(JOIN, {"visitor_id": "another-id-somehow"})
     assert QueueEntry.objects.count() == 1, "and the guest's entry has become the account's"

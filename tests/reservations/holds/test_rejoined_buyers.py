@@ -12,7 +12,7 @@ from django.urls import reverse
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.queue import facade as queue
-from apps.queue.identity.caller import set_visitor_cookie
+from apps.queue.identity.caller import set_visitor_cookie, visitor_id_of_secret
 from apps.queue.models import QueueEntry
 from apps.queue.room import operations
 from apps.reservations import facade as reservations
@@ -38,7 +38,7 @@ class Buyer:
     """A buyer who holds a seat, was removed from the queue by an operator, and has joined again."""
 
     def __init__(self, event: events.EventView) -> None:
-        self.caller = queue.Caller(visitor_id=queue.new_visitor_id())
+        self.caller = queue.Caller(visitor_id=queue.new_visitor_secret())
         self.event, self.first = event, join_directly(event, self.caller)
         self.answer = reservations.hold_one(event, self.first, SEAT, "a-key")
         operations.remove(self.first.id, who="ann")
@@ -55,7 +55,7 @@ def test_the_same_key_gives_the_same_response() -> None:
 def test_a_key_belongs_to_its_buyer() -> None:
     """Another buyer may use the same key, and one buyer the same key at another event."""
     event, other = make_event(), make_event("other")
-    caller = queue.Caller(visitor_id=queue.new_visitor_id())
+    caller = queue.Caller(visitor_id=queue.new_visitor_secret())
     first = reservations.hold_one(event, join_directly(event, caller), SEAT, "a-key")
     assert reservations.hold_one(other, join_directly(other, caller), SEAT, "a-key") != first
     assert reservations.hold_one(event, join(event), OTHER, "a-key") != first
@@ -90,7 +90,7 @@ def test_a_hold_of_one_entry_cannot_be_replaced_by_another() -> None:
 def test_no_buyer_leaves_while_holding(api: Api) -> None:
     """Neither by the API nor by the page, which leads to the hold; once it is released the buyer may leave."""
     make_event()
-    visitor, browser = queue.new_visitor_id(), Client()
+    visitor, browser = queue.new_visitor_secret(), Client()
     token = api.admission("concert", visitor_id=visitor)
     held = api.post("/events/concert/reservations", SEAT, token=token, key="a-key").json()["reservation_id"]
     assert_problem(api.delete("/events/concert/queue", token=token), 409, "still-holding")
@@ -108,7 +108,7 @@ def test_no_buyer_leaves_while_holding(api: Api) -> None:
 def test_a_buyer_who_logs_in_meanwhile_gets_the_same_response_and_holds_once() -> None:
     """A guest's response was lost; the log-in moved the entry to an account."""
     event, user = make_event(per_buyer_max=2), User.objects.create_user("ann@example.org")
-    guest = queue.Caller(visitor_id=queue.new_visitor_id())
+    guest = queue.Caller(visitor_id=queue.new_visitor_secret())
     pair = {"seats": ["hall-A-1", "hall-A-2"]}
     first = reservations.hold_one(event, join_directly(event, guest), pair, "a-key")
     queue.merge_guest_entries(guest.visitor_id, user.pk)
@@ -129,7 +129,7 @@ def test_a_buyer_who_logs_in_meanwhile_gets_the_same_response_and_holds_once() -
 
 def test_a_guests_request_and_the_accounts_next_one_in_one_batch_hold_once() -> None:
     event, user = make_event(), User.objects.create_user("ann@example.org")
-    guest = queue.Caller(visitor_id=queue.new_visitor_id())
+    guest = queue.Caller(visitor_id=queue.new_visitor_secret())
     as_guest = make_hold_request(event, join_directly(event, guest), **SEAT)
     queue.merge_guest_entries(guest.visitor_id, user.pk)
     as_account = make_hold_request(event, queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk)), **OTHER)
@@ -142,10 +142,10 @@ def joined_again(api: Api) -> tuple[str, str, str, str]:
     """Return a buyer's reservation, the tokens of the entry that made it and of the buyer's current entry, and another
     buyer's token."""
     make_event()
-    visitor = queue.new_visitor_id()
+    visitor = queue.new_visitor_secret()
     first = api.admission("concert", visitor_id=visitor)
     held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
-    operations.remove(QueueEntry.objects.get(visitor_id=visitor).pk, who="ann")
+    operations.remove(QueueEntry.objects.get(visitor_id=visitor_id_of_secret(visitor)).pk, who="ann")
     return held, first, api.admission("concert", visitor_id=visitor), api.admission("concert")
 
 

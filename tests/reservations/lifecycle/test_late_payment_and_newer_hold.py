@@ -24,7 +24,7 @@ def test_a_buyer_who_paid_late_and_releases_the_newer_hold_may_join_again_at_onc
     """R1 expires | its buyer holds R2 | R1's payment, made in time, arrives late: R1 is sold, R2 keeps the entry | R2
     ends. The admission has been used: the entry is completed then, and joining again creates a new entry."""
     event = make_event()
-    caller = queue.Caller(visitor_id=queue.new_visitor_id())
+    caller = queue.Caller(visitor_id=queue.new_visitor_secret())
     entry = join_directly(event, caller)
     first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
     paid_at = clock.now()

@@ -260,7 +260,7 @@ class Scenario:
                 yield f"{sale.label}: another answer"
 
     def _held(self, seats: Sequence[list[str]]) -> list[reservations.ReservationView]:
-        callers = [queue.Caller(account_id=None, visitor_id=queue.new_visitor_id()) for _ in seats]
+        callers = [queue.Caller(account_id=None, visitor_id=queue.new_visitor_secret()) for _ in seats]
         entries: Any = queue.join_many([queue.JoinRequest(self.event, caller) for caller in callers])
         requests = [
             make_hold_request(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)

@@ -43,7 +43,7 @@ def join_lobby(event: EventView, count: int) -> list[facade.EntryView]:
         QueueEntry(
             event_id=event.id,
             in_lobby=True,
-            visitor_id=facade.new_visitor_id(),
+            visitor_id=facade.new_visitor_secret(),
             status="waiting",
             joined_at=clock.now(),
         )

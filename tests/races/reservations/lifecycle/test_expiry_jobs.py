@@ -185,7 +185,10 @@ def test_lapsed_holds_do_not_count_toward_the_buyer_s_cap(no_redis: None) -> Non
 def make_two_hundred_lapsed(event: EventView) -> list[UUID]:
     """Create a hundred reservations of a seat and a hundred of two tickets, all lapsed four seconds ago."""
     joined = queue.join_many(
-        [queue.JoinRequest(event, queue.Caller(account_id=None, visitor_id=queue.new_visitor_id())) for _ in range(200)]
+        [
+            queue.JoinRequest(event, queue.Caller(account_id=None, visitor_id=queue.new_visitor_secret()))
+            for _ in range(200)
+        ]
     )
     entries = [entry for entry in joined if isinstance(entry, queue.EntryView)]
     seat_template = make_hold_request(event, entries[0], seats=["hall-A-1"])
