@@ -178,7 +178,7 @@ CHANNEL_LAYERS = {
     }
 }
 # Sessions are in PostgreSQL: losing Redis logs no user out.
-SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_ENGINE = "apps.kernel.http.sessions"
 
 # --- background work ---------------------------------------------------------------------------------------------
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL)
@@ -456,7 +456,10 @@ LOGGING = {
         "refusals": {"()": "apps.kernel.observability.log_context.SuspiciousRequestFilter"},
     },
     "formatters": {
-        "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+        "plain": {
+            "()": "apps.kernel.observability.log_context.MaskingFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
+        },
         "line": {"format": "%(message)s"},
     },
     "handlers": {

@@ -74,6 +74,7 @@ class ReconcileRunAdmin(_RunAdmin):
 @admin.register(IdempotentAnswer)
 class IdempotentAnswerAdmin(ReadOnlyAdmin):
     list_display = ["scope", "key", "status", "created_at"]
+    exclude = ["answer"]  # It may contain ticket codes, and the buyer's name and email address.
     list_filter = ["status"]
     search_fields = ["=scope", "=key"]
     search_help_text = "Searches for an exact scope (hold:EVENT:BUYER or checkout:…) or an exact key."

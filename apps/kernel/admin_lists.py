@@ -95,6 +95,21 @@ class ConditionFilter(admin.SimpleListFilter):
         return queryset if chosen is None else queryset.filter(chosen[1])
 
 
+def mask(secret: str, shown: int = 4) -> str:
+    """Return the first characters of a secret, enough to recognize it."""
+    return f"{secret[:shown]}…" if secret else "–"
+
+
+def masked(field: str, label: str = "", shown: int = 4) -> Callable[[admin.ModelAdmin, Any], str]:
+    """Return an admin column that shows the beginning of a secret field. The field itself belongs into `exclude`."""
+
+    @admin.display(description=label or field)
+    def column(self: admin.ModelAdmin, row: Any) -> str:
+        return mask(getattr(row, field), shown)
+
+    return column
+
+
 def format_count(count: int, thing: str) -> str:
     """Return the count with its noun, as in "1 order" and "2 orders"."""
     return f"{count} {thing}{'' if count == 1 else 's'}"

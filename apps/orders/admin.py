@@ -23,6 +23,7 @@ from apps.kernel.admin_lists import (
     ReasonForm,
     confirm_action,
     format_count,
+    masked,
 )
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
@@ -302,8 +303,14 @@ class PaymentAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_filter = ["status", "provider", "method", "created_at"]
     search_fields = ["order__number", "order__email", "reference", "id"]
     list_select_related = ["order"]
+    exclude = ["next_action"]
+    readonly_fields = ["awaited"]
     captured = _money_column("captured_minor", "captured")
     refunded = _money_column("refunded_minor", "refunded")
+
+    @admin.display(description="awaited from the buyer")
+    def awaited(self, payment: Payment) -> str:
+        return str((payment.next_action or {}).get("type", "–"))  # Without its client secret or signed address.
 
 
 @admin.register(Refund)
@@ -339,7 +346,7 @@ class ProviderMessageAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_filter = ["provider", "kind", ("processed_at", admin.EmptyFieldListFilter), "received_at"]
     search_fields = ["message_id", "reference", "payment__order__number"]
     list_select_related = ["payment"]
-    exclude = ["raw"]
+    exclude = ["raw", "next_action"]
     readonly_fields = ["bytes_as_text"]
 
     @admin.display(description="raw")
@@ -349,15 +356,23 @@ class ProviderMessageAdmin(ReadOnlyMixin, admin.ModelAdmin):
 
 @admin.register(Ticket)
 class TicketAdmin(ReadOnlyMixin, admin.ModelAdmin):
-    list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at", "page"]
+    list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at"]
     list_filter = [
         "order__event",
         ("checked_in_at", admin.EmptyFieldListFilter),
         ("voided_at", admin.EmptyFieldListFilter),
     ]
-    search_fields = ["code", "label", "holder", "order__number", "order__email"]
+    # A search for a part of a code would let staff find the code out, character by character.
+    search_fields = ["=code", "label", "holder", "order__number", "order__email"]
     list_select_related = ["order"]
+    exclude = ["code"]
+    readonly_fields = ["code_beginning"]
     actions = ["reissue", "undo_check_in"]
+    code_beginning = masked("code")
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        # The page's address contains the code, which admits its holder.
+        return [*self.list_display, *(["page"] if self.has_act_permission(request) else [])]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_ticket")

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -32,7 +32,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class TicketView:
-    code: str
+    code: str = field(repr=False)
     label: str
     section: str
     row: str
@@ -83,7 +83,7 @@ class PaymentView:
     """The number of the current try; calls without a response count as tries."""
     refunded_minor: int
     faults_count: int = 0
-    next_action: dict[str, str] | None = None
+    next_action: dict[str, str] | None = field(default=None, repr=False)
     """What the buyer must do while the payment is pending."""
 
     def contract(self) -> dict[str, Any]:
@@ -181,8 +181,8 @@ class OrderView:
     number: str
     status: str
     reason: str
-    email: str
-    name: str
+    email: str = field(repr=False)
+    name: str = field(repr=False)
     total_minor: int
     currency: str
     event: events.EventView
@@ -278,10 +278,10 @@ def _checkout_contract(order: "OrderView | Order", bill: events.Bill, payment: P
 
 def placed_contract(order: Order, payment: Payment | None, bill: events.Bill) -> dict[str, Any]:
     """Return the checkout response for an order just placed with this bill and first payment."""
-    return _checkout_contract(order, bill, _payment_view(payment, 0))
+    return _checkout_contract(order, bill, _payment_view(order, payment, 0))
 
 
-def _payment_view(last: Payment | None, refunded_minor: int) -> PaymentView:
+def _payment_view(order: Order, last: Payment | None, refunded_minor: int) -> PaymentView:
     if last is None:
         return _NO_PAYMENT
     return PaymentView(
@@ -291,7 +291,8 @@ def _payment_view(last: Payment | None, refunded_minor: int) -> PaymentView:
         attempt=min(last.tries, ATTEMPTS_MAX),
         faults_count=last.faults_count,
         refunded_minor=refunded_minor,
-        next_action=last.next_action,
+        # An order that has ended asks nothing of its buyer, even while a charge is still pending at the provider.
+        next_action=last.next_action if order.status in Order.OPEN else None,
     )
 
 
@@ -448,7 +449,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 account_id=order.account_id,
                 placed_at=order.placed_at,
                 pay_deadline=order.pay_deadline,
-                payment=_payment_view(last, sum(payment.refunded_minor for payment in payments[order.pk])),
+                payment=_payment_view(order, last, sum(payment.refunded_minor for payment in payments[order.pk])),
                 bill=bill_from_lines(lines[order.pk]),
                 papers=tuple(paper_views[order.pk]),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets[order.pk]),

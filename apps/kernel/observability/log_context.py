@@ -1,4 +1,5 @@
-"""Filters for log records: one adds the request's id, the others throttle repeated records."""
+"""Filters for log records: one adds the request's id, the others throttle repeated records. The formatter masks secrets
+and email addresses."""
 
 import logging
 import re
@@ -15,6 +16,25 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 INTERVAL_SECONDS = 60.0
 # SQLSTATE classes of a server that is stopping, starting or has closed the connection, not of a failed statement.
 _DATABASE_DOWN_SQLSTATES = ("08", "57P")
+
+
+_SECRET = re.compile(
+    r"((?:/(?:tickets|vip|pay)/|[?&](?:key|link|token|confirmation)=|\bBearer |client_secret\W{1,4}))[^\s/?&\"'<>]+"
+)
+"""Parts of URLs, headers and payloads that grant access: ticket codes, VIP links, order keys, door links, tokens."""
+_EMAIL = re.compile(r"[\w.+%-]{1,64}@(?=[\w-]+\.)")
+
+
+def mask_secrets(text: str) -> str:
+    """Return the text without secrets in URLs, and without the names in email addresses."""
+    return _EMAIL.sub("…@", _SECRET.sub(r"\1…", text))
+
+
+class MaskingFormatter(logging.Formatter):
+    """Masks secrets in messages and in tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_secrets(super().format(record))
 
 
 class RequestIdFilter(logging.Filter):

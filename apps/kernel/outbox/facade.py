@@ -16,6 +16,7 @@ from django.db import connection, transaction
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
+from apps.kernel.observability import log_context
 from apps.kernel.outbox import outbox_metrics
 from apps.kernel.outbox.models import OutboxMessage
 
@@ -240,6 +241,8 @@ def hand_over(message: Message) -> None:
     except Exception as error:
         # No error of a handler may lose its message or stop the delivery of others.
         has_trace = not isinstance(error, NotDelivered)
+        # An error may quote what it was given: a mail server's refusal contains the recipient's address.
+        summary = log_context.mask_secrets(f"{type(error).__name__}: {error}")[:2000]
         logger.log(
             logging.ERROR if has_trace else logging.WARNING,
             "message %s (%s) failed, attempt %s: %s",
@@ -255,7 +258,7 @@ def hand_over(message: Message) -> None:
             message,
             backoff=backoff(message.attempts),
             attempts_max=attempts_max,
-            error=f"{type(error).__name__}: {error}"[:2000],
+            error=summary,
         )
         for (is_dead,) in ended:
             outbox_metrics.ended(message.topic, "given up" if is_dead else "failed")

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count
+from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count, masked
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, TicketScan
 
@@ -106,5 +106,8 @@ class TicketScanAdmin(ReadOnlyAdmin):
     list_display = ["at", "outcome", "ticket", "door", "event", "who"]
     list_filter = ["outcome", "event"]
     list_select_related = ["event", "ticket"]
+    exclude = ["code"]
+    readonly_fields = ["code_beginning"]
+    code_beginning = masked("code")
     search_fields = ["=code", "=scan_id", "=who", "ticket__order__number"]
     search_help_text = "A complete ticket code or scan id, the scanner (staff:ID, link:ID), or part of an order number."

@@ -7,7 +7,7 @@ A conditional UPDATE of the ticket's row would also decide between two doors, bu
 refund first checks that the ticket is not checked in and then voids it, and a check-in could commit in between.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import IntegrityError
@@ -33,7 +33,7 @@ class Scan:
     a retry has the same id and is the same scan."""
 
     scan_id: str
-    code: str = ""
+    code: str = field(default="", repr=False)
     undo: str = ""
     door: str = ""
 

@@ -1,6 +1,7 @@
 """The inbox: each provider message is stored and applied once, whether it is a webhook or a direct response."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
@@ -26,9 +27,12 @@ _note_outcome = sql.load("apps.orders", "note_outcome")
 UNKNOWN_PAYMENT = "not about a payment of ours"
 _STORED_FIELDS = (
     "message_id", "reference", "amount_minor", "currency", "occurred_at", "refund_key", "refund_reference", "failure",
-    "dispute_reference", "raw",
+    "dispute_reference",
 )  # fmt: skip
 """The fields of an event that are stored unchanged."""
+_CLIENT_SECRET = re.compile(rb'(client_secret(?:"\s*:\s*"|=))[^"&\\]*')
+"""As a value in JSON, or as a parameter of a URL in it. With it and the publishable key anyone can read the charge and
+confirm it with another card."""
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
@@ -78,6 +82,7 @@ def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) ->
     next_action = None if event.next_action is None else dict(event.next_action)
     columns = {field: getattr(event, field) for field in _STORED_FIELDS}
     columns |= {"provider": provider_name, "kind": str(event.kind), "payment_id": payment_id}
+    columns["raw"] = _CLIENT_SECRET.sub(rb"\1", event.raw)
     with connection.cursor() as cursor:
         stored = _store_message.rows(
             cursor, **columns, next_action=None if next_action is None else json.dumps(next_action)

@@ -7,7 +7,7 @@ second sees the result of the first.
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -97,7 +97,7 @@ def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
 class ReturnableTicket:
     """A valid ticket and the refund for it alone."""
 
-    code: str
+    code: str = field(repr=False)
     label: str
     back_minor: int
     kept_minor: int

@@ -7,7 +7,7 @@ from django.contrib import admin, messages
 from django.utils.html import format_html
 
 from apps.kernel import clock, safe_http
-from apps.kernel.admin_lists import ReadOnlyAdmin, format_count
+from apps.kernel.admin_lists import ReadOnlyAdmin, format_count, mask, masked
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import delivery as webhook_delivery
 from apps.orders.webhooks import feed
@@ -58,12 +58,9 @@ class WebhookEndpointAdmin(_AudienceAdmin):
     form = EndpointForm
     list_display = ["name", "url", "event", "wanted", "is_active"]
     list_filter = ["is_active", "event"]
-    readonly_fields = ["secret", "standard_secret", "created_at"]
+    readonly_fields = ["secret_beginning", "created_at"]
     actions = ["renew_secret"]
-
-    @admin.display(description="Standard Webhooks secret")
-    def standard_secret(self, endpoint):
-        return webhook_delivery.standard_secret(endpoint.secret)
+    secret_beginning = masked("secret", "signing secret", shown=10)
 
     def get_readonly_fields(self, request, obj=None):
         return self.readonly_fields if obj else []
@@ -71,7 +68,7 @@ class WebhookEndpointAdmin(_AudienceAdmin):
     def save_model(self, request, obj, form, change):
         if not change:
             obj.secret, obj.created_at = webhook_delivery.new_secret(), clock.now()
-            messages.success(request, f"The signing secret of {obj.name}: {obj.secret}")
+            messages.success(request, f"The signing secret of {obj.name}, which is shown only once: {obj.secret}")
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Sign with a new secret", permissions=["change"])
@@ -79,7 +76,7 @@ class WebhookEndpointAdmin(_AudienceAdmin):
         for endpoint in queryset:
             endpoint.secret = webhook_delivery.new_secret()
             endpoint.save(update_fields=["secret"])
-            messages.success(request, f"The new secret of {endpoint.name}: {endpoint.secret}")
+            messages.success(request, f"The new secret of {endpoint.name}, which is shown only once: {endpoint.secret}")
 
 
 @admin.register(WebhookDelivery)
@@ -105,7 +102,9 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
 
     @admin.display(description="message")
     def body(self, delivery):
-        return format_html("<pre>{}</pre>", json.dumps(delivery.message.body, indent=2))
+        body = delivery.message.body
+        tickets = [{**ticket, "code": mask(ticket.get("code", ""))} for ticket in body.get("tickets", ())]
+        return format_html("<pre>{}</pre>", json.dumps({**body, "tickets": tickets}, indent=2, ensure_ascii=False))
 
     def has_replay_permission(self, request):
         return request.user.has_perm("orders.change_webhookdelivery")

@@ -8,7 +8,7 @@ while visitors join still verify.
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -72,7 +72,7 @@ class Header:
     frozen_at: datetime | None
     digest: bytes | None
     digest_at: datetime | None
-    secret: bytes | None
+    secret: bytes | None = field(repr=False)
     beacon_value: bytes | None
     revealed_at: datetime | None
     seed: bytes | None

@@ -12,7 +12,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.utils.crypto import constant_time_compare
@@ -24,6 +23,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.request import ForwardToSite, Request
+from apps.kernel.http.sessions import SessionStore, stored_key
 from apps.queue.identity.caller import Caller, account_token_of, authenticate_from_token, visitor_id_of
 from apps.queue.identity.entry_lookup import load_guest_entry_ids
 
@@ -112,8 +112,9 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
     if not keys:
         return {}
     store = SessionStore()
-    rows = Session.objects.filter(session_key__in=set(keys), expire_date__gt=clock.process_now())
-    return {key: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
+    stored = {stored_key(key): key for key in keys}
+    rows = Session.objects.filter(session_key__in=list(stored), expire_date__gt=clock.process_now())
+    return {stored[key]: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:

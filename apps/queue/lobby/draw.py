@@ -16,7 +16,7 @@ import json
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -79,7 +79,7 @@ class _DrawState:
     """A draw and the time of the read; fields in the order of `lock_draw.sql`."""
 
     statement: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     reveal_by: datetime
     digest: bytes | None
     digest_at: datetime | None

@@ -4,7 +4,7 @@ Call a provider outside any transaction and without holding a lock: a call may t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Protocol
@@ -79,8 +79,8 @@ class ProviderEvent:
     """The amount of the charge, or of the refund or dispute that the event is about."""
     currency: str
     occurred_at: datetime
-    raw: bytes
-    next_action: Mapping[str, str] | None = None
+    raw: bytes = field(repr=False)
+    next_action: Mapping[str, str] | None = field(default=None, repr=False)
     """For a pending charge, what the buyer must do: {"type": "redirect", "url"}, or {"type": "stripe",
     "client_secret", "publishable_key"}."""
     refund_key: str = ""
