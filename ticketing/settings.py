@@ -392,6 +392,11 @@ if env.str("EMAIL_URL", default=""):
     vars().update(env.email_url("EMAIL_URL"))
 else:
     EMAIL_BACKEND = "ticketing.devserver.console_mail.TextBackend"
+# Most mails to one address in an hour and in a day; further ones are delayed. 0: no cap.
+MAIL_PER_HOUR_MAX = env.int("MAIL_PER_HOUR_MAX", default=20)
+MAIL_PER_DAY_MAX = env.int("MAIL_PER_DAY_MAX", default=100)
+if min(MAIL_PER_HOUR_MAX, MAIL_PER_DAY_MAX) < 0:
+    raise ImproperlyConfigured("MAIL_PER_HOUR_MAX and MAIL_PER_DAY_MAX are at least 0, which means no cap")
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
 
 # --- organizers' webhooks ------------------------------------------------------------------------------------------

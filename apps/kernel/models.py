@@ -41,6 +41,19 @@ class TokenKey(models.Model):
         return self.key_id
 
 
+class MailCount(models.Model):
+    """How many mails one recipient got in the current hour and day (`mail_caps`)."""
+
+    recipient = models.CharField(max_length=64, primary_key=True, help_text="HMAC of the address.")
+    hour_from = models.DateTimeField()
+    hour_count = models.PositiveIntegerField()
+    day_from = models.DateTimeField()
+    day_count = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.hour_count} in an hour, {self.day_count} in a day"
+
+
 class Signal(models.Model):
     """The latest report of one health signal by one process. Old reports are ignored."""
 

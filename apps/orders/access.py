@@ -1,27 +1,37 @@
-"""Access to orders: for the owner, and for the holder of the signed link from the order's email."""
+"""Access to orders: for the owner, and for the holder of the signed link from the order's email.
 
+The link, which may have been forwarded, reads and downloads. To cancel, return or reissue with it, a browser must once
+open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.core.signing import BadSignature, Signer, TimestampSigner
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from apps.kernel import rate_limits
 from apps.kernel.fastpath.request import Request
 from apps.kernel.http import client_address, problems
 from apps.orders.absolute_urls import absolute_url
-from apps.orders.errors import OrderNotFound
+from apps.orders.errors import MailboxNotConfirmed, OrderNotFound
 from apps.orders.models import Order
 from apps.orders.selectors import OrderView, get_order, order_of_reservation
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
 COOKIE = "orders"
+CONFIRMED_COOKIE = "confirmed_orders"
 COOKIE_DAYS = 90
 COOKIE_ORDERS_MAX = 20
+CONFIRMATION_MINUTES = 30
 _links = Signer(salt="order-link")
-_cookies = TimestampSigner(salt="order-cookie")
+_confirmations = TimestampSigner(salt="order-confirmation")
+_cookies = {COOKIE: TimestampSigner(salt="order-cookie"), CONFIRMED_COOKIE: TimestampSigner(salt="order-confirmed")}
 
 
 def link_key(order_id: UUID) -> str:
@@ -41,20 +51,66 @@ def is_valid_link_key(order_id: UUID, key: str) -> bool:
         return False
 
 
+def confirmation_url(order_id: UUID) -> str:
+    """Return the absolute URL that confirms the mailbox of the order, for the confirmation mail."""
+    token = _confirmations.sign(order_id.hex)
+    return absolute_url(f"{reverse('orders:confirm', args=[order_id])}?confirmation={token}")
+
+
+def is_valid_confirmation(order_id: UUID, token: str) -> bool:
+    try:
+        return _confirmations.unsign(token, max_age=CONFIRMATION_MINUTES * 60) == order_id.hex
+    except BadSignature:
+        return False
+
+
 def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
-    """Return the order if the request comes from its owner or a holder of its link. Raises TokenMissing without
+    """Return the order if the request may read it: from its owner or a holder of its link. Raises TokenMissing without
     credentials, OrderNotFound, TokenWrongEvent, NotOwner."""
-    if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
+    return get_order(order_id) if _has_link(request, order_id) else _get_owned_order(request, order_id)
+
+
+def get_changeable_order(request: HttpRequest, order_id: UUID) -> OrderView:
+    """Return the order if the request may cancel, return or reissue it: from its owner, or from a holder of its link
+    who has confirmed its mailbox. Raises the errors of `get_authorized_order`, and MailboxNotConfirmed."""
+    confirmed = order_id in _orders_in_cookie(request, CONFIRMED_COOKIE)
+    if confirmed or is_valid_confirmation(order_id, request.GET.get("confirmation", "")):
         return get_order(order_id)
+    try:
+        return _get_owned_order(request, order_id)
+    except (problems.TokenMissing, problems.TokenWrongEvent, problems.NotOwner):
+        if _has_link(request, order_id):
+            raise MailboxNotConfirmed from None
+        raise
+
+
+def with_confirmation(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Lead a page's request that raises MailboxNotConfirmed to the page that mails the confirmation link."""
+
+    @wraps(view)
+    def confirmed_view(request: HttpRequest, order_id: UUID, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, order_id, **kwargs)
+        except MailboxNotConfirmed:
+            return HttpResponseRedirect(reverse("orders:confirm", args=[order_id]), status=303)
+
+    return confirmed_view
+
+
+def _get_owned_order(request: HttpRequest, order_id: UUID) -> OrderView:
     caller = require_caller(request)
     order = get_order(order_id)
     _require_owner(caller, order.entry_id, order.event.slug, order.account_id)
     return order
 
 
+def _has_link(request: HttpRequest | Request, order_id: UUID) -> bool:
+    return is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request)
+
+
 def require_order_access(caller: queue.Caller, request: HttpRequest | Request, order_id: UUID) -> None:
     """Check access as `get_authorized_order` does, for a caller that is already authenticated."""
-    if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
+    if _has_link(request, order_id):
         return
     if not caller.is_known:
         raise problems.TokenMissing
@@ -117,19 +173,33 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
 
 def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
     """Return the orders that this browser has opened by their links, latest last."""
+    return _orders_in_cookie(request, COOKIE)
+
+
+def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
+    """Grant this browser access to the order by a cookie, so that the link's key is not needed in the address bar."""
+    _add_to_cookie(request, response, COOKIE, order_id)
+
+
+def set_confirmed_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
+    """Allow this browser to read and to change the order: it has confirmed the order's mailbox."""
+    set_order_cookie(request, response, order_id)
+    _add_to_cookie(request, response, CONFIRMED_COOKIE, order_id)
+
+
+def _orders_in_cookie(request: HttpRequest | Request, name: str) -> list[UUID]:
     try:
-        text = _cookies.unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_DAYS * 86_400)
+        text = _cookies[name].unsign(request.COOKIES.get(name, ""), max_age=COOKIE_DAYS * 86_400)
         return [UUID(part) for part in text.split(".") if part]
     except (BadSignature, ValueError):
         return []
 
 
-def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
-    """Grant this browser access to the order by a cookie, so that the link's key is not needed in the address bar."""
-    kept = [known for known in orders_opened_by_link(request) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
+def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, order_id: UUID) -> None:
+    kept = [known for known in _orders_in_cookie(request, name) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
     response.set_cookie(
-        COOKIE,
-        _cookies.sign(".".join(str(known) for known in [*kept, order_id])),
+        name,
+        _cookies[name].sign(".".join(str(known) for known in [*kept, order_id])),
         max_age=COOKIE_DAYS * 86_400,
         httponly=True,
         samesite="Lax",

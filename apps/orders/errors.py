@@ -7,6 +7,14 @@ class OrderNotFound(NotFound):
     title = "Order not found."
 
 
+class MailboxNotConfirmed(Problem):
+    """The request has the order's link only, which may have been forwarded. It reads and downloads; to cancel, return
+    or reissue, the browser must open the link of a confirmation mail once."""
+
+    type, status = "mailbox-not-confirmed", 403
+    title = "Confirm first that you receive this order's mail. We can email you a link."
+
+
 class TicketNotFound(NotFound):
     title = "Ticket not found."
 

@@ -60,6 +60,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.INVOICE, invoices.handle_invoice_message, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
+        TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
         TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),

@@ -2,7 +2,8 @@
 delays no sale."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +17,9 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
-from apps.orders import topics
+from apps.kernel.rate_limits import mail_caps
+from apps.orders import access, topics
 from apps.orders.absolute_urls import absolute_url
-from apps.orders.access import order_link
 from apps.orders.locks import lock_order
 from apps.orders.models import EventCancellation, Order, ProviderMessage
 from apps.orders.payments.providers.protocol import Kind
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 STAFF_MAX = 20
 """Maximum number of recipients of a dispute notice."""
+CONFIRMATIONS_SHARE = 0.25
+"""The part of a recipient's cap that confirmation mails may use: anyone with the order's link can request them."""
+_Files = Sequence[tuple[str, bytes, str]]
 
 
 def send_tickets(message: Message) -> None:
@@ -36,11 +40,14 @@ def send_tickets(message: Message) -> None:
     order, is_sent = get_order_to_send(UUID(message.body["order"]))
     if not order.is_standing or (is_sent and not message.body.get("again")):
         return
-    files = [
-        (f"tickets-{order.number}.pdf", ticket_pdf.tickets_pdf(order), "application/pdf"),
-        (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
-    ]
-    _send(order, f"Your tickets for {order.event.name}", "tickets", files)
+
+    def draw_files() -> _Files:
+        return [
+            (f"tickets-{order.number}.pdf", ticket_pdf.tickets_pdf(order), "application/pdf"),
+            (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
+        ]
+
+    _send(order, f"Your tickets for {order.event.name}", "tickets", draw_files)
     Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())
 
 
@@ -70,6 +77,20 @@ def send_cancellation_notice(message: Message) -> None:
     words = EventCancellation.objects.get(event_id=order.event.id).words
     fees_back_minor = message.body.get("fees_back_minor", 0)
     _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words, fees_back_minor=fees_back_minor)
+
+
+def send_confirmation(message: Message) -> None:
+    """Mail the link that confirms the order's mailbox, unless the request is too old by now."""
+    if clock.now() - message.created_at < timedelta(minutes=access.CONFIRMATION_MINUTES):
+        order = get_order(UUID(message.body["order"]))
+        _send(
+            order,
+            f"Confirm your order {order.number}",
+            "confirm",
+            share=CONFIRMATIONS_SHARE,
+            confirmation_url=access.confirmation_url(order.id),
+            minutes=access.CONFIRMATION_MINUTES,
+        )
 
 
 def send_dispute_notice(message: Message) -> None:
@@ -105,8 +126,21 @@ def _dispute_recipients() -> list[str]:
 
 
 def _send(
-    order: OrderView, subject: str, template: str, files: Sequence[tuple[str, bytes, str]] = (), **more: Any
-) -> None:
+    order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
+    **more: Any,
+) -> None:  # fmt: skip
+    """Send the mail to the order's address. Raises RetryLater while the address has received its cap of mails."""
+    wait_seconds = mail_caps.count_mail(order.email, share)
+    if wait_seconds:
+        raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
+    try:
+        _send_counted(order, subject, template, draw_files(), more)
+    except Exception:
+        mail_caps.uncount_mail(order.email)
+        raise
+
+
+def _send_counted(order: OrderView, subject: str, template: str, files: _Files, more: dict[str, Any]) -> None:
     choose_url = absolute_url(reverse("reservations:choose", args=[order.event.slug]))
     context = {
         **more,
@@ -117,7 +151,7 @@ def _send(
             {"code": ticket.code, "label": ticket.label, "url": absolute_url(ticket.url)}
             for ticket in order.valid_tickets
         ],
-        "order_url": order_link(order.id),
+        "order_url": access.order_link(order.id),
         "site_url": settings.SITE_URL,
         "choose_url": choose_url if order.may_choose_again else "",
     }
@@ -130,6 +164,15 @@ def _send(
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
     mail.send()
+
+
+def request_confirmation(order_id: UUID) -> None:
+    """Schedule a mail with the link that confirms the order's mailbox, unless one is about to be sent. Raises
+    OrderNotFound."""
+    with transactions.write():
+        key = str(lock_order(order_id).pk)
+        if not outbox.is_waiting(topics.SEND_CONFIRMATION, key):
+            outbox.publish(topics.SEND_CONFIRMATION, key, {"order": key})
 
 
 def resend_tickets(order_id: UUID) -> None:

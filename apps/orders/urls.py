@@ -7,6 +7,7 @@ from apps.orders.checkin import views as checkin_views
 from apps.orders.checkout import api_views as checkout_api_views
 from apps.orders.checkout import views as checkout_views
 from apps.orders.order_pages import api_views as order_api_views
+from apps.orders.order_pages import confirmation as confirmation_views
 from apps.orders.order_pages import views as order_views
 from apps.orders.payments.providers.sandbox import page as sandbox_page
 from apps.orders.provider_sync import api_views as provider_api_views
@@ -19,6 +20,7 @@ page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", checkout_views.checkout, name="checkout"),
     path("orders/<uuid:order_id>/", order_views.order, name="order"),
     path("orders/<uuid:order_id>/cancel", order_views.cancel, name="cancel"),
+    path("orders/<uuid:order_id>/confirm", confirmation_views.confirm, name="confirm"),
     path("orders/<uuid:order_id>/return", return_views.return_tickets, name="return"),
     path("orders/<uuid:order_id>/tickets.pdf", ticket_views.tickets_pdf, name="tickets_pdf"),
     path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
@@ -40,6 +42,11 @@ api_urls = [
     path("orders", order_api_views.OrderList.as_view(), name="orders_api_orders"),
     path("orders/<uuid:order_id>", order_api_views.OrderDetail.as_view(), name="orders_api_order"),
     path("orders/<uuid:order_id>/cancel", order_api_views.CancelOrder.as_view(), name="orders_api_cancel"),
+    path(
+        "orders/<uuid:order_id>/confirmation",
+        confirmation_views.RequestConfirmation.as_view(),
+        name="orders_api_confirmation",
+    ),
     path("organizer/messages", organizers.Messages.as_view(), name="orders_api_organizer_messages"),
     path(
         "organizer/messages/<uuid:receipt_handle>",

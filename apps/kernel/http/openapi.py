@@ -16,6 +16,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     description="Printable ASCII, unique among the buyer's requests. The same key returns the same response.",
 )
 NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
+NOT_CHANGEABLE = OpenApiResponse(description="`not-owner`, `token-wrong-event`, `mailbox-not-confirmed`")
 NOT_MODIFIED = OpenApiResponse(description="Unchanged since that ETag")
 # Security requirements. Typed as Any, because drf-spectacular accepts these dicts but declares strings only.
 CALLER: Any = [{"bearer": []}, {"visitor": []}, {"session": []}]

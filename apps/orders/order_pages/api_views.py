@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_STORE_HEADERS, NOT_YOURS, ORDER_CALLER
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_STORE_HEADERS, NOT_CHANGEABLE, NOT_YOURS, ORDER_CALLER
 from apps.orders import access, selectors
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
 from apps.orders.serializers import OrderListSerializer, OrderSerializer
@@ -51,12 +51,12 @@ class CancelOrder(APIView):
         responses={
             200: OrderSerializer,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            403: NOT_YOURS,
+            403: NOT_CHANGEABLE,
             409: OpenApiResponse(description="`order-not-cancelable`: it is paid; `idempotency-in-progress`"),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
         },
     )
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
-        order = access.get_authorized_order(request, order_id)
+        order = access.get_changeable_order(request, order_id)
         key = idempotency.key_of(request._request)
         return idempotency.response_of(cancel_order_idempotently(order.id, get_json_object(request), key))

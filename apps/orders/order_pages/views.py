@@ -46,9 +46,10 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @csrf_exempt
 @never_cache
 @require_POST
+@access.with_confirmation
 def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """Cancel the unpaid order and redirect to its page. An order that was paid meanwhile is not canceled."""
-    found = access.get_authorized_order(request, order_id)
+    found = access.get_changeable_order(request, order_id)
     with suppress(OrderNotCancelable):
         cancel_order_idempotently(found.id, {}, idempotency.key_of_form(request))
     return HttpResponseRedirect(found.url, status=303)

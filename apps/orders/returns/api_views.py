@@ -9,7 +9,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NOT_YOURS, ORDER_CALLER
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NOT_CHANGEABLE, ORDER_CALLER
 from apps.orders import access
 from apps.orders.returns.returns import return_idempotently
 from apps.orders.serializers import ReturnAnswerSerializer, ReturnSerializer
@@ -26,7 +26,7 @@ class ReturnTickets(APIView):
         responses={
             202: ReturnAnswerSerializer,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            403: NOT_YOURS,
+            403: NOT_CHANGEABLE,
             409: OpenApiResponse(
                 description="`return-not-allowed`, `order-not-returnable`, `tickets-not-valid`, `tickets-checked-in`, "
                 "`idempotency-in-progress`"
@@ -35,6 +35,6 @@ class ReturnTickets(APIView):
         },
     )
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
-        order = access.get_authorized_order(request, order_id)
+        order = access.get_changeable_order(request, order_id)
         key = idempotency.key_of(request._request)
         return idempotency.response_of(return_idempotently(order.id, get_json_object(request), key))

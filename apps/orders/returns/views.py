@@ -22,10 +22,11 @@ from apps.orders.selectors import OrderView
 @csrf_exempt
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
+@access.with_confirmation
 def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """Let the buyer choose tickets, show the refund, and return the tickets once confirmed. After a missing or refused
     choice, show the form again."""
-    found = access.get_authorized_order(request, order_id)
+    found = access.get_changeable_order(request, order_id)
     if found.returns is None or not found.is_standing:
         return redirect(found.url)
     codes = request.POST.getlist("ticket")

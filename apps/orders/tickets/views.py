@@ -53,9 +53,10 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @csrf_exempt
 @never_cache
 @require_POST
+@access.with_confirmation
 def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     """Reissue the ticket for the order's owner and redirect to the order's page."""
-    order = access.get_authorized_order(request, order_id)
+    order = access.get_changeable_order(request, order_id)
     try:
         ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
         messages.success(

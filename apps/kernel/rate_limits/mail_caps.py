@@ -1,0 +1,62 @@
+"""Limits how many mails one address gets, so that orders with another person's address cannot flood it.
+
+A cap delays a mail and never an order: the outbox postpones the message. The counts are in PostgreSQL, under a digest
+of the address.
+"""
+
+from datetime import datetime
+
+from django.conf import settings
+from django.db import connection
+
+from apps.kernel import secret_key
+from apps.kernel.db import sql, transactions
+
+KEPT_DAYS = 2
+_BATCH_MAX = 10_000
+_count_mail = sql.load("apps.kernel", "count_mail")
+_mail_wait = sql.load("apps.kernel", "mail_wait")
+_uncount_mail = sql.load("apps.kernel", "uncount_mail")
+_delete_mail_counts = sql.load("apps.kernel", "delete_mail_counts")
+
+
+def count_mail(address: str, share: float = 1) -> float:
+    """Count a mail to this address, commit, and return 0; or count nothing and return the seconds after which to ask
+    again. `share` is the part of the caps that mails of this kind may use."""
+    hour_max, day_max = settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX
+    if not (hour_max or day_max):
+        return 0
+    given = {
+        "recipient": _digest(address),
+        "hour_max": _part_of(hour_max, share),
+        "day_max": _part_of(day_max, share),
+    }
+    with transactions.write(), connection.cursor() as cursor:
+        if _count_mail.rows(cursor, **given):
+            return 0
+        rows = _mail_wait.rows(cursor, **given)
+    return max(1.0, float(rows[0][0])) if rows else 1.0
+
+
+def uncount_mail(address: str) -> None:
+    """Undo `count_mail` for a mail that could not be sent, and commit."""
+    if settings.MAIL_PER_HOUR_MAX or settings.MAIL_PER_DAY_MAX:
+        with transactions.write(), connection.cursor() as cursor:
+            _uncount_mail.count(cursor, recipient=_digest(address))
+
+
+def delete_counts(before: datetime) -> int:
+    """Delete counts of days that began before this time, and commit. Return how many."""
+    with transactions.write(), connection.cursor() as cursor:
+        return _delete_mail_counts.count(cursor, before=before, limit=_BATCH_MAX)
+
+
+def _part_of(cap: int, share: float) -> int | None:
+    """Return the share of a cap, at least 1; None for no cap."""
+    return max(1, int(cap * share)) if cap else None
+
+
+def _digest(address: str) -> str:
+    """Return the digest of the mailbox: without a tag, as in name+tag@example.org."""
+    name, _, domain = address.strip().lower().rpartition("@")
+    return secret_key.keyed_digest("mail recipient", f"{name.partition('+')[0]}@{domain}").hex()

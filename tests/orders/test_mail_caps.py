@@ -1,0 +1,149 @@
+"""Caps on the mails of one address: they delay mails, never orders, and lose nothing."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.models import MailCount
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.rate_limits import mail_caps
+from apps.orders import topics
+from apps.orders.mail import request_confirmation, resend_tickets
+from apps.orders.models import Order
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import EMAIL, buy, deliver_outbox
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _caps(settings: Any) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 3, 5
+
+
+@pytest.fixture
+def concert(db: None) -> events.EventView:
+    return make_event()
+
+
+def let_pass(hours: float) -> None:
+    """Move the counted periods and the due times of postponed mails into the past."""
+    for count in MailCount.objects.all():
+        count.hour_from -= timedelta(hours=hours)
+        count.day_from -= timedelta(hours=hours)
+        count.save()
+    for message in OutboxMessage.objects.filter(done_at=None):
+        message.available_at -= timedelta(hours=hours)
+        message.save()
+
+
+def test_a_cap_delays_mails_and_neither_orders_nor_other_addresses(concert: events.EventView) -> None:
+    orders = [buy(hold(concert, seats=[f"hall-A-{n}"])) for n in range(1, 8)]
+    other = buy(hold(concert, seats=["hall-B-1"]), email="another@example.org")
+    assert {order.status for order in (*orders, other)} == {Order.Status.CONFIRMED}
+    assert [message.to for message in mail.outbox] == [[EMAIL]] * 3 + [["another@example.org"]]
+    waiting = OutboxMessage.objects.filter(topic=topics.SEND_TICKETS, done_at=None)
+    assert waiting.count() == 4
+    assert {message.attempts for message in waiting} == {0}, "a delay is no failed attempt"
+    seconds = [(message.available_at - clock.now()).total_seconds() for message in waiting]
+    assert all(3_000 < one <= 3_600 for one in seconds)
+    let_pass(1.1)
+    deliver_outbox()
+    assert len(mail.outbox) == 6, "two more: then the cap of the day is reached"
+    let_pass(1.1)
+    deliver_outbox()
+    assert len(mail.outbox) == 6
+    let_pass(22)
+    deliver_outbox()
+    assert len(mail.outbox) == 8
+    assert Order.objects.filter(tickets_sent_at=None).count() == 0
+    assert_audit_clean()
+
+
+def test_a_tag_in_the_address_is_the_same_mailbox() -> None:
+    for address in ("ann@example.org", "Ann+one@example.org", " ann+two@EXAMPLE.org "):
+        assert mail_caps.count_mail(address) == 0
+    assert mail_caps.count_mail("ann@example.org") > 0
+    assert mail_caps.count_mail("ann@example.com") == 0
+    stored = str(list(MailCount.objects.values()))
+    assert "ann" not in stored
+
+
+def test_concurrent_mails_do_not_exceed_the_cap() -> None:
+    waits = values(storm(8, lambda number: mail_caps.count_mail(EMAIL)))
+    assert sorted(wait == 0 for wait in waits) == [False] * 5 + [True] * 3
+
+
+def test_a_naive_count_would_exceed_the_cap() -> None:
+    """Control: counting first and adding afterwards lets concurrent mails pass."""
+
+    def naive(number: int) -> bool:
+        known = MailCount.objects.filter(pk="x").first()
+        count = known.hour_count if known else 0
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(0.2)")
+        if count >= 3:
+            return False
+        now = clock.now()
+        MailCount.objects.update_or_create(
+            pk="x", defaults={"hour_from": now, "hour_count": count + 1, "day_from": now, "day_count": count + 1}
+        )
+        return True
+
+    assert sum(values(storm(6, naive))) > 3
+
+
+def test_a_mail_that_fails_is_not_counted(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, *args: Any) -> None:
+        raise OSError("the mail server is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("django.core.mail.EmailMultiAlternatives.send", refuse)
+        order = buy(hold(concert, seats=["hall-A-1"]))
+    assert MailCount.objects.get().hour_count == 0
+    OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
+    deliver_outbox()
+    order.refresh_from_db()
+    assert order.tickets_sent_at is not None
+
+
+def test_confirmation_mails_use_only_their_share(concert: events.EventView, settings: Any) -> None:
+    """Anyone with the order's link can request them: they must not delay the owner's other mails."""
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 12, 100
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    for _ in range(10):
+        request_confirmation(order.pk)
+        deliver_outbox()
+    assert len(mail.outbox) == 3, "the tickets and two confirmations: a quarter of twelve"
+    waiting = OutboxMessage.objects.filter(topic=topics.SEND_CONFIRMATION, done_at=None)
+    assert waiting.count() == 1, "one request waits; further ones add none"
+    resend_tickets(order.pk)
+    deliver_outbox()
+    assert len(mail.outbox) == 4
+    OutboxMessage.objects.filter(done_at=None).update(created_at=clock.now() - timedelta(hours=1))
+    let_pass(2)
+    deliver_outbox()
+    assert len(mail.outbox) == 4, "a link that the buyer no longer waits for is not sent"
+    assert not waiting.exists()
+
+
+@pytest.mark.parametrize("caps", [(0, 0), (0, 2), (2, 0)])
+def test_each_cap_can_be_switched_off(settings: Any, caps: tuple[int, int]) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = caps
+    allowed = sum(mail_caps.count_mail(EMAIL) == 0 for _ in range(10))
+    assert allowed == (10 if caps == (0, 0) else 2)
+
+
+def test_old_counts_are_deleted() -> None:
+    mail_caps.count_mail(EMAIL)
+    assert mail_caps.delete_counts(clock.now() - timedelta(days=2)) == 0
+    let_pass(49)
+    assert mail_caps.delete_counts(clock.now() - timedelta(days=2)) == 1
+    assert outbox.deliver() == 0
