@@ -223,6 +223,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=1),
         "options": {"expire_seconds": 60},
     },
+    "erase old personal data": {
+        "task": "orders.apply_retention",
+        "schedule": timedelta(hours=1),
+        "options": {"expire_seconds": 600},
+    },
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
 }
@@ -398,6 +403,21 @@ MAIL_PER_DAY_MAX = env.int("MAIL_PER_DAY_MAX", default=100)
 if min(MAIL_PER_HOUR_MAX, MAIL_PER_DAY_MAX) < 0:
     raise ImproperlyConfigured("MAIL_PER_HOUR_MAX and MAIL_PER_DAY_MAX are at least 0, which means no cap")
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
+
+# --- retention of personal data (docs/privacy.md): in days, 0: kept forever -------------------------------------------
+# After the event: orders; queue entries without an order. After its end: an order without a sale.
+RETENTION_ORDERS_DAYS = env.int("RETENTION_ORDERS_DAYS", default=1_095)
+RETENTION_QUEUE_DAYS = env.int("RETENTION_QUEUE_DAYS", default=90)
+RETENTION_UNPAID_ORDERS_DAYS = env.int("RETENTION_UNPAID_ORDERS_DAYS", default=90)
+# Disputes may begin 540 days after a payment.
+RETENTION_PROVIDER_PAYLOADS_DAYS = env.int("RETENTION_PROVIDER_PAYLOADS_DAYS", default=540)
+# Full years after the year of the invoice.
+RETENTION_INVOICES_YEARS = env.int("RETENTION_INVOICES_YEARS", default=10)
+for _name in ("ORDERS_DAYS", "QUEUE_DAYS", "UNPAID_ORDERS_DAYS", "PROVIDER_PAYLOADS_DAYS", "INVOICES_YEARS"):
+    if not 0 <= vars()[f"RETENTION_{_name}"] <= 36_500:
+        raise ImproperlyConfigured(f"RETENTION_{_name} must be a number from 0 to 36500")
+if 0 < RETENTION_INVOICES_YEARS < 10:
+    raise ImproperlyConfigured("RETENTION_INVOICES_YEARS must be at least 10, or 0 to keep invoices unchanged")
 
 # --- organizers' webhooks ------------------------------------------------------------------------------------------
 # Webhooks use https and public addresses, unless the operator allows more.

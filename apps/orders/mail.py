@@ -21,7 +21,7 @@ from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_order
-from apps.orders.models import EventCancellation, Order, ProviderMessage
+from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, ProviderMessage
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.selectors import OrderView, get_order, get_order_to_send
 from apps.orders.tickets import ics, ticket_pdf
@@ -129,7 +129,10 @@ def _send(
     order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
     **more: Any,
 ) -> None:  # fmt: skip
-    """Send the mail to the order's address. Raises RetryLater while the address has received its cap of mails."""
+    """Send the mail to the order's address, unless the order was erased. Raises RetryLater while the address has
+    received its cap of mails."""
+    if order.email.endswith(ERASED_DOMAIN):
+        return
     wait_seconds = mail_caps.count_mail(order.email, share)
     if wait_seconds:
         raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")

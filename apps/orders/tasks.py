@@ -1,5 +1,6 @@
 from celery import shared_task
 
+from apps.orders.privacy import retention
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 
 
@@ -13,3 +14,9 @@ def reconcile_unsettled_money() -> int:
 def compare_days() -> int:
     """Schedule the comparisons with the providers' books that are due. Return how many."""
     return daily_comparison.schedule_comparisons()
+
+
+@shared_task(name="orders.apply_retention")
+def apply_retention() -> int:
+    """Erase personal data whose retention period is over. Return how many rows changed."""
+    return sum(retention.run().values())

@@ -21,6 +21,7 @@ from apps.queue.entries.positions import (
     require_on_sale,
 )
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
+from apps.queue.identity import erasure
 from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
@@ -81,6 +82,18 @@ __all__ = [
     "set_visitor_cookie",
     "visitor_id_of",
 ]
+
+# Personal data; see apps/queue/identity/erasure.py.
+entries_of_accounts = erasure.entries_of_accounts
+export_entries = erasure.export_entries
+lock_entries_to_erase = erasure.lock_entries
+count_live_entries = erasure.count_live_entries
+erase_entries = erasure.erase_entries
+new_erased_buyer = erasure.new_erased_buyer
+is_erased_buyer = erasure.is_erased_buyer
+events_to_erase = erasure.events_to_erase
+entries_of_event = erasure.entries_of_event
+finish_event_erasure = erasure.finish_event
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
 _lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)

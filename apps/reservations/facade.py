@@ -35,11 +35,18 @@ from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pend
 from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.payment import begin_payment, prepare_payment
 from apps.reservations.selectors import ReservationView, get_reservation, live_reservation_of, view_reservations
+from apps.reservations.staff import erasure
 
 HOLD_TIMEOUT_MS = 10_000
 METRICS = (*gate.METRICS, *rebuild.METRICS)
 """The collectors of this process; the composition root registers them with the metrics."""
 gate_states = rebuild.states
+# Personal data; see apps/reservations/staff/erasure.py.
+export_reservations = erasure.export_reservations
+entries_with_live_reservation = erasure.entries_with_live_reservation
+erase_reservations = erasure.erase_reservations
+delete_caps_of_email = erasure.delete_caps_of_email
+delete_caps_of_event = erasure.delete_caps_of_event
 
 __all__ = [
     "METRICS",

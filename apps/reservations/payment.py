@@ -121,8 +121,12 @@ def _deadline(reservation: Reservation) -> datetime:
 
 
 def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
+    key = {"event_ids": [reservation.event_id], "buyers": [f"email:{email}"]}
     with connection.cursor() as cursor:
-        _lock_caps.rows(cursor, event_ids=[reservation.event_id], buyers=[f"email:{email}"])
+        if not _lock_caps.rows(cursor, **key):
+            # The row was deleted a moment ago: the address was erased from its earlier reservations.
+            _create_caps.count(cursor, **key)
+            _lock_caps.rows(cursor, **key)
         standing, lapsed = _count_email(cursor, reservation, email)
     if standing + reservation.seat_count > most:
         raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)

@@ -5,7 +5,7 @@ The client chooses the key; the scope is the operation and the buyer.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -120,6 +120,11 @@ def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], A
     answer = act()
     store_answer(scope, key, request_fingerprint, answer)
     return answer
+
+
+def forget_scopes(scopes: Sequence[str]) -> None:
+    """Delete all answers of these scopes. Joins the caller's transaction."""
+    IdempotentAnswer.objects.filter(scope__in=scopes).delete()
 
 
 def forget_old(now: datetime | None = None, limit: int = 10_000) -> int:

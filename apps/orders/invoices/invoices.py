@@ -202,7 +202,8 @@ def _invoice_document(
             "address": settings.INVOICE_SELLER_ADDRESS,
             "tax_id": settings.INVOICE_SELLER_TAX_ID,
         },
-        "buyer": {"name": order.name, "email": order.email},
+        # A credit note names the same buyer, even if the order has been erased since.
+        "buyer": {"name": order.name, "email": order.email} if refers_to is None else refers_to.paper["buyer"],
         "order": order.number,
         "refers_to": refers_to.number if refers_to is not None else "",
         "date": f"{timezone.localtime(now):%Y-%m-%d}",

@@ -12,7 +12,7 @@ from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
-from apps.orders.models.orders import Order
+from apps.orders.models.orders import ERASED_DOMAIN, Order
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
@@ -21,6 +21,7 @@ from apps.orders.models.tickets import Ticket
 
 __all__ = [
     "ATTEMPTS_MAX",
+    "ERASED_DOMAIN",
     "CancellationFailure",
     "CodeUse",
     "ComparedDay",

@@ -26,8 +26,10 @@ class ProviderMessage(models.Model):
         max_length=200, blank=True, help_text="The provider's text: why a refund failed, or the state of a dispute."
     )
     dispute_reference = models.CharField(max_length=120, blank=True, help_text="The provider's id of the dispute.")
-    next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do for a pending charge.")
-    raw = models.BinaryField(help_text="The bytes as received.")
+    next_action = models.JSONField(
+        null=True, blank=True, help_text="What the buyer must do; empty once it is processed."
+    )
+    raw = models.BinaryField(help_text="The bytes as received, without client secrets.")
     received_at = models.DateTimeField()
     processed_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(max_length=200, blank=True, help_text="What it changed.")

@@ -7,6 +7,9 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+ERASED_DOMAIN = "@erased.invalid"
+"""The domain of the placeholder addresses of erased orders; no mail can be sent to `.invalid` (RFC 2606)."""
+
 
 class Order(models.Model):
     """A buyer's order of one reservation; a reservation has at most one. Its row is locked before the reservation's."""
@@ -93,6 +96,14 @@ class Order(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} {self.status}"
+
+    @property
+    def is_erased(self) -> bool:
+        return self.email.endswith(ERASED_DOMAIN)
+
+    @property
+    def erased_email(self) -> str:
+        return f"{self.number.lower()}{ERASED_DOMAIN}"
 
     def has_time_for_attempt(self, now: datetime) -> bool:
         """Return whether a call to the provider can take its whole timeout and still end before the payment

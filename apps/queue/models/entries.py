@@ -46,7 +46,7 @@ class QueueEntry(models.Model):
     )
     account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True)
     visitor_id = models.CharField(
-        max_length=64, blank=True, help_text="The random id of the browser; empty for accounts."
+        max_length=64, blank=True, help_text="The HMAC of the browser's secret; empty for accounts."
     )
     status = models.CharField(max_length=10, choices=Status.choices)
     joined_at = models.DateTimeField()

@@ -52,6 +52,9 @@ class WaitingRoom(models.Model):
     chain_head = models.BinaryField(
         default=bytes, help_text="Head of the first-come hash chain; empty before its first link."
     )
+    erased_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the identities in its ended queue were erased."
+    )
     lobby_opens_at = models.DateTimeField(null=True, blank=True, help_text="Empty: the room has no lobby.")
     lobby_count = models.PositiveBigIntegerField(
         default=0, help_text="Entries of the lobby; the draw assigns the numbers up to it."

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from apps.kernel.db import arrays, roundtrip, sql
 from apps.kernel.http import idempotency
-from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.requests import HoldRequest, hold_scope
 from apps.reservations.models import Reservation
 
 _PACKAGE = "apps.reservations"
@@ -59,7 +59,7 @@ def answers_of(
     known: dict[tuple[str, str], StoredAnswer] = {(row[0], row[1]): row[2:] for row in recalled.rows}
     scopes_of_entry: dict[UUID, set[str]] = {}
     for _, entry_id, event_id, buyer, _, _ in found.rows:
-        scopes_of_entry.setdefault(entry_id, set()).add(f"hold:{event_id}:{buyer}")
+        scopes_of_entry.setdefault(entry_id, set()).add(hold_scope(event_id, buyer))
     others = [
         (request, scope)
         for request in requests

@@ -20,6 +20,11 @@ FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "acc
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
 
 
+def hold_scope(event_id: int, buyer: str) -> str:
+    """Return the scope of the idempotency keys of this buyer's holds."""
+    return f"hold:{event_id}:{buyer}"
+
+
 @dataclass(frozen=True, slots=True)
 class HoldRequest:
     """The request of one buyer, all or nothing. The reservation's id is generated here: after a lost connection it
@@ -52,7 +57,7 @@ class HoldRequest:
     @property
     def scope(self) -> str:
         """The scope within which the request's idempotency key is unique."""
-        return f"hold:{self.event.id}:{self.buyer}"
+        return hold_scope(self.event.id, self.buyer)
 
 
 @dataclass(frozen=True, slots=True)

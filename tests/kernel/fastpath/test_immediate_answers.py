@@ -94,13 +94,14 @@ async def test_an_unexpected_error_is_logged_with_the_id_of_its_request(
             await run_loop_once()
         raise KeyError("broken")
 
+    before = log_context.request_id.get()
     protocol, line = connection(Application(fail))
     with caplog.filtering(log_context.RequestIdFilter()):
         protocol.data_received(request("GET", THING, X_Request_Id="request-1"))
         assert [status for status, _ in await line.answers(1)] == [500]
     (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert logged.__dict__["request_id"] == "request-1"
-    assert log_context.request_id.get() == "-"
+    assert log_context.request_id.get() == before
 
 
 @pytest.mark.parametrize("waits", [False, True])

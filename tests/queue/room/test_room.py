@@ -544,10 +544,11 @@ def test_the_auditor_finds_a_claim_taken_back_and_an_entry_in_line_without_a_num
 
 
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
-    """In the order of the statement, which names every column except those that the model does not have either."""
+    """In the order of the statement, which names every column except `erased_at`, which only the erasure uses."""
     fields = [field.name for field in dataclasses.fields(Room)]
-    assert sorted(fields) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
+    assert sorted([*fields, "erased_at"]) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
     WaitingRoom.objects.update(
+        erased_at=clock.now(),
         message="hello", message_at=clock.now(), supply_at=clock.now(), supply_held=3, chain_head=b"\x00\xff",
         lobby_opens_at=clock.now(), lobby_count=4, next_number=9, numbered_through=2, rate_now=2.5, rate_floor=1,
     )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Everything that the system stores about one person, as JSON values."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.db.models import Q
+
+from apps.kernel import clock
+from apps.orders.checkout.buyer_details import normalize_email
+from apps.orders.models import CodeUse, Order, OrganizerMessage, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.selectors import get_order
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+
+
+def accounts_of(email: str) -> list[Any]:
+    """Return the accounts with this email address or this name; accounts are named by their address."""
+    users = get_user_model()._default_manager
+    name = get_user_model().USERNAME_FIELD
+    return list(users.filter(Q(email__iexact=email) | Q(**{f"{name}__iexact": email})).order_by("pk"))
+
+
+def entries_of_person(email: str) -> list[UUID]:
+    """Return the queue entries of this person: those of orders with the email address, and those of its accounts."""
+    account_ids = [account.pk for account in accounts_of(email)]
+    orders = Order.objects.filter(Q(email=email) | Q(account__in=account_ids))
+    return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(account_ids)})
+
+
+def export_person(email: str) -> dict[str, Any]:
+    """Return accounts, orders, reservations and queue entries of the person with this email address.
+
+    An entry's other orders, with another address, are not exported: browsers are shared.
+    """
+    email = normalize_email(email)
+    accounts = accounts_of(email)
+    entry_ids = entries_of_person(email)
+    own = Q(email=email) | Q(account__in=[account.pk for account in accounts])
+    orders = Order.objects.filter(own).order_by("placed_at")
+    return {
+        "email": email,
+        "exported_at": clock.iso(clock.now()),
+        "accounts": [_account(account) for account in accounts],
+        "orders": [_order(order) for order in orders],
+        "reservations": reservations.export_reservations(entry_ids),
+        "queue_entries": queue.export_entries(entry_ids),
+    }
+
+
+def _account(account: Any) -> dict[str, Any]:
+    return {
+        "id": account.pk,
+        "name": account.get_username(),
+        "email": account.email,
+        "full_name": account.get_full_name(),
+        "joined_at": _iso(account.date_joined),
+        "last_log_in_at": _iso(account.last_login),
+    }
+
+
+def _order(order: Order) -> dict[str, Any]:
+    codes = CodeUse.objects.filter(order=order).values_list("code__code", "email")
+    return {
+        **get_order(order.pk).contract(),
+        "account": order.account_id,
+        "buyer": order.buyer,
+        "tickets_sent_at": _iso(order.tickets_sent_at),
+        "promo_codes": [{"code": code, "email": email} for code, email in codes],
+        "payments": _rows(Payment.objects.filter(order=order), _PAYMENT_FIELDS),
+        "refund_records": _rows(Refund.objects.filter(order=order), _REFUND_FIELDS),
+        "documents": [invoice.paper | {"number": invoice.number} for invoice in order.invoices.order_by("id")],
+        "check_ins": [
+            {"ticket": ticket.label, "checked_in_at": _iso(ticket.checked_in_at)}
+            for ticket in Ticket.objects.filter(order=order, checked_in_at__isnull=False)
+        ],
+        "messages_to_organizers": _rows(OrganizerMessage.objects.filter(order=order), ("kind", "created_at", "body")),
+        "messages_of_providers": [
+            {
+                "kind": message.kind,
+                "received_at": _iso(message.received_at),
+                "payload": bytes(message.raw).decode(errors="replace"),
+            }
+            for message in ProviderMessage.objects.filter(payment__order=order).order_by("id")
+        ],
+    }
+
+
+_PAYMENT_FIELDS = ("provider", "method", "reference", "status", "amount_minor", "captured_minor", "created_at")
+_REFUND_FIELDS = ("amount_minor", "status", "reason", "requested_by", "requested_at", "paid_out_note")
+
+
+def _rows(rows: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {name: _iso(value) if isinstance(value, datetime) else value for name, value in row.items()}
+        for row in rows.order_by("pk").values(*names)
+    ]
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else clock.iso(moment)

@@ -1,0 +1,119 @@
+"""Personal data of queue entries: their export, and the replacement of identities.
+
+An erased entry keeps its number, its times and its place in the published proof. Its account or browser is replaced by
+a random visitor id, which no browser has. It only says whether there was an account, for the figures of the sale.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from apps.kernel import clock, random_bytes
+from apps.kernel.db import transactions
+from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
+
+ERASED = "erased-"
+"""The beginning of an erased entry's visitor id; `erased-account-` if it had an account."""
+
+
+def entries_of_accounts(account_ids: Sequence[int]) -> list[UUID]:
+    """Return the ids of all entries of these accounts."""
+    return list(QueueEntry.objects.filter(account__in=account_ids).order_by("pk").values_list("pk", flat=True))
+
+
+def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """Return what is stored about these entries, as JSON values."""
+    entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids).order_by("joined_at")
+    return [
+        {
+            "id": str(entry.pk),
+            "event": entry.event.slug,
+            "number": entry.number,
+            "status": entry.status,
+            "priority": entry.marked,
+            "account": entry.account_id,
+            "visitor_id": entry.visitor_id,
+            "joined_at": clock.iso(entry.joined_at),
+            "ready_at": entry.ready_at and clock.iso(entry.ready_at),
+            "ended_at": entry.ended_at and clock.iso(entry.ended_at),
+        }
+        for entry in entries
+    ]
+
+
+def lock_entries(entry_ids: Sequence[UUID], over_before: datetime) -> list[UUID]:
+    """Lock these entries in id order. Return the ids of those that can be erased: not those that are erased, and not
+    those that still wait or shop, unless their event began before `over_before`. Joins the caller's transaction."""
+    transactions.require_transaction()
+    entries = _unerased().select_related("event").select_for_update(no_key=True, of=("self",)).filter(pk__in=entry_ids)
+    return [
+        entry.pk
+        for entry in entries.order_by("pk")
+        if entry.status not in QueueEntry.LIVE or entry.event.starts_at < over_before
+    ]
+
+
+def count_live_entries(entry_ids: Sequence[UUID]) -> int:
+    """Return how many of these entries are not erased and still wait or shop."""
+    return _unerased().filter(pk__in=entry_ids, status__in=QueueEntry.LIVE).count()
+
+
+def erase_entries(entry_ids: Sequence[UUID]) -> None:
+    """Replace the identities of these locked entries. Joins the caller's transaction."""
+    transactions.require_transaction()
+    entries = list(QueueEntry.objects.filter(pk__in=entry_ids))
+    for entry in entries:
+        entry.visitor_id, entry.account = _new_visitor_id(had_account=entry.account_id is not None), None
+    QueueEntry.objects.bulk_update(entries, ["account", "visitor_id"])
+
+
+def new_erased_buyer(*, had_account: bool) -> str:
+    """Return a new buyer key, as in `EntryView.buyer`, that no person has."""
+    return f"visitor:{_new_visitor_id(had_account=had_account)}"
+
+
+def is_erased_buyer(buyer: str) -> bool:
+    return buyer.startswith(f"visitor:{ERASED}")
+
+
+def _new_visitor_id(*, had_account: bool) -> str:
+    return f"{ERASED}{'account-' if had_account else ''}{random_bytes.next_bytes().hex()}"
+
+
+def events_to_erase(before: datetime) -> list[int]:
+    """Return the events that began before this time and whose entries were not all looked at (`finish_event`)."""
+    rooms = WaitingRoom.objects.filter(erased_at=None, event__starts_at__lt=before)
+    return list(rooms.order_by("pk").values_list("pk", flat=True))
+
+
+def entries_of_event(event_id: int, after: int, limit: int) -> tuple[list[UUID], int | None]:
+    """Return a batch of the event's entries that are not erased, in the order of their numbers, and the `after` of the
+    next batch; None after the last one. The first batch has `after` 0, and the entries without a number."""
+    numbers = list(
+        QueueEntry.objects.filter(event=event_id, number__gt=after)
+        .order_by("number")
+        .values_list("number", flat=True)[:limit]
+    )
+    until = numbers[-1] if numbers else after
+    found = _unerased().filter(event=event_id, number__gt=after, number__lte=until)
+    ids = list(found.values_list("pk", flat=True))
+    if after == 0:
+        ids += _unerased().filter(event=event_id, number=None).values_list("pk", flat=True)
+    return ids, until if len(numbers) == limit else None
+
+
+def finish_event(event_id: int) -> None:
+    """Blank what operators wrote about the event's visitors: the notes of VIP links, and the reasons for letting
+    visitors through. Then record that its entries were erased, and commit."""
+    with transactions.write():
+        WaitingRoom.objects.select_for_update(no_key=True).get(pk=event_id)
+        VipLink.objects.filter(event=event_id).exclude(note="").update(note="")
+        RoomAct.objects.filter(event=event_id, what=RoomAct.What.LET_THROUGH).exclude(why="").update(why="")
+        WaitingRoom.objects.filter(pk=event_id).update(erased_at=clock.now())
+
+
+def _unerased() -> QuerySet[QueueEntry]:
+    return QueueEntry.objects.exclude(visitor_id__startswith=ERASED)

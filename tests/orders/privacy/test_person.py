@@ -1,0 +1,327 @@
+"""`manage.py person`: export and erasure of one person, while money and proofs stay auditable."""
+
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core import mail
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from apps.events import facade as events
+from apps.events.models import Event
+from apps.kernel import clock
+from apps.orders import facade as orders
+from apps.orders.cancellation import order_cancellation
+from apps.orders.mail import resend_tickets
+from apps.orders.models import (
+    CodeUse,
+    Invoice,
+    Order,
+    OrderAdjustment,
+    OrganizerMessage,
+    Payment,
+    ProviderMessage,
+    Refund,
+    ReturnPolicy,
+    Ticket,
+)
+from apps.orders.privacy import erasure
+from apps.orders.returns import returns
+from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
+from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.orders.sale import buy, deliver_outbox, make_code, place_order
+from tests.support.orders.webhook_endpoints import make_endpoint
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+EMAIL, NAME = "ann.lee@example.org", "Ann Lee"
+PERSON = {"email": "Ann.Lee@example.org", "name": NAME}
+
+
+@pytest.fixture
+def concert(db: None) -> events.EventView:
+    event = make_event(per_buyer_max=8)
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=1)
+    make_code(event)
+    make_endpoint()
+    return event
+
+
+def ends(event: events.EventView, days_ago: float = 2) -> None:
+    """Move the event into the past."""
+    Event.objects.filter(pk=event.id).update(starts_at=clock.now() - timedelta(days=days_ago))
+
+
+def bought(event: events.EventView, seats: list[str], **changes: Any) -> Order:
+    return buy(hold(event, seats=seats), **{**PERSON, **changes})
+
+
+def person(*args: str) -> str:
+    out = io.StringIO()
+    call_command("person", *args, stdout=out)
+    return out.getvalue()
+
+
+def everything() -> str:
+    """Return all rows of all tables as text, except invoices, which the law requires."""
+    with connection.cursor() as cursor:
+        texts = []
+        for table in connection.introspection.table_names(cursor):
+            if table not in ("orders_invoice", "auth_user"):
+                cursor.execute(f'SELECT string_agg(row_to_json(one)::text, chr(10)) FROM "{table}" AS one')
+                texts.append(cursor.fetchone()[0] or "")
+    return "\n".join(texts)
+
+
+def money() -> list[Any]:
+    return [
+        list(Order.objects.order_by("pk").values_list("number", "status", "total_minor", "currency", "placed_at")),
+        list(Payment.objects.order_by("pk").values_list("pk", "status", "captured_minor", "refunded_minor")),
+        list(Refund.objects.order_by("pk").values_list("pk", "amount_minor", "status")),
+        list(OrderAdjustment.objects.order_by("pk").values_list("kind", "amount_minor", "at")),
+        list(Invoice.objects.order_by("pk").values("number", "total_minor", "paper")),
+    ]
+
+
+def test_the_export_contains_everything_about_a_person_and_nothing_about_others(concert: events.EventView) -> None:
+    user = User.objects.create_user(EMAIL, EMAIL, first_name="Ann", last_name="Lee")
+    guest = bought(concert, ["hall-A-1", "hall-A-2"], code="HALFPRICE")
+    entry = join(concert, account_id=user.pk)
+    own = buy(hold(concert, entry, seats=["hall-A-3"]), email="office@example.org", name="Ann at work")
+    other = bought(concert, ["hall-B-1"], email="bob@example.org", name="Bob")
+    deliver_outbox()
+    found = json.loads(person(EMAIL.upper(), "export"))
+    assert [account["id"] for account in found["accounts"]] == [user.pk]
+    assert [order["number"] for order in found["orders"]] == [guest.number, own.number]
+    (first, _) = found["orders"]
+    assert (first["email"], first["name"]) == (EMAIL, NAME)
+    assert first["promo_codes"] == [{"code": "HALFPRICE", "email": EMAIL}]
+    assert {ticket["holder"] for ticket in first["tickets"]} == {NAME}
+    assert first["payments"][0]["captured_minor"] == guest.total_minor
+    assert first["messages_of_providers"]
+    assert first["messages_to_organizers"][0]["body"]["order"]["email"] == EMAIL
+    assert first["documents"][0]["buyer"] == {"name": NAME, "email": EMAIL}
+    assert {entry["id"] for entry in found["queue_entries"]} == {str(guest.entry_id), str(own.entry_id)}
+    assert {one["id"] for one in found["reservations"]} == {str(guest.reservation_id), str(own.reservation_id)}
+    assert found["reservations"][0]["history"]
+    assert "bob" not in json.dumps(found).lower()
+    assert other.number not in json.dumps(found)
+    assert json.loads(person("unknown@example.org", "export"))["orders"] == []
+
+
+def test_erasing_replaces_personal_data_everywhere_and_keeps_the_money(concert: events.EventView) -> None:
+    user = User.objects.create_user("lee-account", EMAIL)
+    guest = bought(concert, ["hall-A-1", "hall-A-2"], code="HALFPRICE")
+    code = Ticket.objects.filter(order=guest).earliest("pk").code
+    returns.return_idempotently(guest.pk, {"tickets": [code]}, "a-key")
+    failed = place_order(hold(concert, seats=["hall-A-4"]), **PERSON)
+    order_cancellation.cancel_order_idempotently(failed.pk, {}, "b-key")
+    entry = join(concert, account_id=user.pk)
+    own = buy(hold(concert, entry, seats=["hall-A-3"]), **PERSON)
+    hold_only = join(concert, visitor_id="a-visitor-of-a-hold")
+    reservations.prepare_payment(concert.id, EMAIL)
+    other = bought(concert, ["hall-B-1"], email="bob@example.org", name="Bob")
+    deliver_outbox()
+    ends(concert)
+    before, buyers = money(), [guest.buyer, own.buyer, failed.buyer]
+    assert all(text in everything() for text in (EMAIL, NAME, *buyers))
+    done = orders.erase_person(f" {EMAIL.title()} ")
+    assert (sorted(done.orders), done.kept) == (sorted([guest.number, own.number, failed.number]), ())
+    left = everything()
+    for text in (EMAIL, NAME, *buyers):
+        assert text not in left, text
+    assert money() == before, "invoices included"
+    assert Order.objects.get(pk=guest.pk).email == f"{guest.number.lower()}@erased.invalid"
+    assert set(Ticket.objects.filter(order=guest).values_list("holder", flat=True)) == {"erased"}
+    assert CodeUse.objects.get().email.endswith("@erased.invalid")
+    assert OrderAdjustment.objects.exclude(who__startswith="visitor:erased-").count() == 0
+    erased = Reservation.objects.filter(pk__in=[guest.reservation_id, own.reservation_id, failed.reservation_id])
+    assert all(row.buyer.startswith("visitor:erased-") and not row.email and not row.account_id for row in erased)
+    assert ReservationTransition.objects.filter(reservation__in=erased, who__in=buyers).count() == 0
+    assert not PurchaseCap.objects.filter(buyer__in=[f"email:{EMAIL}", *buyers]).exists()
+    entries = QueueEntry.objects.filter(pk__in=[guest.entry_id, own.entry_id, failed.entry_id])
+    assert all(row.visitor_id.startswith("erased-") and row.account_id is None for row in entries)
+    assert OrganizerMessage.objects.filter(order=guest).exclude(body__order__name="erased").count() == 0
+    assert {bytes(one.raw) for one in ProviderMessage.objects.filter(payment__order=guest)} == {b""}
+    other.refresh_from_db()
+    assert (other.email, other.name) == ("bob@example.org", "Bob")
+    assert QueueEntry.objects.get(pk=hold_only.id).visitor_id == "a-visitor-of-a-hold"
+    assert_audit_clean()
+    assert orders.erase_person(EMAIL).orders == (), "it can be repeated"
+    assert json.loads(person(EMAIL, "export"))["orders"] == []
+
+
+def test_an_erased_order_is_sent_no_mail_and_its_credit_note_names_its_buyer(concert: events.EventView) -> None:
+    order = bought(concert, ["hall-A-1"])
+    deliver_outbox()
+    ends(concert)
+    orders.erase_person(EMAIL)
+    mail.outbox.clear()
+    resend_tickets(order.pk)
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_outbox()
+    assert mail.outbox == []
+    buyers = {invoice.kind: invoice.paper["buyer"] for invoice in Invoice.objects.filter(order=order)}
+    assert buyers == {"invoice": {"name": NAME, "email": EMAIL}, "credit_note": {"name": NAME, "email": EMAIL}}
+    assert_audit_clean()
+
+
+def test_what_is_still_needed_stays_and_is_named(concert: events.EventView) -> None:
+    """Tickets for an event to come, an order that is being paid, a refund under way, a visitor in line."""
+    upcoming = bought(concert, ["hall-A-1"])
+    pending = place_order(hold(concert, seats=["hall-A-2"]), **PERSON)
+    canceled = place_order(hold(concert, seats=["hall-A-3"]), **PERSON)
+    order_cancellation.cancel_order(canceled.pk)
+    refunded = bought(concert, ["hall-A-4"])
+    order_cancellation.refund_order(refunded.pk, "staff:1")
+    assert Refund.objects.get().status == Refund.Status.REQUESTED
+    account = User.objects.create_user("lee-account", EMAIL)
+    waiting = join(concert, account_id=account.pk)
+    with pytest.raises(CommandError) as left:
+        person(EMAIL, "erase", "--yes")
+    for order in (upcoming, pending, refunded):
+        assert f"order {order.number}" in str(left.value)
+        order.refresh_from_db()
+        assert order.email == EMAIL
+    assert "queue entries that still wait or shop" in str(left.value)
+    canceled.refresh_from_db()
+    assert canceled.is_erased
+    assert QueueEntry.objects.get(pk=waiting.id).account_id == account.pk
+    assert_audit_clean()
+    deliver_outbox()
+    refunded.refresh_from_db()
+    assert refunded.email == EMAIL
+    ends(concert)
+    with pytest.raises(CommandError):
+        person("not an address", "erase", "--yes")
+    assert "erased: 3 orders" in person(EMAIL, "erase", "--yes")
+    assert "the account itself stays" in person(EMAIL, "erase", "--yes")
+    assert Order.objects.filter(email=EMAIL).count() == 0
+    assert_audit_clean()
+
+
+def test_without_a_confirmation_nothing_is_erased(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = bought(concert, ["hall-A-1"])
+    ends(concert)
+    monkeypatch.setattr("builtins.input", lambda prompt: "no")
+    with pytest.raises(CommandError, match="nothing was erased"):
+        person(EMAIL, "erase")
+    order.refresh_from_db()
+    assert order.email == EMAIL
+
+
+def test_a_shared_browser_keeps_the_other_persons_order(concert: events.EventView) -> None:
+    """Two persons bought in one browser, one after the other: only one of them is erased."""
+    visitor = "a-shared-browser"
+    first = buy(hold(concert, join(concert, visitor_id=visitor), seats=["hall-A-1"]), **PERSON)
+    second = buy(hold(concert, join(concert, visitor_id=visitor), seats=["hall-A-2"]), email="bob@example.org")
+    ends(concert)
+    orders.erase_person(EMAIL)
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert first.is_erased
+    assert (second.email, second.buyer) == ("bob@example.org", f"visitor:{visitor}")
+    assert Reservation.objects.get(pk=second.reservation_id).buyer == second.buyer
+    assert_audit_clean()
+
+
+def test_concurrent_erasures_and_refunds_leave_a_consistent_order(concert: events.EventView) -> None:
+    placed = [bought(concert, [f"hall-{row}-{n}"]) for row in "AB" for n in (1, 2)]
+    ends(concert)
+
+    def act(number: int) -> object:
+        if number % 2:
+            return orders.erase_person(EMAIL)
+        return order_cancellation.refund_order(placed[number % 4].pk, "staff:1")
+
+    values(storm(8, act))
+    deliver_outbox()
+    orders.erase_person(EMAIL)
+    assert all(order.is_erased for order in Order.objects.all())
+    assert_audit_clean()
+
+
+def test_erasing_locks_in_the_order_of_all_locks(concert: events.EventView) -> None:
+    bought(concert, ["hall-A-1"])
+    ends(concert)
+    with CaptureQueriesContext(connection) as captured:
+        orders.erase_person(EMAIL)
+    locked = [query["sql"] for query in captured if "FOR NO KEY UPDATE" in query["sql"]]
+    tables = [sql.split('FROM "')[1].split('"')[0] for sql in locked]
+    assert tables == [
+        "queue_queueentry",
+        "orders_order",
+        "reservations_reservation",
+        "reservations_purchasecap",
+        "orders_providermessage",
+        "reservations_purchasecap",  # Those of the address, in a transaction of its own.
+    ]
+    assert all("ORDER BY" in sql for sql in locked)
+
+
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        (ReservationTransition, {"who": "visitor:erased-0", "why": "rewritten"}),
+        (ReservationTransition, {"who": "staff:1"}),
+        (ReservationTransition, {"to_status": "expired"}),
+        (OrderAdjustment, {"who": "visitor:erased-0", "amount_minor": 1}),
+        (OrderAdjustment, {"who": "another"}),
+        (Invoice, {"paper": {}}),
+        (Invoice, {"total_minor": 1}),
+    ],
+)
+def test_the_database_refuses_any_other_change_of_a_ledger(
+    concert: events.EventView, model: Any, change: dict[str, Any]
+) -> None:
+    order = bought(concert, ["hall-A-1", "hall-A-2"])
+    code = Ticket.objects.filter(order=order).earliest("pk").code
+    returns.return_idempotently(order.pk, {"tickets": [code]}, "a-key")
+    returns.give_goodwill(order.pk, 100, who=order.buyer, why="a test")
+    deliver_outbox()
+    assert model.objects.exists()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        model.objects.update(**change)
+    with pytest.raises(DatabaseError), transaction.atomic():
+        model.objects.all()._raw_delete("default")
+
+
+def test_the_figures_of_the_sale_stay_the_same(concert: events.EventView) -> None:
+    """A buyer with several orders stays one buyer, and a buyer with an account stays one, so that a report of the sale
+    can be verified after the erasure."""
+    user = User.objects.create_user("lee-account", EMAIL)
+    for number in (1, 2):
+        buy(hold(concert, join(concert, account_id=user.pk), seats=[f"hall-A-{number}"]), **PERSON)
+        buy(hold(concert, join(concert, visitor_id="a-browser-of-ann"), seats=[f"hall-B-{number}"]), **PERSON)
+    ends(concert)
+    orders.erase_person(EMAIL)
+    buyers = sorted(Reservation.objects.values_list("buyer", flat=True))
+    assert len(set(buyers)) == 2
+    assert sorted(buyer.startswith("visitor:erased-account-") for buyer in buyers) == [False, False, True, True]
+    assert buyers == sorted(Order.objects.values_list("buyer", flat=True))
+    entries = QueueEntry.objects.values_list("visitor_id", flat=True)
+    assert sum(visitor_id.startswith("erased-account-") for visitor_id in entries) == len(entries) // 2
+    assert_audit_clean()
+
+
+def test_the_address_of_a_refused_checkout_is_erased(concert: events.EventView) -> None:
+    """The checkout created the row that its purchase cap locks, and no order."""
+    reservations.prepare_payment(concert.id, EMAIL)
+    reservations.prepare_payment(concert.id, "bob@example.org")
+    orders.erase_person(EMAIL)
+    assert [cap.buyer for cap in PurchaseCap.objects.all()] == ["email:bob@example.org"]
+
+
+def test_the_batch_size_does_not_matter(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "BATCH_MAX", 1)
+    placed = [bought(concert, [f"hall-A-{n}"]) for n in (1, 2, 3)]
+    ends(concert)
+    assert sorted(orders.erase_person(EMAIL).orders) == sorted(order.number for order in placed)
+    assert_audit_clean()
