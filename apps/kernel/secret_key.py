@@ -22,6 +22,12 @@ def require_key() -> str:
     return settings.SECRET_KEY
 
 
+def accepted_keys() -> tuple[str, ...]:
+    """Return the keys that verify: SECRET_KEY, which alone signs, then SECRET_KEY_FALLBACKS. Raises
+    ImproperlyConfigured if no SECRET_KEY is set."""
+    return (require_key(), *settings.SECRET_KEY_FALLBACKS)
+
+
 def keyed_digest(purpose: str, value: str) -> bytes:
     """Return the 32 bytes of an HMAC of the value, which without the key neither reveals the value nor can be computed
     from it. Equal values of one purpose have equal digests, so a digest can be stored, searched and unique."""

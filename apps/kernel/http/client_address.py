@@ -59,7 +59,10 @@ def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
     """Return whether our own fast path forwarded this WSGI request. Its X-Forwarded-* headers are then trusted and its
     rate limit has been checked."""
     given: str = environ.get("HTTP_X_FAIRGATE_LANE", "")
-    return bool(given) and hmac.compare_digest(given.encode("latin-1", "replace"), forward_token().encode())
+    if not given:
+        return False
+    # While SECRET_KEY is being changed, the fast path may still have the previous one.
+    return any(hmac.compare_digest(given.encode("latin-1", "replace"), token) for token in _accepted_tokens())
 
 
 def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
@@ -70,6 +73,8 @@ def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
 
 def forget_settings() -> None:
     """Clear the caches that depend on settings (tests)."""
+    forward_token.cache_clear()
+    _accepted_tokens.cache_clear()
     _has_proxies.cache_clear()
     _resolve_client.cache_clear()
     _is_trusted.cache_clear()
@@ -79,8 +84,16 @@ def forget_settings() -> None:
 def forward_token() -> str:
     """Return the token by which the site recognizes the fast path. It never leaves the deployment: the fast path drops
     this header from clients' requests."""
-    key = secret_key.require_key().encode()
-    return blake2b(b"the lane speaks to the site", key=blake2b(key).digest(), digest_size=24).hexdigest()
+    return _token_of(secret_key.require_key())
+
+
+@cache
+def _accepted_tokens() -> tuple[bytes, ...]:
+    return tuple(_token_of(key).encode() for key in secret_key.accepted_keys())
+
+
+def _token_of(key: str) -> str:
+    return blake2b(b"the lane speaks to the site", key=blake2b(key.encode()).digest(), digest_size=24).hexdigest()
 
 
 def _joined(scope: Mapping[str, Any], name: bytes) -> str:

@@ -84,7 +84,10 @@ def verify(token: str, types: frozenset[str], audience: str | None = None) -> Cl
     key = None if key_id is None else keys.find(key_id)
     # The text is signed and compared, not its decoded bytes: another encoding of the same bytes, or characters that a
     # decoder ignores, invalidate the token.
-    if key is None or not hmac.compare_digest(_signature(key.secret, signed), signature):
+    if key is None or not (
+        hmac.compare_digest(_signature(key.secret, signed), signature)
+        or any(hmac.compare_digest(_signature(secret, signed), signature) for secret in key.older_secrets)
+    ):
         raise problems.TokenInvalid
     try:
         claims = _claims_decoder.decode(_decode(body))

@@ -6,7 +6,8 @@ tokens need no query.
 The table alone contains no secret: a key is HMAC(SECRET_KEY, its id and the row's random half). Neither the database
 (or its backup) nor SECRET_KEY alone suffices to sign, and a leaked key reveals nothing about the others. The first keys
 come from the settings (TOKEN_KEYS, or one derived from SECRET_KEY) and need no row. Once such a key is
-rotated or dropped, it has a row, without a random half, that stores the end of its validity.
+rotated or dropped, it has a row, without a random half, that stores the end of its validity. SECRET_KEY_FALLBACKS
+verify what they signed as SECRET_KEY, and sign nothing.
 
 States of a key: published → signing → verifying only → over; from each of them: dropped.
 """
@@ -64,6 +65,8 @@ class Key:
     verifies_until: datetime | None = None
     header: str = ""
     """The encoded header of its tokens."""
+    older_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    """The secrets of the same row under SECRET_KEY_FALLBACKS. They verify and never sign."""
 
     def is_over(self, now: datetime) -> bool:
         return self.verifies_until is not None and now >= self.verifies_until
@@ -180,10 +183,14 @@ def _ring_of(rows: Iterable[TokenKey]) -> Ring:
     found = {row.key_id: row for row in rows}
     keys: dict[str, Key] = {}
     for row in found.values():
-        secret = given.get(row.key_id) if not row.secret else _derive(row.key_id, bytes(row.secret))
-        if row.dropped_at is None and secret is not None:
-            since = row.signs_from if row.secret else None
-            keys[row.key_id] = Key(row.key_id, secret, since, row.verifies_until, _header_of(row.key_id))
+        if row.dropped_at is not None:
+            continue
+        header = _header_of(row.key_id)
+        if row.secret:
+            secret, *older = _derive(row.key_id, bytes(row.secret))
+            keys[row.key_id] = Key(row.key_id, secret, row.signs_from, row.verifies_until, header, tuple(older))
+        elif row.key_id in given:
+            keys[row.key_id] = Key(row.key_id, given[row.key_id], None, row.verifies_until, header)
     own = [key for key in keys.values() if key.signs_from is not None]
     for key_id, secret in given.items():
         if key_id not in found:
@@ -198,12 +205,16 @@ def _of_settings() -> dict[str, bytes]:
     pairs = [entry.partition(":") for entry in settings.TOKEN_KEYS]
     if pairs:
         return {key_id: secret.encode() for key_id, _, secret in pairs}
-    secret = hashlib.sha256(b"fairgate tokens " + secret_key.require_key().encode()).digest()
-    return {hashlib.sha256(secret).hexdigest()[:8]: secret}
+    secrets_of_keys = [
+        hashlib.sha256(b"fairgate tokens " + key.encode()).digest() for key in secret_key.accepted_keys()
+    ]
+    return {hashlib.sha256(secret).hexdigest()[:8]: secret for secret in secrets_of_keys}
 
 
-def _derive(key_id: str, half: bytes) -> bytes:
-    return hmac.digest(secret_key.require_key().encode(), b"fairgate token key " + key_id.encode() + half, "sha256")
+def _derive(key_id: str, half: bytes) -> list[bytes]:
+    """Return the key's secret under SECRET_KEY, then under each of SECRET_KEY_FALLBACKS."""
+    message = b"fairgate token key " + key_id.encode() + half
+    return [hmac.digest(key.encode(), message, "sha256") for key in secret_key.accepted_keys()]
 
 
 def _header_of(key_id: str) -> str:

@@ -60,11 +60,11 @@ def parse_page_token(token: str) -> int:
 def sign(raw: bytes, at_seconds: int | None = None) -> str:
     """Return the signature header for these bytes, sent at this Unix time (default: now)."""
     at = int(clock.process_now().timestamp()) if at_seconds is None else at_seconds
-    return f"t={at},v1={_digest(raw, str(at))}"
+    return f"t={at},v1={_digest(secret_key.require_key(), raw, str(at))}"
 
 
-def _digest(raw: bytes, at: str) -> str:
-    secret = hashlib.sha256(b"sandbox webhooks " + secret_key.require_key().encode()).digest()
+def _digest(key: str, raw: bytes, at: str) -> str:
+    secret = hashlib.sha256(b"sandbox webhooks " + key.encode()).digest()
     return hmac.new(secret, at.encode() + b"." + raw, hashlib.sha256).hexdigest()
 
 
@@ -73,7 +73,7 @@ def check_signature(raw: bytes, header: str) -> None:
     at, given = parts.get("t", ""), parts.get("v1", "")
     if not (at.isascii() and at.isdigit() and len(at) <= 12 and given.isascii()):
         raise SignatureInvalid
-    if not hmac.compare_digest(_digest(raw, at), given):
+    if not any(hmac.compare_digest(_digest(key, raw, at), given) for key in secret_key.accepted_keys()):
         raise SignatureInvalid
     # Check the age of the delivery, not of the event: a late event is still valid, but an old delivery is a replay.
     if abs(clock.process_now().timestamp() - int(at)) > SIGNATURE_AGE_SECONDS_MAX:
