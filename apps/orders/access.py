@@ -12,6 +12,7 @@ from uuid import UUID
 from django.contrib.auth import get_user_model
 from django.core.signing import BadSignature, Signer, TimestampSigner
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from apps.kernel import rate_limits
@@ -160,8 +161,11 @@ def count_code_attempt(request: HttpRequest, reservation: reservations.Reservati
 def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None) -> None:
     if caller.event_slug not in ("", event_slug):
         raise problems.TokenWrongEvent
-    if caller.account_id is not None and account_id is not None:
-        # Only the order's account counts: the browser's cookie grants no access to another account's order.
+    if account_id is not None and caller.entry_id is None:
+        # Only the order's account counts: the browser's cookie grants no access to an account's order, neither to
+        # another account nor after a log-out.
+        if caller.account_id is None:
+            raise problems.TokenMissing
         if caller.account_id != account_id:
             raise problems.NotOwner
         return
@@ -205,6 +209,12 @@ def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, orde
         samesite="Lax",
         secure=request.is_secure(),
     )
+
+
+def delete_order_cookies(response: HttpResponseBase) -> None:
+    """Take this browser's access to the orders that it opened by their links or confirmed."""
+    for name in _cookies:
+        response.delete_cookie(name, samesite="Lax")
 
 
 def account_details(account_id: int | None) -> tuple[str, str]:

@@ -6,10 +6,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from apps.kernel.outbox import facade as outbox
 from apps.orders import access, mail, topics
 from apps.orders.cancellation import event_cancellation
+from apps.orders.checkin import door_links
 from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoices
 from apps.orders.order_pages import live
@@ -27,6 +30,12 @@ count_open_differences = discrepancies.count_open
 authorize_subscriber = access.require_order_access
 read_order_updates = live.read_order_updates
 UPDATE_KIND = live.UPDATE_KIND
+
+
+def delete_access_cookies(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Take the access to orders and doors that this browser has by their links."""
+    access.delete_order_cookies(response)
+    door_links.delete_link_cookies(request, response)
 
 
 class TopicHandler(NamedTuple):

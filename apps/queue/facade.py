@@ -26,6 +26,7 @@ from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
     authenticate,
+    delete_place_cookies,
     new_visitor_secret,
     set_visitor_cookie,
     visitor_id_of,
@@ -58,6 +59,7 @@ __all__ = [
     "claim_or_get_entry_async",
     "claim_or_get_loaded",
     "complete_entry",
+    "delete_place_cookies",
     "entry_by_id",
     "entry_states_from_rows",
     "get_room_progress",

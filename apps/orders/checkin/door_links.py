@@ -12,6 +12,7 @@ from typing import Literal
 from django.contrib.auth import get_user_model
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from apps.events import facade as events
@@ -24,6 +25,7 @@ from apps.queue import facade as queue
 
 PERMISSION = "orders.check_in"
 LINK_DAYS_MAX = 60
+_COOKIE_PREFIX = "door-"
 _links = Signer(salt="door-link")
 _REFUSALS = {
     "revoked": "This door link was revoked. Ask the door manager for a new one.",
@@ -97,7 +99,7 @@ def _find(event: events.EventView, key: str) -> DoorLink:
 
 
 def _cookie(event: events.EventView) -> str:
-    return f"door-{event.id}"
+    return f"{_COOKIE_PREFIX}{event.id}"
 
 
 def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
@@ -108,6 +110,13 @@ def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.
     response.set_cookie(
         _cookie(event), _key(link.pk), max_age=left, httponly=True, samesite="Lax", secure=request.is_secure()
     )
+
+
+def delete_link_cookies(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Delete this browser's door links of all events."""
+    for name in request.COOKIES:
+        if name.startswith(_COOKIE_PREFIX):
+            response.delete_cookie(name, samesite="Lax")
 
 
 def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Doorkeeper:

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.contrib.auth.middleware import get_user
 from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework_simplejwt.authentication import JWTAuthentication
@@ -31,9 +32,12 @@ from apps.kernel import clock, secret_key
 from apps.kernel.http import problems, same_origin
 from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.kernel.tokens import jwt
+from apps.queue.models import QueueEntry
 
 PLACE_COOKIE = "place"
 """The same name for all events. Each event has its own cookie path, so a request has at most one."""
+PLACE_COOKIES_MAX = 50
+"""Place cookies that one response deletes. The others are refused, since the session that they name has ended."""
 VISITOR_COOKIE = "visitor"
 VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
@@ -218,6 +222,14 @@ def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: 
     """Delete the place cookie of this event."""
     if PLACE_COOKIE in request.COOKIES:
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
+
+
+def delete_place_cookies(response: HttpResponseBase, account_id: int) -> None:
+    """Delete the place cookies of the account's live queue entries. The request does not have them, because each
+    belongs to the path of its event."""
+    entries = QueueEntry.objects.filter(account=account_id, status__in=QueueEntry.LIVE)
+    for slug in entries.values_list("event__slug", flat=True)[:PLACE_COOKIES_MAX]:
+        response.delete_cookie(PLACE_COOKIE, path=_place_path(slug), samesite="Lax")
 
 
 def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, secret: str) -> None:
