@@ -282,7 +282,17 @@ def test_the_thread_ends_when_stopped() -> None:
         ("GET /static/css/fairgate.css", None),
         ("POST /api/webhooks/payments/sandbox", None),
         ("GET /healthz", None),
-        ("GET /metrics", None),
+        ("HEAD /healthz", None),
+        ("GET /favicon.ico", None),
+        ("POST /healthz", "write"),
+        ("GET /healthzX", "page"),
+        ("GET /healthz/", "page"),
+        ("GET /readyz", "page"),
+        ("GET /metrics", "page"),
+        ("GET /metricsX", "page"),
+        ("GET /favicon.icon", "page"),
+        ("GET /staticX", "page"),
+        ("POST /api/webhooksX", "write"),
     ],
 )
 def test_the_kind_of_a_request(request_line: str, kind: str | None) -> None:

@@ -2,8 +2,10 @@
 
 import re
 
-_UNLIMITED = ("/static/", "/healthz", "/readyz", "/metrics", "/api/webhooks/", "/favicon.ico")
-"""Cacheable files, operators' endpoints, and providers' webhooks, which are signed and come from a few addresses."""
+_UNLIMITED = ("/static/", "/api/webhooks/")
+"""Folders of cacheable files and of providers' webhooks, which are signed and come from a few addresses."""
+_UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
+"""Answered without queries. Other paths that only begin like these, and writes, are limited."""
 _FEED = "/api/organizer/"
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = frozenset(("/accounts/log-in", "/accounts/sign-up", "/api/auth/token", "/api/auth/token/refresh"))
@@ -23,6 +25,8 @@ def kind_of(method: str, path: str) -> str | None:
     if path.startswith(_FEED):
         return "feed"
     is_write = method not in _SAFE
+    if path in _UNLIMITED_READS and not is_write:
+        return None
     if is_write and path in _LOG_IN:
         return "log-in"
     found = _OF_EVENT.fullmatch(path)
