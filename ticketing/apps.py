@@ -14,12 +14,17 @@ class CompositionConfig(AppConfig):
         from apps.kernel.fastpath import concurrency_limit
         from apps.kernel.group_commit import batcher
         from apps.kernel.http import static_files
-        from apps.kernel.observability import metrics, request_metrics
+        from apps.kernel.observability import metrics, operations_port, request_metrics
         from apps.kernel.outbox import outbox_metrics
         from apps.kernel.push import hub
+        from apps.kernel.tokens import account_tokens
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
+        from ticketing.operations import health
 
+        account_tokens.accept_fallbacks()
+        operations_port.register("/readyz", health.answer_readyz)
+        operations_port.register("/metrics", health.answer_metrics)
         outbox_handlers.register()
         metrics.register(
             *batcher.METRICS,

@@ -10,21 +10,25 @@ import django
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.urls import URLPattern, re_path
 
+from ticketing import startup
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+startup.load_settings()
 django.setup()
 
 from apps.kernel.fastpath import thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
+from apps.kernel.observability import heartbeats  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402 - needs Django set up
 from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
-from ticketing import startup  # noqa: E402
 from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
 startup.begin("web")
+HEARTBEAT_SECONDS, LOOP_SECONDS_MAX = 1.0, 10.0
 # Other threads commit and read while the event loop runs. A thread may wait this long for the interpreter lock. With
 # Python's default of 5 ms, each system call of the event loop, and each response of PostgreSQL, could be delayed by
 # that time (docs/performance.md, "Holds").
@@ -75,10 +79,16 @@ SOCKETS: list[URLPattern] = [
 ]
 
 
+def _beat(loop: asyncio.AbstractEventLoop) -> None:
+    heartbeats.beat("event loop", LOOP_SECONDS_MAX)
+    loop.call_later(HEARTBEAT_SECONDS, _beat, loop)
+
+
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            _beat(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()

@@ -8,8 +8,11 @@ from celery import Celery, signals
 from ticketing import startup
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+startup.load_settings()
 
 END_SECONDS_MAX = 3.0
+CONSUMER_SECONDS_MAX = 60.0
+"""The consumer of a worker sends a heartbeat every two seconds while it is connected to the broker."""
 
 app = Celery("fairgate")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -17,10 +20,38 @@ app.autodiscover_tasks()
 
 
 @signals.worker_init.connect
+def begin_worker(**kwargs: Any) -> None:
+    """Start the main process of a worker; it ends if its settings are not safe. Processes that only send tasks are not
+    checked."""
+    from apps.kernel.observability import heartbeats
+
+    startup.begin("worker")
+    heartbeats.excuse("consumer", is_broker_away)
+    beat_consumer()
+
+
+@signals.heartbeat_sent.connect
+def beat_consumer(**kwargs: Any) -> None:
+    """Record that the worker's consumer runs."""
+    from apps.kernel.observability import heartbeats
+
+    heartbeats.beat("consumer", CONSUMER_SECONDS_MAX)
+
+
+def is_broker_away() -> bool:
+    """Return whether the broker does not answer. The consumer then waits for it, and a restart would not help."""
+    try:
+        with app.connection_for_read() as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0)
+    except Exception:  # noqa: BLE001 - each transport has its own errors
+        return True
+    return False
+
+
 @signals.beat_init.connect
-def begin(**kwargs: Any) -> None:
-    """Stop a worker or beat that has no secret key. Processes that only send tasks are not checked."""
-    startup.begin()
+def begin_beat(**kwargs: Any) -> None:
+    """Start `beat`; it ends if its settings are not safe."""
+    startup.begin("beat")
 
 
 @signals.worker_process_init.connect

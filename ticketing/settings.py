@@ -19,6 +19,7 @@ from redis.retry import Retry
 
 from ticketing import settings_parser
 from ticketing.demo_state import read_state
+from ticketing.operations import deployment_rules
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -52,12 +53,14 @@ _secret_key = env.str("SECRET_KEY", default="") or _state.get("secret_key", "")
 # type checks get a random one, so that no other process would accept what they might sign.
 SECRET_KEY_IS_SET = bool(_secret_key)
 SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
+# Earlier values of SECRET_KEY, which still verify what they signed (docs/operations/token-keys.md).
+SECRET_KEY_FALLBACKS = [key for key in env.list("SECRET_KEY_FALLBACKS", default=[]) if key]
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # Initial token keys as kid:secret pairs, newest first: the newest signs, all verify. Empty: derived from SECRET_KEY.
 # After `manage.py rotate_token_key` the keys of the database sign (apps.kernel.tokens.keys).
-TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
+TOKEN_KEYS = settings_parser.parse_token_keys("TOKEN_KEYS", env.list("TOKEN_KEYS", default=[]))
 
 # --- applications ------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -98,6 +101,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "ticketing.log_out.ForgetOrders",
     "apps.kernel.http.middleware.ProblemResponses",
 ]
 ROOT_URLCONF = "ticketing.urls"
@@ -160,6 +164,8 @@ CACHES = {
         "KEY_PREFIX": "cache",
         "OPTIONS": {
             "IGNORE_EXCEPTIONS": True,
+            # The default is pickle, with which a value in Redis can run code in the site.
+            "SERIALIZER": "apps.kernel.redis.MsgpackSerializer",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 0.5,
             # Retry once if a restart has closed the connection, but never after a timeout: the waits would add up.
@@ -199,7 +205,7 @@ OUTBOX_DELIVERERS = env.int("OUTBOX_DELIVERERS", default=16)
 if not 1 <= OUTBOX_DELIVERERS <= 500:
     raise ImproperlyConfigured(f"OUTBOX_DELIVERERS must be a number from 1 to 500, not {OUTBOX_DELIVERERS}")
 CELERY_TASK_PUBLISH_RETRY = False  # A failed wake-up is dropped: the scan finds the outbox row.
-CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULER = "apps.kernel.observability.beat_scheduler:Scheduler"
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {
@@ -230,6 +236,11 @@ CELERY_BEAT_SCHEDULE = {
     },
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
+    "clear sessions": {
+        "task": "kernel.clear_sessions",
+        "schedule": timedelta(days=1),
+        "options": {"expire_seconds": 3_600},
+    },
 }
 
 # --- the fast path: frequent calls that `web` answers without Django's request cycle --------------------------------
@@ -265,7 +276,9 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=_secure)
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if _secure else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _secure
-SECURE_HSTS_PRELOAD = _secure
+# Browsers' preload lists are nearly permanent, so the operator decides; check --deploy would demand it.
+SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=False)
+SILENCED_SYSTEM_CHECKS = ["security.W021"]
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_SECURE = _secure
 CSRF_COOKIE_SECURE = _secure
@@ -311,6 +324,15 @@ RATE_LIMITS = {
 }
 
 # --- metrics and the access log -----------------------------------------------------------------------------------
+# The bearer token of /metrics and of the details of /readyz. Without one /metrics does not exist at the public address.
+METRICS_TOKEN = settings_parser.parse_bearer_token(
+    "METRICS_TOKEN", env.str("METRICS_TOKEN", default=_state.get("metrics_token", ""))
+)
+# /healthz, /readyz and /metrics of each process over plain HTTP, on this port plus an offset; 0: off.
+OPERATIONS_PORT = env.int("OPERATIONS_PORT", default=0)
+OPERATIONS_BIND = env.str("OPERATIONS_BIND", default="127.0.0.1")
+if not 0 <= OPERATIONS_PORT <= 65_530:
+    raise ImproperlyConfigured(f"OPERATIONS_PORT must be a port from 1 to 65530, or 0, not {OPERATIONS_PORT}")
 METRICS_FOLDER = env.str("METRICS_FOLDER", default=str(BASE_DIR / ".local" / "metrics"))
 ACCESS_LOG_SAMPLE = env.float("ACCESS_LOG_SAMPLE", default=0.01)
 ACCESS_LOG_SLOW_SECONDS = env.float("ACCESS_LOG_SLOW_SECONDS", default=1.0)
@@ -425,7 +447,7 @@ WEBHOOKS_OVER_HTTP = env.bool("WEBHOOKS_OVER_HTTP", default=False)
 WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", default=False)
 
 # --- money -------------------------------------------------------------------------------------------------------
-PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
+PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="") or "sandbox"
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
 # The seller on every invoice. Invoice numbers start at 1 in each series and each year.
 INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")
@@ -445,6 +467,16 @@ PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
 PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
 # The delay of sandbox test cards that simulate a slow provider.
 SANDBOX_PAUSE_SECONDS = env.int("SANDBOX_PAUSE_SECONDS", default=4)
+
+# --- what a deployment must set ------------------------------------------------------------------------------------
+# Processes refuse to serve, and `check --deploy` fails, while there are any (apps.kernel.secret_key).
+DEPLOYMENT_VIOLATIONS = deployment_rules.find_violations(
+    site_url=SITE_URL,
+    payment_provider=env.str("PAYMENT_PROVIDER", default=""),
+    allow_sandbox=env.bool("ALLOW_SANDBOX", default=False),
+    email_url=env.str("EMAIL_URL", default=""),
+    secret_key=_secret_key,
+)
 
 # --- the lobby draw -----------------------------------------------------------------------------------------------
 # A public randomness beacon in drand's format; empty: none. The defaults of genesis and period are those of its network
@@ -507,7 +539,7 @@ LOGGING = {
         # These log the outage with every request and every health report.
         "psycopg.pool": {"filters": ["outages", "warnings"]},
         "ticketing.outbox_handlers": {"filters": ["outages", "warnings"]},
-        "ticketing.health": {"filters": ["warnings"]},
+        "ticketing.operations.health": {"filters": ["warnings"]},
         "apps.kernel.tokens.keys": {"filters": ["warnings"]},
         "apps.kernel.redis": {"filters": ["warnings"]},
         "apps.queue.snapshot.exceptions": {"filters": ["warnings"]},

@@ -1,6 +1,7 @@
 """Parsers for URLs, networks and rates in settings, so that a mistake causes one clear message at startup."""
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from urllib.parse import SplitResult, urlsplit
 
@@ -10,6 +11,9 @@ DATABASE_FORM = "postgres://user:password@host:port/name"
 REDIS_FORM = "redis://:password@host:port/0"
 HOOK_FORM = "http://host:port/path"
 NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
+KEYS_FORM = "kid:secret,kid:secret"
+TOKEN_SECRET_BYTES_MIN = 32
+BEARER_FORM = "at least 16 printable ASCII characters without spaces"
 RATE_FORM = "RATE:BURST, requests per second and burst, as in 20:1000, or off"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -48,6 +52,32 @@ def parse_networks(variable: str, values: Iterable[str]) -> list[Network]:
         return [ipaddress.ip_network(value.strip()) for value in values if value.strip()]
     except ValueError as error:
         raise InvalidSetting(f"{variable} must name networks like {NETWORK_FORM}: {error}") from error
+
+
+def parse_token_keys(variable: str, values: Iterable[str]) -> list[str]:
+    """Return the kid:secret pairs. Raises InvalidSetting, which names a wrong pair by its position only."""
+    pairs = [value.strip() for value in values if value.strip()]
+    for position, pair in enumerate(pairs, 1):
+        kid, colon, secret = pair.partition(":")
+        if not colon:
+            wrong = "is not kid:secret"
+        elif not re.fullmatch(r"[A-Za-z0-9_-]{1,16}", kid):
+            wrong = "has a kid that is not 1 to 16 letters, digits, - or _"
+        elif len(secret.encode()) < TOKEN_SECRET_BYTES_MIN:
+            wrong = f"has a secret of less than {TOKEN_SECRET_BYTES_MIN} bytes"
+        elif kid in (other.partition(":")[0] for other in pairs[: position - 1]):
+            wrong = "has the kid of an earlier key"
+        else:
+            continue
+        raise InvalidSetting(f"{variable} must look like {KEYS_FORM}; key {position} {wrong}")
+    return pairs
+
+
+def parse_bearer_token(variable: str, value: str) -> str:
+    """Return the token, which may be empty. Raises InvalidSetting."""
+    if value and not re.fullmatch(r"[!-~]{16,}", value):
+        raise InvalidSetting(f"{variable} must be {BEARER_FORM}")
+    return value
 
 
 def parse_rate(variable: str, value: str) -> tuple[float, int] | None:

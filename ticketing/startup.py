@@ -2,20 +2,68 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from apps.kernel import rate_limits, secret_key
-from apps.kernel.observability import health_signals, metrics
-
 _READ_BYTES = 64 * 1024
+REQUEST_SECONDS_MAX = 120.0
+"""Twice the time after which the fast path gives a request up."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def load_settings() -> None:
+    """Load the settings. A mistake in them ends the process with one line and status 1."""
+    try:
+        settings.DEBUG  # noqa: B018 - the first access loads them
+    except ImproperlyConfigured as error:
+        _exit(error)
+
+
+def require_safe_settings() -> None:
+    """End the process with one line and status 1 unless the settings are safe to serve with."""
+    from apps.kernel import secret_key
+
+    load_settings()
+    try:
+        secret_key.require_safe_settings()
+    except ImproperlyConfigured as error:
+        _exit(error)
+
+
+def _exit(error: ImproperlyConfigured) -> NoReturn:
+    sys.exit(f"fairgate: {error}".replace("\n", " "))
+
+
+def watch_requests(application: Application) -> Application:
+    """Wrap the WSGI application so that the process counts as stalled while its requests neither begin nor end."""
+    from apps.kernel.observability import heartbeats
+
+    counting, count = threading.Lock(), 0
+
+    def change(by: int) -> None:
+        nonlocal count
+        with counting:
+            count += by
+            if count:
+                heartbeats.beat("requests", REQUEST_SECONDS_MAX)
+            else:
+                heartbeats.end("requests")
+
+    def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        change(1)
+        try:
+            return application(environ, start_response)
+        finally:
+            change(-1)
+
+    return respond
 
 
 def drain_request_body(application: Application) -> Application:
@@ -58,14 +106,22 @@ def lower_priority(niceness: int) -> None:
             Path("/proc/self/autogroup").write_text(str(min(niceness, 19)))
 
 
-def begin(role: str | None = None) -> None:
-    """Start publishing this process's health signals. Without a secret key the process exits with one line and status
-    1. A process that serves clients has a `role`: it shares rate limits and publishes its metrics under this name."""
-    try:
-        secret_key.require_key()
-    except ImproperlyConfigured as error:
-        sys.exit(f"fairgate: {error}")
+def begin(role: str) -> None:
+    """Start this process's health signals and its operations port; `role` is one of `operations_port.OFFSETS`. A
+    process that serves clients also shares rate limits and publishes its metrics. Unsafe settings end the process with
+    one line and status 1."""
+    from apps.kernel import rate_limits
+    from apps.kernel.observability import health_signals, metrics, operations_port
+
+    require_safe_settings()
     health_signals.begin()
-    if role is not None:
+    if role in ("web", "site"):
         rate_limits.begin()
         metrics.begin(role)
+    operations_port.begin(role)
+
+
+if __name__ == "__main__":
+    # For servers that would start a process again and again if it ended with this error.
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+    require_safe_settings()

@@ -9,7 +9,8 @@ from apps.events import urls as events
 from apps.orders import urls as orders
 from apps.queue import urls as queue
 from apps.reservations import urls as reservations
-from ticketing import accounts, health
+from ticketing import accounts
+from ticketing.operations import health
 
 handler400 = "apps.kernel.http.middleware.bad_request"
 handler500 = "apps.kernel.http.middleware.server_error"

@@ -5,13 +5,14 @@ import os
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
+from ticketing import startup
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+startup.load_settings()
 
 site = get_wsgi_application()
 
-from ticketing import startup  # noqa: E402 - needs Django set up
-
-application = startup.drain_request_body(site)
+application = startup.watch_requests(startup.drain_request_body(site))
 startup.begin("site")
 # Under saturation, pages wait for the fast path. With equal priority, they delayed polls by a tenth of a second.
 startup.lower_priority(settings.SITE_NICENESS)

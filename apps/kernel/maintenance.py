@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from django.db import close_old_connections
 
+from apps.kernel.observability import heartbeats
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
+JOB_SECONDS_MAX = 120.0
+"""A job is bounded, and each of its statements has a time limit."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ def run_due(monotonic: float) -> int:
             continue
         job.due_at = monotonic + job.interval_seconds
         ran += 1
+        heartbeats.beat("maintenance", JOB_SECONDS_MAX)
         failing = f"maintenance job {job.name} failed; it runs again in {job.interval_seconds} s"
         try:
             job.run()
@@ -62,5 +66,6 @@ def run_due(monotonic: float) -> int:
 def loop(stopping: threading.Event) -> None:
     """Run due jobs until `stopping` is set."""
     while not stopping.is_set():
+        heartbeats.beat("maintenance", JOB_SECONDS_MAX)
         run_due(time.monotonic())
         stopping.wait(TICK_SECONDS)

@@ -1,4 +1,9 @@
-"""The deployment's SECRET_KEY. All code that signs reads it here, so that nothing is signed with a placeholder."""
+"""The deployment's SECRET_KEY, and the check of all settings that a process needs before it serves, sells or signs.
+
+All code that signs reads the key here, so that nothing is signed with a placeholder.
+`ticketing/operations/deployment_rules.py` decides which other settings are unsafe. Checks and migrations need none of
+them.
+"""
 
 import hmac
 from collections.abc import Sequence
@@ -41,7 +46,20 @@ def _digest_key(key: str, purpose: str) -> bytes:
     return hmac.digest(key.encode(), b"fairgate digest " + purpose.encode(), "sha256")
 
 
+def require_safe_settings() -> None:
+    """Raise ImproperlyConfigured, with one line that says what to set, unless this process may serve."""
+    require_key()
+    for violation in settings.DEPLOYMENT_VIOLATIONS:
+        raise ImproperlyConfigured(violation)
+
+
 @register(Tags.security, deploy=True)
 def check_key(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
     """Report a missing SECRET_KEY as an error of `check --deploy`."""
     return [] if settings.SECRET_KEY_IS_SET else [Error(MISSING_KEY_MESSAGE, id="kernel.E001")]
+
+
+@register(Tags.security, deploy=True)
+def check_deployment(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
+    """Report every unsafe setting as an error of `check --deploy`."""
+    return [Error(violation, id="kernel.E002") for violation in settings.DEPLOYMENT_VIOLATIONS]

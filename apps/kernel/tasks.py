@@ -1,4 +1,5 @@
 from celery import shared_task
+from django.core.management import call_command
 
 from apps.kernel.checks import auditor, reconciler
 
@@ -13,3 +14,9 @@ def run_audit() -> int:
 def reconcile() -> int:
     """Run a reconciliation that repairs nothing, and return the number of differences."""
     return reconciler.run_and_record().difference_count
+
+
+@shared_task(name="kernel.clear_sessions")
+def clear_sessions() -> None:
+    """Delete the sessions that have expired."""
+    call_command("clearsessions")

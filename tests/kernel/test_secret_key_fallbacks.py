@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
+from rest_framework_simplejwt import state
 from rest_framework_simplejwt.tokens import RefreshToken
 
-from apps.kernel import clock
+from apps.kernel import clock, secret_key
 from apps.kernel.http import client_address, problems
 from apps.kernel.tokens import jwt, keys
+from apps.kernel.tokens.account_tokens import FallbackBackend
 from apps.orders import access
 from apps.orders.errors import SignatureInvalid
 from apps.orders.payments.providers.sandbox import messages
@@ -22,6 +24,7 @@ from tests.support.api_client import Api
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NEW = "the new secret key of this deployment, with enough characters"
+UNRELATED = "an even older secret key, which has signed nothing here"
 RAW = b"{}"
 
 
@@ -35,8 +38,9 @@ class Rotation:
         self.settings.SECRET_KEY, self.settings.SECRET_KEY_FALLBACKS = secret_key, list(fallbacks)
         keys.forget()
         client_address.forget_settings()
+        state.token_backend = FallbackBackend(state.token_backend.algorithm, secret_key)
         # Signers read the settings when their modules are imported.
-        for signer in (access._links, access._cookies):
+        for signer in (access._links, *access._cookies.values()):
             signer.key, signer.fallback_keys = secret_key, list(fallbacks)
 
 
@@ -75,7 +79,7 @@ def test_a_queue_token_of_a_rotated_key_is_valid_while_the_old_key_is_a_fallback
     type(row).objects.filter(pk=row.pk).update(signs_from=clock.now())
     keys.forget()
     old = issue()
-    rotation.change(NEW, "unrelated", rotation.old)
+    rotation.change(NEW, UNRELATED, rotation.old)
     new = issue()
     assert [is_valid(old), is_valid(new)] == [True, True]
     rotation.change(NEW)
@@ -91,17 +95,19 @@ def test_a_dropped_key_stays_dropped_under_every_secret_key(rotation: Rotation) 
 
 def test_sessions_and_account_tokens_survive(rotation: Rotation) -> None:
     ann = User.objects.create_user("ann@example.org", password="x")
-    browser = Client()
-    browser.force_login(ann)
+    browser, absent = Client(), Client()
+    for each in (browser, absent):
+        each.force_login(ann)
     refresh = RefreshToken.for_user(ann)
     access_token, refresh_token = str(refresh.access_token), str(refresh)
-    rotation.change(NEW, "unrelated", rotation.old)
+    rotation.change(NEW, UNRELATED, rotation.old)
     api = Api()
     assert browser.get("/accounts/who").status_code == 200
     assert api.get("/orders", token=access_token).status_code == 200
     assert api.post("/auth/token/refresh", {"refresh": refresh_token}).status_code == 200
     rotation.change(NEW)
-    assert browser.get("/accounts/who").status_code == 204
+    assert browser.get("/accounts/who").status_code == 200, "its session is under the new key since the last visit"
+    assert absent.get("/accounts/who").status_code == 204
     assert api.get("/orders", token=access_token).json()["type"] == "token-invalid"
     assert api.post("/auth/token/refresh", {"refresh": refresh_token}).status_code == 401
 
@@ -116,7 +122,7 @@ def test_an_expired_account_token_of_a_fallback_is_reported_as_expired(rotation:
 
 def test_links_and_cookies_of_orders_survive(rotation: Rotation) -> None:
     order, factory = uuid.uuid4(), RequestFactory()
-    key, cookie = access.link_key(order), access._cookies.sign(str(order))
+    key, cookie = access.link_key(order), access._cookies[access.COOKIE].sign(str(order))
     rotation.change(NEW, rotation.old)
     request = factory.get("/")
     request.COOKIES[access.COOKIE] = cookie
@@ -145,6 +151,14 @@ def test_a_webhook_of_the_sandbox_survives(rotation: Rotation) -> None:
     rotation.change(NEW)
     with pytest.raises(SignatureInvalid):
         messages.check_signature(RAW, signature)
+
+
+def test_stored_digests_stay_the_same_in_each_step_of_the_documented_change(rotation: Rotation) -> None:
+    old = rotation.old
+    digest = secret_key.keyed_digest("visitor", "secret")
+    for signing, fallbacks in ((old, (NEW, old)), (NEW, (old,))):
+        rotation.change(signing, *fallbacks)
+        assert secret_key.keyed_digest("visitor", "secret") == digest
 
 
 def test_receipts_are_signed_with_the_newest_key(rotation: Rotation) -> None:

@@ -32,14 +32,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @contextmanager
-def started(folder: Path, *names: str) -> Iterator[None]:
-    """Run these processes of the Procfile on the test's servers until the block ends."""
+def started(folder: Path, *names: str, **more: str) -> Iterator[None]:
+    """Run these processes of the Procfile on the test's servers, with `more` environment, until the block ends."""
     commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
     environment = os.environ | {
         "DATABASE_URL": database_url(),
         "DATABASE_DIRECT_URL": database_url(),
         "BEAT_FILE": str(folder / "celerybeat"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **more,
     }
     processes = []
     try:
@@ -74,7 +75,7 @@ def make_schedule_due() -> None:
     """Make every task of the schedule due as soon as beat starts."""
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         ModelEntry.from_entry(name, app=app, **entry)
-    PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(hours=1))
+    PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(days=2))
 
 
 def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:

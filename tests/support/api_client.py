@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.test import Client
 
 from tests.support.event_loops import outside_event_loop
 
 PROBLEM = "application/problem+json"
+
+
+def scraper() -> Client:
+    """Return a client with the token of /metrics."""
+    return Client(headers={"authorization": f"Bearer {settings.METRICS_TOKEN}"})
 
 
 @dataclass

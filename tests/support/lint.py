@@ -16,6 +16,11 @@ LIKE_PRODUCTION = {
     "SITE_URL": "https://tickets.example",
     "ALLOWED_HOSTS": "tickets.example",
     "DEBUG": "off",
+    "EMAIL_URL": "smtp+tls://user:password@mail.example:587",
+    "PAYMENT_PROVIDER": "stripe",
+    "STRIPE_SECRET_KEY": "sk_live_" + "0" * 8,
+    "STRIPE_PUBLISHABLE_KEY": "pk_live_" + "0" * 8,
+    "STRIPE_WEBHOOK_SECRETS": "whsec_" + "0" * 8,
 }
 PYTEST = [PYTHON, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
 MANAGE = [PYTHON, "-W", "ignore::RuntimeWarning", "manage.py"]

@@ -34,7 +34,12 @@ OVERRIDDEN = (
     "REDIS_URL",
     "CELERY_BROKER_URL",
     "SECRET_KEY",
+    "SECRET_KEY_FALLBACKS",
     "TOKEN_KEYS",
+    "METRICS_TOKEN",
+    "OPERATIONS_PORT",
+    "PAYMENT_PROVIDER",
+    "ALLOW_SANDBOX",
     "SITE_URL",
     "ALLOWED_HOSTS",
     "EMAIL_URL",
@@ -104,6 +109,7 @@ def _point_environment_at(servers: Servers) -> None:
     os.environ["DATABASE_LIMITS_SESSIONS"] = "false"
     # Delayed outcomes of the sandbox's test cards are due at once.
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
+    os.environ["METRICS_TOKEN"] = "known-to-every-test"
     os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
 
 

@@ -53,6 +53,7 @@ def test_the_next_account_cannot_open_an_order_that_the_last_one_opened_by_its_l
     assert browser.get(page).status_code == 200
     log_out(browser, path)
     assert browser.cookies[access.COOKIE].value == ""
+    assert browser.cookies[access.CONFIRMED_COOKIE].value == ""
     assert browser.get(page).status_code in (401, 403)
     log_in(browser, "bob@example.org")
     assert browser.get(page).status_code == 403

@@ -1,8 +1,14 @@
-"""Server URLs in settings: checked before anything connects, refused in one sentence without the password."""
+"""URLs and keys in settings: checked before anything connects, refused in one sentence without the secret."""
 
 import pytest
 
-from ticketing.settings_parser import InvalidSetting, parse_database_url, parse_redis_url
+from ticketing.settings_parser import (
+    InvalidSetting,
+    parse_bearer_token,
+    parse_database_url,
+    parse_redis_url,
+    parse_token_keys,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,3 +54,42 @@ def test_an_invalid_redis_url_is_refused_with_the_name_of_its_variable(value: st
     with pytest.raises(InvalidSetting, match=r"^REDIS_URL must look like redis://:password@host") as refused:
         parse_redis_url("REDIS_URL", value)
     assert "hidden" not in str(refused.value)
+
+
+SECRET = "hidden" * 6
+
+
+def test_valid_token_keys_are_returned_in_their_order() -> None:
+    assert parse_token_keys("TOKEN_KEYS", []) == []
+    pairs = [f"new:{SECRET}", f" old-1:{SECRET}:with:colons ", ""]
+    assert parse_token_keys("TOKEN_KEYS", pairs) == [f"new:{SECRET}", f"old-1:{SECRET}:with:colons"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "reason"),
+    [
+        (["hidden"], "key 1 is not kid:secret"),
+        ([SECRET], "key 1 is not kid:secret"),
+        ([f":{SECRET}"], "key 1 has a kid"),
+        ([f"hidden hidden:{SECRET}"], "key 1 has a kid"),
+        ([f"{SECRET}:new"], "key 1 has a kid"),
+        (["new:"], "key 1 has a secret of less than 32 bytes"),
+        (["new:hidden"], "key 1 has a secret of less than 32 bytes"),
+        ([f"new:{SECRET}", "old:hidden"], "key 2 has a secret"),
+        ([f"new:{SECRET}", f"new:{SECRET}"], "key 2 has the kid of an earlier key"),
+    ],
+)
+def test_invalid_token_keys_are_refused_without_showing_a_part_of_them(pairs: list[str], reason: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"^TOKEN_KEYS must look like kid:secret,kid:secret; key \d") as refused:
+        parse_token_keys("TOKEN_KEYS", pairs)
+    assert reason in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_bearer_token_may_be_absent_but_not_short_or_unprintable() -> None:
+    assert parse_bearer_token("METRICS_TOKEN", "") == ""
+    assert parse_bearer_token("METRICS_TOKEN", SECRET) == SECRET
+    for value in ("hidden", f"hidden {SECRET}", f"hidden\n{SECRET}", f"hiddené{SECRET}"):
+        with pytest.raises(InvalidSetting, match=r"^METRICS_TOKEN must be at least 16") as refused:
+            parse_bearer_token("METRICS_TOKEN", value)
+        assert "hidden" not in str(refused.value)

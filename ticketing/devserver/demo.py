@@ -246,6 +246,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
     defaults = {
         "SECRET_KEY": demo.secrets["secret_key"],
         "ADMIN_PASSWORD": demo.secrets["admin_password"],
+        "METRICS_TOKEN": demo.secrets["metrics_token"],
         "SITE_URL": demo.address,
         "DJANGO_SETTINGS_MODULE": "ticketing.settings",
         # All visitors of rehearsals and benchmarks have one address here.
@@ -277,6 +278,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "web_port": demo.port,
         "site_port": site_port,
         "admin_password": demo.environment["ADMIN_PASSWORD"],
+        "metrics_token": demo.environment["METRICS_TOKEN"],
     }
     _write_state(demo)
 
@@ -330,10 +332,12 @@ def _without_proxy() -> urllib.request.OpenerDirector:
 
 
 def _print_welcome(demo: Demo) -> None:
+    token = demo.environment["METRICS_TOKEN"]
     lines = [
         f"Fairgate is running: {demo.environment['SITE_URL']}",
         f"Shop as a visitor:   {demo.address}{_shopper_path(demo)}",
         f"Admin:               {demo.address}/admin/  ({ADMIN} / {demo.environment['ADMIN_PASSWORD']})",
+        f"Metrics:             curl -H 'Authorization: Bearer {token}' {demo.address}/metrics",
         "Press Ctrl-C to stop.",
     ]
     width = max(map(len, lines))

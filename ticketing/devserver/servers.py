@@ -12,7 +12,14 @@ from ticketing.devserver.postgres import Postgres
 from ticketing.devserver.valkey import Valkey
 
 PASSWORD_CHARACTERS = 32
-SECRET_NAMES = ("database_password", "superuser_password", "redis_password", "secret_key", "admin_password")
+SECRET_NAMES = (
+    "database_password",
+    "superuser_password",
+    "redis_password",
+    "secret_key",
+    "admin_password",
+    "metrics_token",
+)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import sys
 import uvicorn
 from uvicorn.supervisors.multiprocess import Multiprocess
 
+from ticketing import startup
+
 BACKLOG = 4096
 KEEP_ALIVE_SECONDS = 5
 # Time for requests in progress when a worker ends. The slowest waits 5 s for a slot and 5 s for its batch.
@@ -33,6 +35,8 @@ def _usable_processors() -> int:
 
 def main(application: str = "ticketing.asgi:application") -> int:
     """Serve until SIGTERM or SIGINT. SIGHUP replaces the workers one by one."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+    startup.require_safe_settings()  # Here too: uvicorn restarts a worker that ends.
     os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would read it as the number of workers.
     try:
         workers = _whole_number("WEB_WORKERS", _usable_processors(), WORKERS_MAX)

@@ -25,11 +25,14 @@ from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from apps.kernel.observability import log_context
+from apps.kernel import clock
+from apps.kernel.observability import heartbeats, log_context
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
+STALLED_SECONDS = 30.0
+"""A process that has not written for this long is stalled: its file is due every INTERVAL_SECONDS."""
 _SAME_START_SECONDS = 5.0
 _ENDED = "ended.json"
 _ADDITIVE_TYPES = frozenset(("counter", "histogram", "summary"))
@@ -53,6 +56,7 @@ class Metrics(Collector):
         self._thread: threading.Thread | None = None
         self._last = b""
         self._is_well = True
+        self._shows_others = False
 
     def register(self, *collectors: Collector) -> None:
         """Add collectors to this process's metrics."""
@@ -68,7 +72,26 @@ class Metrics(Collector):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(self._stopping,), name="metrics", daemon=True)
         self._thread.start()
+        self._shows_others = True
         atexit.register(self.end)
+
+    def show_others(self) -> None:
+        """Include the other processes in `collect`, without publishing this one."""
+        self._shows_others = True
+
+    def stalled_processes(self, role: str) -> list[str]:
+        """Return the other running processes of this role that stopped writing, or that report stalled loops."""
+        found = []
+        for file in self._folder.glob(f"{role}-*-*.json"):
+            snapshot = None if file == self._file else _read(file)
+            if snapshot is None or not _is_process_alive(snapshot):
+                continue
+            name = f"process {snapshot['pid']}"
+            found += [f"{name}: {loop}" for loop in snapshot.get("stalled", ())]
+            with contextlib.suppress(OSError):  # It has just ended.
+                if clock.process_seconds() - file.stat().st_mtime > STALLED_SECONDS:
+                    found.append(name)
+        return found
 
     def end(self) -> None:
         """Publish once more, and stop."""
@@ -78,7 +101,7 @@ class Metrics(Collector):
         if thread is not None and thread.is_alive():
             thread.join(timeout=5)
         self.publish()
-        self._file = None
+        self._file, self._shows_others = None, False
 
     def publish(self) -> None:
         """Write the current values to this process's file. Never raises; an unwritable folder is logged once."""
@@ -86,7 +109,10 @@ class Metrics(Collector):
             # A forked child has a copy of its parent's values and must not publish them.
             if self._file is None or os.getpid() != self._process["pid"]:
                 return
-            content = json.dumps({**self._process, "families": list(self._families(pause=True))}).encode()
+            with contextlib.suppress(OSError):  # Missing at first.
+                os.utime(self._file)  # Shows that this process runs, also if the disk is full.
+            snapshot = {**self._process, "stalled": heartbeats.stalled(), "families": list(self._families(pause=True))}
+            content = json.dumps(snapshot).encode()
             if content == self._last:
                 return
             try:
@@ -103,7 +129,7 @@ class Metrics(Collector):
         """Return the sums over all processes, with this one's current values."""
         own = {"role": self._process.get("role", "this"), "families": list(self._families())}
         others: list[Snapshot] = []
-        if self._file is not None:
+        if self._shows_others:
             try:
                 others = self._others()
             except OSError as error:
@@ -111,7 +137,9 @@ class Metrics(Collector):
         processes = GaugeMetricFamily(
             "fairgate_processes_count", "Processes included in these metrics.", labels=["role"]
         )
-        roles = [own["role"], *(other["role"] for other in others if other["role"])]
+        roles = [other["role"] for other in others if other["role"]]
+        if self._file is not None or not self._shows_others:
+            roles.append(own["role"])
         for role in sorted(set(roles)):
             processes.add_metric([role], roles.count(role))
         return [processes, *_sum([own, *others])]

@@ -27,6 +27,7 @@ from psycopg import Connection
 
 from apps.kernel.db import sql, transactions
 from apps.kernel.db.leader_election import Leadership
+from apps.kernel.observability import heartbeats
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue import proofs
 from apps.queue.errors import ActRefused
@@ -47,6 +48,8 @@ BEACON_PAUSE_SECONDS = 2.0
 """Pause after a failed request to the beacon."""
 STATEMENT_MS_MAX = 600_000
 """The digest and the draw each process the whole lobby in one statement."""
+ROUND_SECONDS_MAX = STATEMENT_MS_MAX / 1_000 + 60
+"""A longer round hangs."""
 LOCK_KEY = b"fairdraw"
 SESSION_OPTIONS = (
     "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
@@ -324,6 +327,7 @@ def loop(stopping: threading.Event) -> None:
     errors = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
+            heartbeats.beat("drawer", ROUND_SECONDS_MAX)
             has_advanced = False
             try:
                 has_advanced = drawer.run_once()

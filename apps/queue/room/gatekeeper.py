@@ -14,6 +14,7 @@ from django.db import DatabaseError, close_old_connections
 
 from apps.kernel.db import sql
 from apps.kernel.db.leader_election import Leadership, lock_session_options
+from apps.kernel.observability import heartbeats
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue.errors import StaleLeader
 from apps.queue.room import admission, rate_control
@@ -22,6 +23,8 @@ from apps.queue.snapshot import room_snapshot
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
+ROUND_SECONDS_MAX = 60.0
+"""Far above the time limits of a round's statements: a longer round hangs."""
 SILENCE_MS_MAX = 1_500
 """A leader that has been silent for this time loses its leadership."""
 LEADERSHIP = "gatekeeper"
@@ -107,6 +110,7 @@ def loop(stopping: threading.Event) -> None:
     errors = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
+            heartbeats.beat("ticker", ROUND_SECONDS_MAX)
             try:
                 gatekeeper.run_once()
                 errors.over("gatekeeper: this round failed")

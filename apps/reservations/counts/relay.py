@@ -27,7 +27,7 @@ from apps.kernel import clock, duty_cycle, redis
 from apps.kernel.db import sql, transactions
 from apps.kernel.db.leader_election import Leadership
 from apps.kernel.http import idempotency
-from apps.kernel.observability import log_context
+from apps.kernel.observability import heartbeats, log_context
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
 from apps.reservations.counts.recount import Recount
@@ -50,6 +50,8 @@ PUBLISH_ROUNDS = 3
 """If a round is slow, notifications are at least this many round durations apart."""
 FRESH_ROUNDS = 4
 """Frames expire after this many times the last interval between writes, to allow for a relay on a busy host."""
+ROUND_SECONDS_MAX = 60.0
+"""Far above the time limits of a round's statements: a longer round hangs."""
 LOCK_KEY = b"fairtell"
 
 _publish_frames = sql.load("apps.reservations", "publish_frames")
@@ -231,6 +233,7 @@ def loop(stopping: threading.Event) -> None:
     has_database = True
     window_at = time.monotonic()
     while not stopping.is_set():
+        heartbeats.beat("relay", ROUND_SECONDS_MAX)
         begun, pause = time.monotonic(), REDIS_SECONDS
         try:
             if not lead.holds():

@@ -22,6 +22,7 @@ from redis import Redis
 
 from apps.kernel import clock, redis
 from apps.kernel.db import sql
+from apps.kernel.observability import heartbeats
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.reservations.lifecycle import deadline_set
 from apps.reservations.lifecycle.release import SWEEP_MAX, sweep_these
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 """Reservations locked by another transaction are retried after this time."""
+ROUND_SECONDS_MAX = 60.0
+"""Far above the time limits of a round's statements: a longer round hangs."""
 EVENT_KEPT_SECONDS = 3_600
 """An event is dropped this long after its last deadline; the other ways have expired its holds by then."""
 FILLED_KEY = "deadlines:filled"
@@ -146,6 +149,7 @@ def loop(stopping: threading.Event) -> None:
     watcher, errors = Watcher(), RepeatedErrors(logger)
     failing = "deadlines: this round failed; other sweeps expire what it missed"
     while not stopping.is_set():
+        heartbeats.beat("deadlines", ROUND_SECONDS_MAX)
         begun, has_more = time.monotonic(), False
         try:
             has_more = watcher.run_once()

@@ -18,6 +18,7 @@ from apps.kernel.checks.reconciler import (
     ManualRepairRequired,
 )
 from apps.kernel.models import ReconcileRun
+from tests.support.api_client import scraper
 
 pytestmark = pytest.mark.django_db
 
@@ -97,12 +98,12 @@ def test_runs_are_stored_and_the_oldest_are_deleted(monkeypatch: pytest.MonkeyPa
     assert len(runs[2].report[0]["differences"]) == reconciler.SHOWN_DIFFERENCES_MAX
 
 
-def test_differences_are_counted_by_kind_and_a_kind_never_found_is_zero(client: Client) -> None:
+def test_differences_are_counted_by_kind_and_a_kind_never_found_is_zero() -> None:
     reconciler.register("a", "promise", finds("seat", "seat", "count"), kinds=("seat", "count", "never"))
     for _ in range(2):
         assert tasks.reconcile() == 3
     reconciler.run_and_record(7)
-    page = client.get("/metrics").content.decode()
+    page = scraper().get("/metrics").content.decode()
     for line in (
         'fairgate_reconcile_differences_total{kind="seat"} 6.0',
         'fairgate_reconcile_differences_total{kind="count"} 3.0',

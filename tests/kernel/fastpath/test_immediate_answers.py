@@ -96,6 +96,7 @@ async def test_an_unexpected_error_is_logged_with_the_id_of_its_request(
 
     before = log_context.request_id.get()
     protocol, line = connection(Application(fail))
+    before = log_context.request_id.get()
     with caplog.filtering(log_context.RequestIdFilter()):
         protocol.data_received(request("GET", THING, X_Request_Id="request-1"))
         assert [status for status, _ in await line.answers(1)] == [500]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from redis import Redis
 
 from apps.kernel import clock
@@ -20,6 +19,7 @@ from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from apps.queue import facade as queue
 from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, status_of
+from tests.support.api_client import scraper
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook, payment_of, place_order
 from tests.support.races import storm, values
@@ -304,11 +304,12 @@ def test_failed_and_postponed_charges_are_reported_to_the_waiting_rooms(provider
 
 def test_readiness_and_metrics_report_a_resting_provider(settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
-    assert Client().get("/readyz").json()["payments"] == "ok"
+    operator = scraper()
+    assert operator.get("/readyz").json()["payments"] == "ok"
     fail(3)
-    ready = Client().get("/readyz")
+    ready = operator.get("/readyz")
     assert ready.status_code == 200
     assert ready.json()["payments"] == "resting: sandbox"
-    figures = Client().get("/metrics").content.decode()
+    figures = operator.get("/metrics").content.decode()
     assert 'fairgate_payment_provider_resting{provider="sandbox"} 1.0' in figures
     assert 'fairgate_payment_provider_faults_count{provider="sandbox"} 3.0' in figures

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -128,8 +130,9 @@ def refused(checkout: Path, **environment_of: str) -> str:
     return lines[0]
 
 
-def get(url: str) -> tuple[int, bytes]:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+def get(url: str, **headers: str) -> tuple[int, bytes]:
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
         return response.status, response.read()
 
 
@@ -155,6 +158,13 @@ def test_the_demo_starts_responds_and_ends_without_leaving_a_process(checkout: P
         assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
         assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
         assert path.startswith("/events/")
+        (command,) = [shlex.split(line.partition(":")[2]) for line in output if line.startswith("Metrics")]
+        assert command[:2] == ["curl", "-H"]
+        name, _, token = command[2].partition(": ")
+        assert get(command[3], **{name: token})[0] == 200
+        assert token == f"Bearer {(read_state(checkout) or {})['metrics_token']}"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(command[3])
 
         audit = manage(checkout, "audit")
         assert audit.returncode == 0, audit.stdout + audit.stderr
@@ -309,7 +319,7 @@ def test_migrations_and_direct_connections_bypass_the_pooler(tmp_path: Path, mon
     """Leader election, draws and migrations connect to PostgreSQL directly; with a server of the demo, to that one."""
     pooled, direct, own = (f"postgres://a:b@127.0.0.1:{port}/c" for port in (1, 2, 3))
     monkeypatch.setenv("DATABASE_DIRECT_URL", direct)
-    secrets = {"secret_key": "s", "admin_password": "p"}
+    secrets = {"secret_key": "s", "admin_password": "p", "metrics_token": "m"}
     migrated = []
 
     def run(command: list[str], env: dict[str, str], **options: object) -> subprocess.CompletedProcess[bytes]:

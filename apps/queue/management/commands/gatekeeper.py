@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.kernel import maintenance, secret_key
-from apps.kernel.observability import health_signals, metrics
+from apps.kernel.observability import health_signals, metrics, operations_port
 from apps.queue.lobby import draw
 from apps.queue.room import gatekeeper
 
@@ -20,10 +20,11 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        secret_key.require_key()
+        secret_key.require_safe_settings()
         health_signals.begin()  # While no worker runs, charges are made here.
         connection.ensure_connection()  # Fail at start without a database; later the loop survives its loss.
         metrics.begin("gatekeeper")
+        operations_port.begin("gatekeeper")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.kernel import secret_key
-from apps.kernel.observability import metrics
+from apps.kernel.observability import metrics, operations_port
 from apps.reservations.counts import relay
 from apps.reservations.lifecycle import redis_deadlines
 
@@ -20,9 +20,10 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        secret_key.require_key()
+        secret_key.require_safe_settings()
         connection.ensure_connection()  # Fail at start without a database; later the loop survives its loss.
         metrics.begin("relay")
+        operations_port.begin("relay")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())

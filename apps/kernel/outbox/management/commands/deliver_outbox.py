@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--limit", type=int, default=1_000, help="at most this many messages")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        secret_key.require_key()
+        secret_key.require_safe_settings()
         # If PostgreSQL is unavailable, fail here with a one-line error.
         connection.ensure_connection()
         delivery = Delivery(settings.OUTBOX_DELIVERERS, messages_max=max(0, options["limit"]))

@@ -1,11 +1,20 @@
-"""Health and metrics endpoints for operators: /healthz, /readyz and /metrics."""
+"""Health and metrics endpoints for operators: /healthz, /readyz and /metrics.
 
+At the public address the details of /readyz and all of /metrics need METRICS_TOKEN; the operations port
+(apps/kernel/observability/operations_port.py) needs none.
+"""
+
+import fcntl
+import hmac
+import json
 import logging
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
@@ -25,6 +34,7 @@ from redis import Redis, RedisError
 from apps.kernel.checks import reconciler
 from apps.kernel.db import sql
 from apps.kernel.observability import metrics as metrics_of_processes
+from apps.kernel.observability.operations_port import JSON, Answer
 from apps.kernel.outbox import outbox_metrics
 from apps.orders import facade as orders
 from apps.reservations import facade as reservations
@@ -46,17 +56,33 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Return 200 if PostgreSQL responds: `ok`, or `degraded` without Redis (slower but correct). Otherwise 503."""
+    """Return 200 if PostgreSQL responds: `ok`, or `degraded` without Redis (slower but correct). Otherwise 503. With
+    METRICS_TOKEN the response includes the result of each check."""
+    status, body = check_readiness()
+    if not has_token(request):
+        body = {"status": body["status"]}
+    return JsonResponse(body, status=status, headers={"Retry-After": "2"} if status == 503 else {})
+
+
+def has_token(request: HttpRequest) -> bool:
+    """Return whether the request has METRICS_TOKEN as its bearer token."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    is_given = scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), settings.METRICS_TOKEN.encode())
+    return is_given and bool(settings.METRICS_TOKEN)
+
+
+def check_readiness() -> tuple[int, dict[str, str]]:
+    """Return the status and the content of /readyz, with the result of each check."""
     checks = {
         "database": "ok" if is_database_available() else "away",
         "redis": "ok" if is_redis_available() else "away",
     }
     if checks["database"] == "away":
-        return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
+        return 503, {"status": "unavailable", **checks}
     # Sales continue while a provider is unavailable: charges wait.
     resting = orders.list_unavailable_providers()
     checks["payments"] = f"resting: {', '.join(resting)}" if resting else "ok"
-    return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
+    return 200, {"status": "ok" if checks["redis"] == "ok" else "degraded", **checks}
 
 
 def is_database_available() -> bool:
@@ -162,12 +188,47 @@ for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
     registry.register(collector)
 
 
+def scrape() -> bytes | None:
+    """Return all metrics in the Prometheus text format; None while another process or thread of this machine computes
+    them. A scrape takes about a second of a processor, so there is one at a time."""
+    try:
+        lock = os.open(Path(settings.METRICS_FOLDER) / "scrape.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return generate_latest(registry)  # Without a folder there are only the metrics of this process.
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return generate_latest(registry)
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(lock)  # Also releases the lock.
+
+
 @never_cache
 @csrf_exempt
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """All metrics in the Prometheus text format."""
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    """All metrics, for requests with METRICS_TOKEN. Without that setting there is no such page."""
+    if not settings.METRICS_TOKEN:
+        raise Http404
+    if not has_token(request):
+        return HttpResponse(status=401, headers={"WWW-Authenticate": "Bearer"})
+    body = scrape()
+    if body is None:
+        return HttpResponse(status=503, headers={"Retry-After": "2"})
+    return HttpResponse(body, content_type=CONTENT_TYPE_LATEST)
+
+
+def answer_readyz() -> Answer:
+    """Answer /readyz at the operations port."""
+    status, body = check_readiness()
+    return status, JSON, json.dumps(body).encode()
+
+
+def answer_metrics() -> Answer:
+    """Answer /metrics at the operations port."""
+    body = scrape()
+    return (503, JSON, b'{"status":"busy"}') if body is None else (200, CONTENT_TYPE_LATEST, body)
 
 
 root_urls = [
