@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reset test test-all test-app bench bench-full lint format venv lock audit-dependencies clean
+.PHONY: help demo reset test test-all test-app bench bench-full lint format venv lock sbom audit-dependencies clean
 
 # The first of these that is a supported Python; `make PYTHON=/path/to/python3.12 …` overrides it.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -69,6 +69,9 @@ LOCKED := . ticketing/devserver tests benchmarks
 lock: ## Compile every requirements.txt from its requirements.in (UPGRADE=1: newest versions); needs uv
 	@command -v uv >/dev/null || { echo "make lock needs uv (pipx install uv)."; exit 1; }
 	@for folder in $(LOCKED); do (cd $$folder && $(LOCK) $$([ $$folder = tests ] || echo --emit-build-options) -o requirements.txt requirements.in) || exit 1; done
+
+sbom: $(VENV)/.tests ## Write the software bill of materials of production (CycloneDX) to .local/sbom.cdx.json
+	@$(RUN) -m tests.architecture.sbom
 
 audit-dependencies: ## Compare every pin with the published vulnerabilities; needs pip-audit and the network
 	@command -v pip-audit >/dev/null || { echo "make audit-dependencies needs pip-audit (pipx install pip-audit)."; exit 1; }

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from tests.architecture import sbom
 from tests.support.servers import CHECKOUT
 
 FOLDERS = (".", "ticketing/devserver", "tests", "benchmarks")
@@ -73,3 +74,18 @@ def test_the_supported_python_versions_are_the_same_everywhere() -> None:
         "Makefile",
     ):
         assert re.search(r"3\.11 to\s+3\.14", (CHECKOUT / name).read_text()), name
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_is_valid_and_lists_everything_that_production_runs() -> None:
+    """`build` raises if the document does not follow CycloneDX's schema."""
+    document = sbom.build()
+    listed = {component["purl"]: component for component in document["components"]}
+    assert set(listed) == {
+        *(f"pkg:pypi/{name}@{version}" for name, version in pins(".").items()),
+        *(f"pkg:npm/{name}@{version}" for name, (version, _) in sbom.BROWSER.items()),
+    }
+    assert all(component["externalReferences"][0]["hashes"] for purl, component in listed.items() if "pypi" in purl)
+    assert {file.name for file in sbom.VENDOR.iterdir()} == set(sbom.BROWSER)
+    dependencies = (CHECKOUT / "docs/dependencies.md").read_text()
+    assert all(f"| {name} {version} (" in dependencies for name, (version, _) in sbom.BROWSER.items())
