@@ -478,6 +478,10 @@ DEPLOYMENT_VIOLATIONS = deployment_rules.find_violations(
     secret_key=_secret_key,
 )
 
+# --- reports of vulnerabilities ------------------------------------------------------------------------------------
+# URIs of the contacts in /.well-known/security.txt; empty: 404.
+SECURITY_CONTACT = settings_parser.parse_contacts("SECURITY_CONTACT", env.list("SECURITY_CONTACT", default=[]))
+
 # --- the lobby draw -----------------------------------------------------------------------------------------------
 # A public randomness beacon in drand's format; empty: none. The defaults of genesis and period are those of its network
 # "quicknet"; change them for another network.

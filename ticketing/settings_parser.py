@@ -14,6 +14,7 @@ NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
 KEYS_FORM = "kid:secret,kid:secret"
 TOKEN_SECRET_BYTES_MIN = 32
 BEARER_FORM = "at least 16 printable ASCII characters without spaces"
+CONTACT_FORM = "mailto:security@example.org or https://example.org/security"
 RATE_FORM = "RATE:BURST, requests per second and burst, as in 20:1000, or off"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -78,6 +79,15 @@ def parse_bearer_token(variable: str, value: str) -> str:
     if value and not re.fullmatch(r"[!-~]{16,}", value):
         raise InvalidSetting(f"{variable} must be {BEARER_FORM}")
     return value
+
+
+def parse_contacts(variable: str, values: Iterable[str]) -> list[str]:
+    """Return the URIs of these contacts. Raises InvalidSetting."""
+    contacts = [value.strip() for value in values if value.strip()]
+    for contact in contacts:
+        if not re.fullmatch(r"mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:\+[0-9-]+", contact):
+            raise InvalidSetting(f"{variable} must be URIs like {CONTACT_FORM}, not {contact!r}")
+    return contacts
 
 
 def parse_rate(variable: str, value: str) -> tuple[float, int] | None:

@@ -10,7 +10,7 @@ from apps.orders import urls as orders
 from apps.queue import urls as queue
 from apps.reservations import urls as reservations
 from ticketing import accounts
-from ticketing.operations import health
+from ticketing.operations import health, security_contact
 
 handler400 = "apps.kernel.http.middleware.bad_request"
 handler500 = "apps.kernel.http.middleware.server_error"
@@ -27,6 +27,7 @@ api = [
 
 urlpatterns = [
     *health.root_urls,
+    *security_contact.root_urls,
     path("admin/", admin.site.urls),
     path("api/", include(api)),
     *accounts.page_urls,
