@@ -217,6 +217,10 @@ def make_unsettled(slug: str) -> Order:
     moment = clock.now() - timedelta(hours=1)
     Payment.objects.update(started_at=moment)
     Refund.objects.update(requested_at=moment)
+    if moment.date() != clock.now().date():
+        # In the first hour of a day the payment began on the day before, which would be compared too.
+        done_at = clock.now() + timedelta(days=1)
+        ComparedDay.objects.create(provider="sandbox", day=moment.date(), asked_at=done_at, compared_at=done_at)
     return waiting
 
 
@@ -241,7 +245,7 @@ def test_the_reconciler_inquires_only_after_the_providers_rest(inquiries, settin
     assert sorted(set(inquiries)) == ["find_charge", "find_refund", "movements", "refund"]
     assert status_of(waiting)[0] == "confirmed"
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
-    assert ComparedDay.objects.exclude(compared_at=None).count() == 1
+    assert ComparedDay.objects.get(day=clock.now().date()).compared_at is not None
     assert not PaymentDifference.objects.exists()
     assert_audit_clean()
 
