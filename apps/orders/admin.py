@@ -51,6 +51,7 @@ from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - R
 from apps.orders.provider_sync import discrepancies
 from apps.orders.staff import refund_page
 from apps.orders.tickets import reissue as ticket_reissue
+from apps.orders.transfers import admin as _transfer_admin  # noqa: F401 - Registers models.
 from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers models.
 
 Row = TypeVar("Row", bound=models.Model)

@@ -123,6 +123,38 @@ class ReissueRefused(Problem):
     type, status, title = "reissue-refused", 409, "This ticket cannot be reissued."
 
 
+class TransferNotFound(NotFound):
+    title = "Transfer not found."
+
+
+class TransferRefused(Problem):
+    """The event allows no transfers or no longer allows them, or a limit of the event is reached."""
+
+    type, status, title = "transfer-refused", 409, "This ticket cannot be transferred."
+
+
+class TransferPending(Problem):
+    """The ticket is offered to another address. `transfer` is the id of that offer."""
+
+    type, status, title = (
+        "transfer-pending",
+        409,
+        "This ticket is already offered. Withdraw that offer first.",
+    )
+
+
+class TransferEnded(Problem):
+    """The offer was withdrawn or has expired, or its ticket ended before it was accepted."""
+
+    type, status, title = "transfer-ended", 409, "This offer has ended. Ask the sender for a new one."
+
+
+class TransferAccepted(Problem):
+    """An accepted transfer cannot be withdrawn."""
+
+    type, status, title = "transfer-accepted", 409, "The recipient has accepted this ticket."
+
+
 class StaffProblem(Problem):
     """Problems that only staff pages and commands show; not part of the API."""
 

@@ -20,6 +20,7 @@ from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox
 from apps.orders.privacy import erasure, export
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
+from apps.orders.transfers import transfer_mail
 from apps.orders.webhooks import delivery
 
 export_person = export.export_person
@@ -76,6 +77,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
         TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
+        TopicHandler(topics.SEND_TRANSFER, transfer_mail.send_transfer, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),

@@ -38,7 +38,7 @@ _Files = Sequence[tuple[str, bytes, str]]
 def send_tickets(message: Message) -> None:
     """Mail the tickets to the buyer, unless they were sent before. A message with `again` always sends them."""
     order, is_sent = get_order_to_send(UUID(message.body["order"]))
-    if not order.is_standing or (is_sent and not message.body.get("again")):
+    if not order.is_standing or not order.valid_tickets or (is_sent and not message.body.get("again")):
         return
 
     def draw_files() -> _Files:
@@ -93,6 +93,12 @@ def send_confirmation(message: Message) -> None:
         )
 
 
+def send_transfer_notice(order_id: UUID, email: str, label: str) -> None:
+    """Mail the buyer that a ticket was offered to this address, so that an offer by anyone else does not go unseen."""
+    order = get_order(order_id)
+    _send(order, f"You offered a ticket for {order.event.name}", "transfer_notice", recipient=email, label=label)
+
+
 def send_dispute_notice(message: Message) -> None:
     """Mail the staff who settle differences a notice that a buyer disputes a payment, or that the bank has decided."""
     dispute = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
@@ -129,17 +135,22 @@ def _send(
     order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
     **more: Any,
 ) -> None:  # fmt: skip
-    """Send the mail to the order's address, unless the order was erased. Raises RetryLater while the address has
-    received its cap of mails."""
-    if order.email.endswith(ERASED_DOMAIN):
+    """Send the mail to the order's address. See `send_within_cap`."""
+    send_within_cap(order.email, share, lambda: _send_counted(order, subject, template, draw_files(), more))
+
+
+def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
+    """Send a mail to this address, unless it was erased. Raises RetryLater while the address has received its cap of
+    mails, of which mails of this kind may use this share."""
+    if address.endswith(ERASED_DOMAIN):
         return
-    wait_seconds = mail_caps.count_mail(order.email, share)
+    wait_seconds = mail_caps.count_mail(address, share)
     if wait_seconds:
         raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
     try:
-        _send_counted(order, subject, template, draw_files(), more)
+        send()
     except Exception:
-        mail_caps.uncount_mail(order.email)
+        mail_caps.uncount_mail(address)
         raise
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -20,6 +20,7 @@ from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import InvoiceNotFound, OrderNotFound, TicketNotFound
 from apps.orders.lines import bill_from_lines
 from apps.orders.models import ATTEMPTS_MAX, Invoice, InvoiceKind, Order, OrderLine, Payment, Refund, Ticket
+from apps.orders.terms.transfer_terms import TransferTerms, TransferView, get_transfer_terms, transfers_of_orders
 from apps.queue import facade as queue
 
 _payments = sql.load("apps.orders", "payments_of_orders")
@@ -46,11 +47,15 @@ class TicketView:
     order_id: UUID
     replaced_at: datetime | None = None
     replaced_by: str = ""
-    """The requester of the replacement: `buyer` or `staff:ID`; empty if the ticket was not replaced."""
+    """The requester of the replacement: `buyer`, `staff:ID` or `transfer`; empty if the ticket was not replaced."""
+    is_transferred: bool = False
+    """Whether it is a recipient's. The buyer then sees neither its code nor its holder."""
+    offer: TransferView | None = None
+    """The buyer's offer of this ticket that its recipient may still accept."""
 
     @property
     def url(self) -> str:
-        return reverse("orders:ticket", args=[self.code])
+        return "" if not self.code else reverse("orders:ticket", args=[self.code])
 
     @property
     def qr_url(self) -> str:
@@ -67,8 +72,9 @@ class TicketView:
             "price_minor": self.price_minor,
             "holder": self.holder,
             "valid": self.valid,
+            "transferred": self.is_transferred,
             "checked_in_at": None if self.checked_in_at is None else clock.iso(self.checked_in_at),
-            "url": absolute_url(self.url),
+            "url": absolute_url(self.url) if self.code else "",
         }
 
 
@@ -201,6 +207,10 @@ class OrderView:
     """In the order of their requests; failed refunds that were replaced are left out."""
     returns: return_quotes.ReturnOffer | None = None
     """The terms for returning the order's tickets; None if the event allows no returns."""
+    transfer_terms: TransferTerms | None = None
+    """The terms for passing tickets to other people; None if the event allows no transfers."""
+    transfers: tuple[TransferView, ...] = ()
+    """Those that the buyer has started, oldest first."""
 
     @property
     def is_standing(self) -> bool:
@@ -213,7 +223,8 @@ class OrderView:
 
     @property
     def valid_tickets(self) -> list[TicketView]:
-        return [ticket for ticket in self.tickets if ticket.valid]
+        """The valid tickets that the buyer has; those of recipients are not among them."""
+        return [ticket for ticket in self.tickets if ticket.valid and not ticket.is_transferred]
 
     @property
     def message(self) -> str:
@@ -260,6 +271,8 @@ class OrderView:
             "message": self.message,
             "refunds": [refund.contract() for refund in self.refunds],
             "returns": None if self.returns is None else self.returns.contract(),
+            "transfer_terms": None if self.transfer_terms is None else self.transfer_terms.contract(),
+            "transfers": [transfer.contract() for transfer in self.transfers],
             "invoices": [paper.contract() for paper in self.papers],
             "tickets": [ticket.contract() for ticket in self.tickets],
         }
@@ -365,6 +378,16 @@ def _find(rows: QuerySet[Row], missing: type[Problem]) -> Row:
     return row
 
 
+def _buyer_tickets(tickets: Iterable[Ticket], order: Order, transfers: Iterable[TransferView]) -> list[TicketView]:
+    """Return the views for the buyer: without codes and holders of transferred tickets, and with pending offers."""
+    offers = {transfer.code: transfer for transfer in transfers if transfer.state == "offered"}
+    views = (_ticket_view(ticket, order) for ticket in tickets)
+    return [
+        replace(view, code="", holder="") if view.is_transferred else replace(view, offer=offers.get(view.code))
+        for view in views
+    ]
+
+
 def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
     return TicketView(
         code=ticket.code,
@@ -381,6 +404,7 @@ def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
         order_id=order.pk,
         replaced_at=ticket.voided_at if ticket.replaced_by else None,
         replaced_by=ticket.replaced_by,
+        is_transferred=ticket.transfer_id is not None,
     )
 
 
@@ -428,8 +452,12 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
     now = clock.now() if is_whole or any(order.status == Order.Status.PLACED for order in orders) else None
     offers: dict[int, return_quotes.ReturnOffer | None] = {}
+    terms: dict[int, TransferTerms | None] = {}
+    transfers: dict[UUID, list[TransferView]] = {}
     if now is not None and is_whole:
         offers = {event_id: return_quotes.get_return_terms(event, now) for event_id, event in found.items()}
+        terms = {event_id: get_transfer_terms(event, now) for event_id, event in found.items()}
+        transfers = transfers_of_orders(ids, now)
     views = []
     for order in orders:
         last = payments[order.pk][-1] if payments[order.pk] else None
@@ -452,7 +480,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 payment=_payment_view(order, last, sum(payment.refunded_minor for payment in payments[order.pk])),
                 bill=bill_from_lines(lines[order.pk]),
                 papers=tuple(paper_views[order.pk]),
-                tickets=tuple(_ticket_view(ticket, order) for ticket in tickets[order.pk]),
+                tickets=tuple(_buyer_tickets(tickets[order.pk], order, transfers.get(order.pk, ()))),
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None
                 and last.status == Payment.Status.DECLINED
@@ -461,6 +489,8 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 and order.has_time_for_attempt(now),
                 refunds=tuple(_refund_view(refund) for refund in refund_rows[order.pk]),
                 returns=offers.get(order.event_id),
+                transfer_terms=terms.get(order.event_id),
+                transfers=tuple(transfers.get(order.pk, ())),
             )
         )
     return views

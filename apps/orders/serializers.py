@@ -85,7 +85,7 @@ class CheckoutAnswerSerializer(serializers.Serializer):
 
 
 class TicketSerializer(serializers.Serializer):
-    code = serializers.CharField()
+    code = serializers.CharField(help_text="Empty once the ticket is transferred: only its recipient gets the code.")
     label = serializers.CharField()  # type: ignore[assignment]  # The stubs confuse it with Field.label.
     section = serializers.CharField()
     row = serializers.CharField(help_text="Empty for general admission.")
@@ -94,8 +94,9 @@ class TicketSerializer(serializers.Serializer):
     price_minor = serializers.IntegerField()
     holder = serializers.CharField()
     valid = serializers.BooleanField()
+    transferred = serializers.BooleanField(help_text="It is a recipient's; `code`, `holder` and `url` are empty.")
     checked_in_at = serializers.DateTimeField(allow_null=True)
-    url = serializers.URLField()
+    url = serializers.CharField(help_text="Absolute.")
 
 
 class RefundSerializer(serializers.Serializer):
@@ -112,6 +113,29 @@ class ReturnsSerializer(serializers.Serializer):
     open = serializers.BooleanField(help_text="Whether tickets may be returned now.")
     until = serializers.DateTimeField()
     keeps_fees = serializers.BooleanField(help_text="Whether the organizer keeps the fees of returned tickets.")
+
+
+class TransferTermsSerializer(serializers.Serializer):
+    open = serializers.BooleanField(help_text="Whether tickets may be transferred now.")
+    until = serializers.DateTimeField()
+
+
+class OfferSerializer(serializers.Serializer):
+    ticket = serializers.CharField(help_text="The code of the ticket.")
+    email = serializers.EmailField(help_text="The recipient's address.")
+
+
+class TransferSerializer(serializers.Serializer):
+    transfer_id = serializers.UUIDField()
+    ticket = serializers.CharField(help_text="The code of the ticket that was offered.")
+    label = serializers.CharField()  # type: ignore[assignment]  # The stubs confuse it with Field.label.
+    email = serializers.EmailField()
+    state = serializers.ChoiceField(
+        choices=["offered", "accepted", "expired", "withdrawn", "void"],
+        help_text="void: the ticket was returned, replaced or refunded before the offer was accepted.",
+    )
+    offered_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
 
 
 @extend_schema_field(
@@ -156,6 +180,10 @@ class OrderSerializer(CheckoutAnswerSerializer):
     message = serializers.CharField(help_text="A message for the buyer; empty when all is well.")
     refunds = RefundSerializer(many=True)
     returns = ReturnsSerializer(allow_null=True, help_text="The terms for returning its tickets; null: not allowed.")
+    transfer_terms = TransferTermsSerializer(
+        allow_null=True, help_text="The terms for passing its tickets to other people; null: not allowed."
+    )
+    transfers = TransferSerializer(many=True, help_text="Those that its buyer has started, oldest first.")
     invoices = PaperSerializer(many=True, help_text="Invoice and credit notes, written shortly after each payment.")
     tickets = TicketSerializer(many=True)
 

@@ -14,6 +14,8 @@ from apps.orders.provider_sync import api_views as provider_api_views
 from apps.orders.returns import api_views as return_api_views
 from apps.orders.returns import views as return_views
 from apps.orders.tickets import views as ticket_views
+from apps.orders.transfers import api_views as transfer_api_views
+from apps.orders.transfers import views as transfer_views
 from apps.orders.webhooks import api_views as organizers
 
 page_urls = [
@@ -27,8 +29,12 @@ page_urls = [
     path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", order_views.invoice, name="paper"),
     path("orders/<uuid:order_id>/event.ics", order_views.calendar_file, name="calendar_file"),
     path("orders/<uuid:order_id>/tickets/<slug:code>/reissue", ticket_views.reissue, name="reissue"),
+    path("orders/<uuid:order_id>/tickets/<slug:code>/transfer", transfer_views.offer, name="transfer"),
+    path("orders/<uuid:order_id>/transfers/<uuid:transfer_id>/withdraw", transfer_views.withdraw, name="withdraw"),
+    path("transfers/<uuid:transfer_id>/", transfer_views.transfer, name="transfer_offer"),
     path("tickets/", order_views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", ticket_views.ticket, name="ticket"),
+    path("tickets/<slug:code>/ticket.pdf", ticket_views.single_ticket_pdf, name="ticket_pdf"),
     path("tickets/<slug:code>/qr.svg", ticket_views.ticket_qr, name="ticket_qr"),
     path("check-in/worker.js", checkin_views.service_worker, name="check_in_worker"),
     path("check-in/<slug:slug>/", checkin_views.check_in, name="check_in"),
@@ -54,6 +60,12 @@ api_urls = [
         name="orders_api_organizer_message",
     ),
     path("orders/<uuid:order_id>/refunds", return_api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
+    path("orders/<uuid:order_id>/transfers", transfer_api_views.Transfers.as_view(), name="orders_api_transfers"),
+    path(
+        "orders/<uuid:order_id>/transfers/<uuid:transfer_id>",
+        transfer_api_views.TransferDetail.as_view(),
+        name="orders_api_transfer",
+    ),
     path(
         "webhooks/payments/<slug:provider>",
         provider_api_views.PaymentWebhook.as_view(),

@@ -33,7 +33,7 @@ from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
-from apps.reservations.payment import begin_payment, prepare_payment
+from apps.reservations.payment import begin_payment, count_email_seats, prepare_email_cap, prepare_payment
 from apps.reservations.selectors import ReservationView, get_reservation, live_reservation_of, view_reservations
 from apps.reservations.staff import erasure
 
@@ -71,6 +71,7 @@ __all__ = [
     "cancel",
     "cancel_pending",
     "confirm",
+    "count_email_seats",
     "examine_access_code",
     "free_by_event",
     "free_counts",
@@ -79,6 +80,7 @@ __all__ = [
     "hold",
     "hold_one",
     "live_reservation_of",
+    "prepare_email_cap",
     "prepare_payment",
     "provide_compensation_hooks",
     "provide_order_names",

@@ -47,6 +47,22 @@ def prepare_payment(event_id: int, email: str, event: events.EventView | None = 
         _create_caps.count(cursor, event_ids=[event_id], buyers=[f"email:{email}"])
 
 
+def prepare_email_cap(event_id: int, email: str) -> None:
+    """Create the email address's cap row for `count_email_seats`, whether or not the event has a purchase cap. Called
+    outside transactions, like `prepare_payment`."""
+    with transactions.write(), connection.cursor() as cursor:
+        _create_caps.count(cursor, event_ids=[event_id], buyers=[f"email:{email}"])
+
+
+def count_email_seats(event_id: int, email: str) -> int:
+    """Lock the address's cap row and return how many of the event's seats are in its reservations, including overdue
+    ones: they may still be paid. The caller holds at most locks of orders and reservations."""
+    with connection.cursor() as cursor:
+        _lock_email_cap(cursor, event_id, email)
+        ((standing, lapsed),) = _count_of_email.rows(cursor, event_id=event_id, email=email, apart_from=UUID(int=0))
+    return standing + lapsed
+
+
 class PaymentStart(NamedTuple):
     pay_deadline: datetime
     at: datetime
@@ -121,17 +137,21 @@ def _deadline(reservation: Reservation) -> datetime:
 
 
 def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
-    key = {"event_ids": [reservation.event_id], "buyers": [f"email:{email}"]}
     with connection.cursor() as cursor:
-        if not _lock_caps.rows(cursor, **key):
-            # The row was deleted a moment ago: the address was erased from its earlier reservations.
-            _create_caps.count(cursor, **key)
-            _lock_caps.rows(cursor, **key)
+        _lock_email_cap(cursor, reservation.event_id, email)
         standing, lapsed = _count_email(cursor, reservation, email)
     if standing + reservation.seat_count > most:
         raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
     if standing + lapsed + reservation.seat_count > most:
         raise problems.Busy("An earlier reservation with this email address is about to end. Try again in a moment.")
+
+
+def _lock_email_cap(cursor: sql.Cursor, event_id: int, email: str) -> None:
+    key = {"event_ids": [event_id], "buyers": [f"email:{email}"]}
+    if not _lock_caps.rows(cursor, **key):
+        # The row was deleted a moment ago: the address was erased from its earlier reservations.
+        _create_caps.count(cursor, **key)
+        _lock_caps.rows(cursor, **key)
 
 
 def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -> None:

@@ -84,7 +84,7 @@ def test_every_operation_has_an_id_a_tag_and_a_success_response(schema: dict[str
 def test_every_address_refuses_other_methods_and_names_its_own(schema: dict[str, Any], client: Client) -> None:
     for path, calls in schema["paths"].items():
         address = path.replace("{reservation_id}", str(uuid.UUID(int=7))).replace("{order_id}", str(uuid.UUID(int=7)))
-        address = address.replace("{receipt_handle}", str(uuid.UUID(int=7)))
+        address = re.sub(r"\{(receipt_handle|transfer_id)\}", str(uuid.UUID(int=7)), address)
         for method in ("PUT", "PATCH", "TRACE", "BREW"):
             response = client.generic(method, re.sub(r"\{\w+\}", "concert", address))
             assert_problem(response, 405, "method-not-allowed")

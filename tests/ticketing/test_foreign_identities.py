@@ -19,7 +19,7 @@ from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.orders import access
 from apps.orders.checkin import door_links
-from apps.orders.models import Invoice, Order, Payment, ReturnPolicy, Ticket
+from apps.orders.models import Invoice, Order, Payment, ReturnPolicy, Ticket, TransferPolicy
 from apps.queue.identity.caller import VISITOR_COOKIE, visitor_id_of_secret
 from apps.queue.models import QueueEntry
 from apps.reservations.models import Reservation, ReservationLine
@@ -196,6 +196,7 @@ def body_of(owners: list[Owner], rng: random.Random, *, is_api: bool) -> dict[st
     bodies: list[dict[str, Any]] = [
         {},
         {"tickets": [code]},
+        {"ticket": code, "email": "eve@example.org"},
         {"seats": ["hall-E-10"], "replace": str(owner.order.reservation_id)},
         {"visitor_id": visitor_id_of_secret(owner.visitor_secret)},
         {"email": "eve@example.org", "name": "Eve", "payment_method": "sandbox"},
@@ -204,7 +205,12 @@ def body_of(owners: list[Owner], rng: random.Random, *, is_api: bool) -> dict[st
     ]
     if not is_api:
         key = {"idempotency_key": rng.choice(("c", "first-pay", f"new-{rng.random()}"))}
-        bodies = [{"ticket": code, "step": "return", **key}, {"code": code, "scan_id": f"s{rng.random()}"}, key, {}]
+        bodies = [
+            {"ticket": code, "step": "return", "email": "eve@example.org", **key},
+            {"code": code, "scan_id": f"s{rng.random()}"},
+            key,
+            {},
+        ]
     return rng.choice(bodies)
 
 
@@ -242,6 +248,7 @@ def probe(seed: int, count: int, only: str = "", methods: Sequence[str] = METHOD
     shows = [make_event(slug) for slug in ("concert", "play")]
     for show in shows:
         ReturnPolicy.objects.create(event_id=show.id, until_hours=1)
+        TransferPolicy.objects.create(event_id=show.id)
     accounts = [
         User.objects.create_user(f"{name}@example.org", f"{name}@example.org") for name in ("buyer-c", "buyer-d")
     ]

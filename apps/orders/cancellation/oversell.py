@@ -34,8 +34,6 @@ class OrderSales:
         transactions.require_transaction()
         if order.status not in Order.STANDING:
             return
-        now = clock.now()
-        ticket_issuance.void(order, now)
-        ticket_issuance.issue(order, reservations.get_reservation(reservation_id), now)
+        ticket_issuance.reissue_for_seats(order, reservations.get_reservation(reservation_id), clock.now())
         outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
         messages.publish_message(order, messages.Kind.TICKET_REISSUED)

@@ -9,6 +9,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.formatting import DAY_TIME, TIME, format_datetime
 from apps.orders.checkin.check_in import Outcome, ScanAnswer
+from apps.orders.terms.transfer_terms import TRANSFER
 
 TICKET_FIELDS = ("label", "section", "row", "number", "category", "holder")
 
@@ -74,6 +75,8 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
             start = format_datetime(answer.event.starts_at, answer.event.timezone)
             return f"This ticket is for {answer.event.name}, {start}."
         case Outcome.REPLACED:
+            if answer.ticket is not None and answer.ticket.replaced_by == TRANSFER:
+                return "This ticket was passed to another person. Only the recipient's new code is valid."
             return "This code was replaced. Ask for the ticket with the new code: the buyer has it by email."
         case Outcome.NOT_VALID:
             return "This ticket was refunded or canceled."

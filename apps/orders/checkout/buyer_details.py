@@ -38,31 +38,8 @@ def read_details(
     """
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
 
-    def take(field: str, default: str, length_max: int) -> str:
-        value = payload.get(field)
-        if value is None or (isinstance(value, str) and not value.strip()):
-            value = default
-        if not isinstance(value, str):
-            errors[field] = "must be a string"
-            return ""
-        value = unicodedata.normalize("NFC", value.strip())
-        # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
-        # start another header line in a mail.
-        if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
-            errors[field] = "contains unprintable characters"
-        elif not value:
-            errors[field] = "is required"
-        elif len(value) > length_max:
-            errors[field] = f"must be at most {length_max} characters"
-        return value
-
-    address = normalize_email(take("email", email, EMAIL_LENGTH_MAX))
-    if "email" not in errors:
-        try:
-            _check_email(address)
-        except ValidationError:
-            errors["email"] = "is not a valid email address"
-    full_name = take("name", name, NAME_LENGTH_MAX)
+    address = read_email(payload, errors, default=email)
+    full_name = _take(payload, "name", name, NAME_LENGTH_MAX, errors)
     method = payload.get("payment_method")
     if method is None or method == "":
         method = next(iter(methods))
@@ -76,6 +53,45 @@ def read_details(
     if errors:
         raise problems.Invalid(errors)
     return CheckoutDetails(address, full_name, str(method), email_given=bool(payload.get("email")), code=code)
+
+
+def read_email(payload: Mapping[str, Any], errors: dict[str, str], *, default: str = "") -> str:
+    """Return the body's email address, normalized. An invalid one adds to `errors`."""
+    address = normalize_email(_take(payload, "email", default, EMAIL_LENGTH_MAX, errors))
+    if "email" not in errors:
+        try:
+            _check_email(address)
+        except ValidationError:
+            errors["email"] = "is not a valid email address"
+    return address
+
+
+def read_name(payload: Mapping[str, Any]) -> str:
+    """Return the body's name. Raises Invalid."""
+    errors: dict[str, str] = {}
+    name = _take(payload, "name", "", NAME_LENGTH_MAX, errors)
+    if errors:
+        raise problems.Invalid(errors)
+    return name
+
+
+def _take(payload: Mapping[str, Any], field: str, default: str, length_max: int, errors: dict[str, str]) -> str:
+    value = payload.get(field)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        value = default
+    if not isinstance(value, str):
+        errors[field] = "must be a string"
+        return ""
+    value = unicodedata.normalize("NFC", value.strip())
+    # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
+    # start another header line in a mail.
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
+        errors[field] = "contains unprintable characters"
+    elif not value:
+        errors[field] = "is required"
+    elif len(value) > length_max:
+        errors[field] = f"must be at most {length_max} characters"
+    return value
 
 
 def read_code(payload: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ _credit = sql.load(_PACKAGE, "audit_credit")
 _lines = sql.load(_PACKAGE, "audit_lines")
 _refunds = sql.load(_PACKAGE, "audit_refunds")
 _tickets = sql.load(_PACKAGE, "audit_tickets")
+_transfers = sql.load(_PACKAGE, "audit_transfers")
 _reservations = sql.load(_PACKAGE, "audit_reservations")
 _orphans = sql.load(_PACKAGE, "audit_orphans")
 _times = sql.load(_PACKAGE, "audit_times")
@@ -39,7 +40,7 @@ _unanswered = sql.load(_PACKAGE, "audit_unanswered")
 _answers = sql.load(_PACKAGE, "audit_answers")
 _inbox = sql.load(_PACKAGE, "audit_inbox")
 
-_ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses, _credit)
+_ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _transfers, _reservations, _times, _code_uses, _credit)
 _ONCE_STATEMENTS = (_messages, _unanswered)
 Rows = list[Sequence[Any]]
 
@@ -65,6 +66,11 @@ def register() -> None:
         "I4",
         "each standing order has exactly its valid tickets, other orders have none",
         _make_check(_tickets, "order {} is {}: {} uncanceled ticket lines, {} valid tickets"),
+    )
+    auditor.register(
+        "I4",
+        "an accepted transfer, and no other, passed its ticket on",
+        _make_check(_transfers, "order {}, transfer {}: {}, {}"),
     )
     auditor.register(
         "I4",

@@ -17,7 +17,7 @@ from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
-from apps.orders.models.tickets import Ticket
+from apps.orders.models.tickets import Ticket, TicketTransfer, TransferPolicy
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -47,6 +47,8 @@ __all__ = [
     "SandboxRefund",
     "Ticket",
     "TicketScan",
+    "TicketTransfer",
+    "TransferPolicy",
     "WebhookDelivery",
     "WebhookEndpoint",
 ]

@@ -102,6 +102,8 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "is_asked_again": is_asked_again,
         "confirm_url": confirm_url,
         "tickets": order.valid_tickets,
+        "transfers_open": order.transfer_terms is not None and order.transfer_terms.is_open,
+        "passed_on": [transfer for transfer in order.transfers if transfer.state == "accepted"],
         "payment_state": {"declined": "failed", "abandoned": "failed"}.get(order.payment.state, order.payment.state),
         "message": order.message,
         "refunded_minor": order.payment.refunded_minor,

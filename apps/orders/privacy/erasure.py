@@ -17,7 +17,9 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.http import idempotency
 from apps.orders.checkout.buyer_details import normalize_email
+from apps.orders.locks import lock_order
 from apps.orders.models import (
+    ERASED_DOMAIN,
     CodeUse,
     Order,
     OrganizerMessage,
@@ -25,6 +27,7 @@ from apps.orders.models import (
     ProviderMessage,
     Refund,
     Ticket,
+    TicketTransfer,
     WebhookDelivery,
 )
 from apps.orders.privacy.export import accounts_of, entries_of_person
@@ -66,8 +69,35 @@ def erase_person(email: str) -> Erasure:
 
     entry_ids = entries_of_person(email)
     done = erase(entry_ids, lambda order, now: concerns(order) and is_settled(order, now), concerns=concerns)
+    done += _erase_received(email)
     reservations.delete_caps_of_email(email)
     return replace(done, live_entry_count=queue.count_live_entries(entry_ids))
+
+
+def _erase_received(email: str) -> Erasure:
+    """Erase this address and its holder's name from tickets of other people's orders. One transaction per order; orders
+    for events that are not over are kept while the ticket is valid, or the offer could still be accepted."""
+    order_ids = TicketTransfer.objects.filter(email=email).order_by("ticket__order").values_list("ticket__order")
+    kept = []
+    for (order_id,) in order_ids.distinct():
+        with transactions.write():
+            order = lock_order(order_id)
+            of_person = TicketTransfer.objects.filter(email=email, ticket__order=order)
+            is_in_use = Q(accepted_at=None, ended_at=None, ticket__voided_at=None, expires_at__gt=clock.now())
+            held = Ticket.objects.filter(transfer__in=of_person, voided_at=None)
+            if not is_settled(order, clock.now()) and (of_person.filter(is_in_use).exists() or held.exists()):
+                kept.append(order.number)
+            else:
+                Ticket.objects.filter(transfer__in=of_person).update(holder=NAME)
+                _erase_transfers(of_person)
+    return Erasure(kept=tuple(kept))
+
+
+def _erase_transfers(transfers: QuerySet[TicketTransfer]) -> None:
+    """Replace the recipients' addresses. Joins the caller's transaction, which holds the locks of the orders."""
+    for transfer in transfers:
+        transfer.email = f"{transfer.pk}{ERASED_DOMAIN}"
+        transfer.save(update_fields=["email"])
 
 
 def is_settled(order: Order, now: datetime) -> bool:
@@ -145,6 +175,7 @@ def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
     Order.objects.bulk_update(orders, ["email", "name", "account", "buyer"])
     CodeUse.objects.bulk_update(uses.values(), ["email", "buyer"])
     Ticket.objects.filter(order__in=ids).update(holder=NAME)
+    _erase_transfers(TicketTransfer.objects.filter(ticket__order__in=ids))
     for order in orders:
         Refund.objects.filter(order=order, requested_by=old_buyers[order.pk]).update(requested_by=order.buyer)
     with connection.cursor() as cursor:

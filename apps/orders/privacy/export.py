@@ -8,9 +8,19 @@ from uuid import UUID
 from django.contrib.auth import get_user_model
 from django.db.models import Q
 
+from apps.events import facade as events
 from apps.kernel import clock
 from apps.orders.checkout.buyer_details import normalize_email
-from apps.orders.models import CodeUse, Order, OrganizerMessage, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.models import (
+    CodeUse,
+    Order,
+    OrganizerMessage,
+    Payment,
+    ProviderMessage,
+    Refund,
+    Ticket,
+    TicketTransfer,
+)
 from apps.orders.selectors import get_order
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -47,6 +57,22 @@ def export_person(email: str) -> dict[str, Any]:
         "orders": [_order(order) for order in orders],
         "reservations": reservations.export_reservations(entry_ids),
         "queue_entries": queue.export_entries(entry_ids),
+        "tickets_from_others": [
+            _received(transfer)
+            for transfer in TicketTransfer.objects.filter(email=email).select_related("ticket__order").order_by("pk")
+        ],
+    }
+
+
+def _received(transfer: TicketTransfer) -> dict[str, Any]:
+    """Return an offer to this person, without the order that it comes from."""
+    names = Ticket.objects.filter(transfer=transfer).order_by("-pk").values_list("holder", flat=True)
+    return {
+        "event": events.get_event_by_id(transfer.ticket.order.event_id).slug,
+        "ticket": transfer.ticket.label,
+        "name": next(iter(names[:1]), ""),
+        "offered_at": _iso(transfer.offered_at),
+        "accepted_at": _iso(transfer.accepted_at),
     }
 
 

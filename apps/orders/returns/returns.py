@@ -41,6 +41,7 @@ from apps.orders.return_quotes import (
     quote,
     quote_for,
 )
+from apps.orders.tickets import ticket_issuance
 from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
@@ -65,7 +66,7 @@ def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_
         def act() -> Answer:
             # The policy and the time are read under the order's lock.
             offer = _require_return_terms(order)
-            found = _require_tickets(order, codes)
+            found = _require_tickets(order, codes, by_buyer=True)
             fees_back = () if offer.keeps_fees else {ticket.order_line_id for ticket in found}
             quoted = _return_tickets(
                 order, found, fees_back, who=order.buyer, why="returned by the buyer", reason=Order.Reason.RETURNED
@@ -88,7 +89,7 @@ def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
     `return_idempotently`."""
     order = Order.objects.get(pk=order_id)
     offer = _require_return_terms(order)
-    tickets = _require_tickets(order, codes)
+    tickets = _require_tickets(order, codes, by_buyer=True)
     chosen = {ticket.order_line_id for ticket in tickets}
     return quote_for(order, chosen, () if offer.keeps_fees else chosen)
 
@@ -105,13 +106,15 @@ class ReturnableTicket:
     is_inside: bool
 
 
-def list_returnable_tickets(order_id: UUID, *, fees_back: bool) -> list[ReturnableTicket]:
-    """Return the order's valid tickets, each with the refund for it alone."""
+def list_returnable_tickets(order_id: UUID, *, fees_back: bool, by_buyer: bool = False) -> list[ReturnableTicket]:
+    """Return the order's valid tickets, each with the refund for it alone. `by_buyer` leaves out transferred ones."""
     order = Order.objects.get(pk=order_id)
     order_lines, adjusted = list(order.lines.all()), adjusted_minor(order)
     by_id = {line.pk: line for line in order_lines}
     found = []
     for ticket in Ticket.objects.filter(order=order, voided_at=None).order_by("id"):
+        if by_buyer and ticket.transfer_id is not None:
+            continue
         chosen = {ticket.order_line_id}
         quoted = quote(order_lines, adjusted, chosen, chosen if fees_back else ())
         found.append(
@@ -235,7 +238,9 @@ def settle_adjustments(order: Order, who: str, why: str) -> None:
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: bool = False) -> list[Ticket]:
+def _require_tickets(
+    order: Order, codes: Sequence[str], *, also_checked_in: bool = False, by_buyer: bool = False
+) -> list[Ticket]:
     if order.status not in Order.STANDING:
         raise OrderNotReturnable(order_status=order.status)
     if not codes:
@@ -243,7 +248,9 @@ def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: boo
     if len(set(codes)) < len(codes):
         raise problems.Invalid({"tickets": "contains a ticket twice"})
     usable = [code for code in codes if code.isascii() and code.isprintable()]
-    found = {ticket.code: ticket for ticket in Ticket.objects.filter(order=order, code__in=usable)}
+    rows = Ticket.objects.filter(order=order, code__in=usable)
+    # A buyer who has passed a ticket on must not take it from its recipient for a refund; staff may.
+    found = {ticket.code: ticket for ticket in rows if not (by_buyer and ticket.transfer_id is not None)}
     unknown = [code[:80] for code in codes if code not in found]
     if unknown:
         raise problems.Invalid({"tickets": "not tickets of this order: " + ", ".join(ascii(code) for code in unknown)})
@@ -274,6 +281,7 @@ def _return_tickets(
     assert voided == len(found), f"{voided} of {len(found)} tickets were valid"
     for ticket in found:
         ticket.voided_at = now
+    ticket_issuance.notify_recipients(found, "ended")
     lines.cancel_some(order, [*(line.line_id for line in quoted.lines), *quoted.order_fees], now)
     for line in quoted.lines:
         if line.kept_minor:

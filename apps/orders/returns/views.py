@@ -57,7 +57,7 @@ def _return_page(
         "order": order,
         "event": order.event,
         "returns": order.returns,
-        "tickets": returns.list_returnable_tickets(order.id, fees_back=not order.returns.keeps_fees),
+        "tickets": returns.list_returnable_tickets(order.id, fees_back=not order.returns.keeps_fees, by_buyer=True),
         "chosen": codes or [],
         "quote": quote,
         "error": error,

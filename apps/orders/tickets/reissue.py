@@ -28,7 +28,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
     with transactions.write():
         order = lock_order(order_id)
         ticket = Ticket.objects.filter(order=order, code=code).first()
-        if ticket is None:
+        if ticket is None or (who == BUYER and ticket.transfer_id is not None):
             raise TicketNotFound
         if ticket.successor_id is not None:
             return

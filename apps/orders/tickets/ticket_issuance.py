@@ -1,13 +1,16 @@
 """Issue, replace and void tickets: one per ticket line of a confirmed order, each with an unguessable code."""
 
 import secrets
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import connection
 
 from apps.kernel.db import model_rows, sql
 from apps.kernel.db.transactions import require_transaction
-from apps.orders.models import Order, OrderLine, Ticket
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.models import Order, OrderLine, Ticket, TicketTransfer
 from apps.reservations import facade as reservations
 
 _lines = sql.load("apps.orders", "lines_of_orders")
@@ -17,7 +20,7 @@ CODE_LENGTH = 28  # 140 random bits; shown as seven groups of four.
 _CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _KEPT_FIELDS = (
     "order_id", "order_line_id", "line_id", "place", "seat_id", "label", "section", "row", "number", "category",
-    "price_minor", "holder",
+    "price_minor", "holder", "transfer_id",
 )  # fmt: skip
 """The fields that a ticket with a new code copies from the ticket that it replaces."""
 
@@ -86,9 +89,12 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
     assert written == len(issued), f"{written} of {len(issued)} tickets of order {order.number}"
 
 
-def replace(ticket: Ticket, who: str, now: datetime) -> None:
+def replace(
+    ticket: Ticket, who: str, now: datetime, *, transfer: TicketTransfer | None = None, holder: str = ""
+) -> None:
     """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which has read the
-    ticket under the order's lock."""
+    ticket under the order's lock. `transfer` passes it to that transfer's recipient, named `holder`; without it,
+    the ticket keeps its holder. A recipient gets the new code by mail."""
     require_transaction()
     assert ticket.voided_at is None
     assert ticket.checked_in_at is None
@@ -96,12 +102,41 @@ def replace(ticket: Ticket, who: str, now: datetime) -> None:
     ticket.voided_at = now
     ticket.save(update_fields=["voided_at"])
     kept = {field: getattr(ticket, field) for field in _KEPT_FIELDS}
+    if transfer is not None:
+        kept |= {"transfer_id": transfer.pk, "holder": holder}
     ticket.successor = Ticket.objects.create(**kept, code=new_code(), issued_at=now)
     ticket.replaced_by = who
     ticket.save(update_fields=["successor", "replaced_by"])
+    notify_recipients([ticket.successor], "ticket")
 
 
 def void(order: Order, now: datetime) -> None:
     """Void all tickets of the order. Joins the caller's transaction."""
     require_transaction()
-    Ticket.objects.filter(order=order, voided_at__isnull=True).update(voided_at=now)
+    valid = Ticket.objects.filter(order=order, voided_at__isnull=True)
+    notify_recipients(valid.exclude(transfer=None), "ended")
+    valid.update(voided_at=now)
+
+
+def reissue_for_seats(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
+    """Void the order's tickets and issue new ones for the reservation's present seats. A ticket that was transferred
+    stays its recipient's, who gets the new code by mail. Joins the caller's transaction."""
+    require_transaction()
+    valid = Ticket.objects.filter(order=order, voided_at__isnull=True)
+    transferred = {ticket.order_line_id: ticket for ticket in valid.exclude(transfer=None)}
+    valid.update(voided_at=now)
+    issue(order, reservation, now)
+    for ticket in valid.filter(order_line__in=list(transferred)):
+        earlier = transferred[ticket.order_line_id]
+        ticket.transfer_id, ticket.holder = earlier.transfer_id, earlier.holder
+        ticket.save(update_fields=["transfer", "holder"])
+        notify_recipients([ticket], "ticket")
+
+
+def notify_recipients(tickets: Iterable[Ticket], kind: str) -> None:
+    """Mail the recipients of these tickets, of those that were transferred. `kind` is "ticket" for a new code, "ended"
+    if the ticket is not valid any more. Joins the caller's transaction."""
+    for ticket in tickets:
+        if ticket.transfer_id is not None:
+            transfer_id = str(ticket.transfer_id)
+            outbox.publish(topics.SEND_TRANSFER, transfer_id, {"transfer": transfer_id, "kind": kind})

@@ -52,26 +52,40 @@ def tickets_pdf(order: OrderView) -> bytes:
     canvas.setAuthor("Fairgate")
     canvas.setSubject(f"Order {order.number}")
     for ticket in order.valid_tickets:
-        _draw_ticket(canvas, order, ticket)
+        _draw_ticket(canvas, order.event, ticket, order.number)
         canvas.showPage()
     canvas.save()
     return out.getvalue()
 
 
-def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
+def ticket_pdf(event: events.EventView, ticket: TicketView) -> bytes:
+    """Return a PDF of one ticket for the person who has it: without its order and its price."""
+    register_fonts()
+    out = io.BytesIO()
+    canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
+    canvas.setTitle(f"Ticket for {event.name}")
+    canvas.setAuthor("Fairgate")
+    _draw_ticket(canvas, event, ticket, "")
+    canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def _draw_ticket(canvas: Canvas, event: events.EventView, ticket: TicketView, order_number: str) -> None:
+    """Draw the ticket; without an order's number, also without the price."""
     width, height = PAGE
     canvas.setFillColor(ACCENT)
     canvas.rect(0, height - 118, width, 118, stroke=0, fill=1)
     canvas.setFillColor(PALE)
     write(canvas, MARGIN, height - 40, "FAIRGATE", BOLD, 11)
     y = height - 66.0
-    title_size, lines = fit(order.event.name, BOLD, width - 2 * MARGIN)
+    title_size, lines = fit(event.name, BOLD, width - 2 * MARGIN)
     for line in lines:
         write(canvas, MARGIN, y, line, BOLD, title_size)
         y -= title_size * 1.2
     canvas.setFillColor(INK)
     y = height - 150
-    for label, value in _ticket_fields(order.event, ticket):
+    for label, value in _ticket_fields(event, ticket, with_price=bool(order_number)):
         canvas.setFillColor(MUTED)
         write(canvas, MARGIN, y, label, TEXT, 8)
         canvas.setFillColor(INK)
@@ -88,11 +102,11 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
     _draw_qr(canvas, ticket.code, x=(width - 170) / 2, y=56, size=170)
     canvas.setFillColor(MUTED)
     write_centered(canvas, width / 2, 40, grouped(ticket.code), TEXT, 9)
-    note = f"Order {order.number}. Show this code at the door. It is valid for one entry."
-    write_centered(canvas, width / 2, 24, note, TEXT, 7)
+    note = "Show this code at the door. It is valid for one entry."
+    write_centered(canvas, width / 2, 24, f"Order {order_number}. {note}" if order_number else note, TEXT, 7)
 
 
-def _ticket_fields(event: events.EventView, ticket: TicketView) -> list[tuple[str, str]]:
+def _ticket_fields(event: events.EventView, ticket: TicketView, *, with_price: bool) -> list[tuple[str, str]]:
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
     seat = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
     price = format_money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
@@ -100,7 +114,7 @@ def _ticket_fields(event: events.EventView, ticket: TicketView) -> list[tuple[st
         ("Date", start),
         ("Venue", f"{event.venue_name}, {event.city}" if event.city else event.venue_name),
         ("Seat" if ticket.row else "Section", seat),
-        ("Category and price", f"{ticket.category}, {price}"),
+        ("Category and price", f"{ticket.category}, {price}") if with_price else ("Category", ticket.category),
         ("Holder", ticket.holder),
     ]
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
@@ -28,6 +29,7 @@ def ticket(request: HttpRequest, code: str) -> HttpResponse:
     order = selectors.get_order(found.order_id)
     shown = asdict(found) | {
         "qr_url": found.qr_url,
+        "pdf_url": reverse("orders:ticket_pdf", args=[code]) if found.valid else "",
         "order_url": order.url if access.can_open_order(request, order) else "",
     }
     return render(request, "orders/ticket.html", {"ticket": shown, "event": order.event})
@@ -38,6 +40,18 @@ def ticket(request: HttpRequest, code: str) -> HttpResponse:
 def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
     drawing = ticket_pdf.qr_svg(selectors.get_ticket(code).code)
     return HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
+
+
+@never_cache
+@require_safe
+def single_ticket_pdf(request: HttpRequest, code: str) -> HttpResponse:
+    """Serve one ticket as PDF to anyone who knows its code, like its page."""
+    found = selectors.get_ticket(code)
+    if not found.valid:
+        raise problems.NotFound("This ticket is no longer valid.")
+    event = selectors.get_order(found.order_id).event
+    headers = {"Content-Disposition": f'inline; filename="ticket-{event.slug}.pdf"'}
+    return HttpResponse(ticket_pdf.ticket_pdf(event, found), content_type="application/pdf", headers=headers)
 
 
 @never_cache

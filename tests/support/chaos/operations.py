@@ -12,10 +12,11 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import AmountChanged, TicketsNotValid
-from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy
+from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy, Ticket, TicketTransfer, TransferPolicy
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
+from apps.orders.transfers import transfers
 from tests.support.chaos.harness import Prices, Sale, Scenario
 from tests.support.chaos.provider_ledger import HEADERS, NAME
 from tests.support.orders.sale import deliver_outbox, make_code
@@ -255,9 +256,24 @@ def all_refunded(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def offered(scenario: Scenario, label: str) -> Sale:
+    """The buyer has offered a ticket to another person."""
+    TransferPolicy.objects.get_or_create(event_id=scenario.event.id)
+    sale = bought(scenario, label)
+    park()
+    code = Ticket.objects.filter(order=sale.order_id).order_by("id").values_list("code", flat=True)[0]
+    transfers.offer_ticket(sale.order_id, {"ticket": code, "email": f"{sale.order_id}@example.org"})
+    return sale
+
+
 # --- acts ------------------------------------------------------------------------------------------------------------
 
 GOODWILL_MINOR = 321
+
+
+def accept(scenario: Scenario, sale: Sale) -> Act:
+    transfer = TicketTransfer.objects.get(ticket__order=sale.order_id)
+    return lambda: transfers.accept_offer(transfer.pk, "Grace Friend")
 
 
 def succeed(scenario: Scenario, sale: Sale) -> Act:
@@ -362,6 +378,9 @@ OPERATIONS: dict[str, Operation] = {
     "write an invoice": message(topics.INVOICE, confirmed),
     "write a credit note": message(topics.INVOICE, refunded),
     "notify an organizer": message(topics.WEBHOOK, confirmed),
+    # a ticket for another person
+    "accept a ticket": Operation(offered, accept),
+    "mail that a ticket is offered": message(topics.SEND_TRANSFER, offered),
     # money back
     "return a ticket": Operation(to_return, return_some),
     "return all tickets": Operation(to_return_whole, return_all),
