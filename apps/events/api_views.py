@@ -65,6 +65,7 @@ class EventDetail(PublicView):
             "hold_minutes": page.hold_minutes,
             "seats_per_reservation": page.seats_per_reservation,
             "per_buyer_cap": page.per_buyer_cap,
+            "presale": None if page.presale is None else asdict(page.presale),
             "price_policy": asdict(page.price_policy),
         }
         return _respond(EventDetailSerializer(document).data)

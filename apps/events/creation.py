@@ -15,7 +15,7 @@ from django.utils.text import slugify
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
-from apps.events.event_views import WaitingRoomSettings
+from apps.events.event_views import Presale, WaitingRoomSettings
 from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE
@@ -87,6 +87,7 @@ class EventSpec:
     seats_per_reservation_max: int = 8
     per_buyer_max: int | None = None
     room: WaitingRoomSettings | None = None  # None: no waiting room
+    presale: Presale | None = None  # None: no presale
     price_policy: PricePolicy = DEFAULT_PRICE_POLICY
     tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
     needs_access: tuple[str, ...] = ()  # ids of sections whose holds need an access code
@@ -335,6 +336,9 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
             raise EventRefused("a lobby needs an on-sale that opens later")
         if lobby_opens_at >= opens_at:
             raise EventRefused("the lobby would open after the on-sale does")
+    presale_until = _resolve_if_given(spec.presale.until, venue.timezone) if spec.presale is not None else None
+    if presale_until is not None and not opens_at < presale_until <= (closes_at or starts_at):
+        raise EventRefused("the presale must end after the on-sale opens and before it ends")
     if closes_at is not None and closes_at > starts_at:
         raise EventRefused("the on-sale would end after the event starts")
     stored = None
@@ -360,6 +364,8 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         room_rate_per_second=None if spec.room is None else spec.room.rate_per_second,
         room_active_max=None if spec.room is None else spec.room.active_max,
         room_lobby_opens_at=lobby_opens_at,
+        presale_condition="" if spec.presale is None else spec.presale.condition,
+        presale_until=presale_until,
         **asdict(spec.price_policy),
     )
     _write_offer(event, spec, plan)
@@ -460,6 +466,9 @@ def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
         "waiting-room": room,
+        "presale": "none"
+        if spec.presale is None
+        else f"{spec.presale.condition}={_format_moment(spec.presale.until, timezone)}",
         "needs-access": _join_slugs(set(spec.needs_access)),
         "ticket-fee": str(policy.ticket_fee_minor),
         "ticket-fee-rate": str(policy.ticket_fee_rate),
@@ -501,6 +510,7 @@ def _stored_values(event: Event) -> dict[str, str]:
         room=None
         if rate is None or active_max is None
         else WaitingRoomSettings(rate, active_max, on_sale.room_lobby_opens_at),
+        presale=None if on_sale.presale_until is None else Presale(on_sale.presale_condition, on_sale.presale_until),
         price_policy=on_sale.price_policy,
         tax_rates={one.key: one.tax_rate for one in categories if one.tax_rate is not None},
         needs_access=tuple(

@@ -62,8 +62,17 @@ class WaitingRoomSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Presale:
+    """From the opening of the on-sale until this time only visitors who meet the condition may join and hold. The
+    condition is `code`: a valid access code of the event."""
+
+    condition: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of the on-sale. All fields but `room` are in the column order of `event_views.sql`."""
+    """The rules of the on-sale. All fields but `room` and `presale` are in the column order of `event_views.sql`."""
 
     opens_at: datetime
     closes_at: datetime | None
@@ -76,6 +85,7 @@ class Policy:
     """How an oversell is compensated: cancel_newest or house_seats."""
     room: WaitingRoomSettings | None = None
     """None: no waiting room, all visitors may shop at once."""
+    presale: Presale | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,11 @@ class EventView:
         """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
         does not know."""
         return selling_state(self.status, self.starts_at, self.policy.opens_at, self.policy.closes_at, at)
+
+    def presale_at(self, at: datetime) -> Presale | None:
+        """Return the presale if it has not ended at this moment, also before it begins; else None."""
+        presale = self.policy.presale
+        return presale if presale is not None and at < presale.until else None
 
     @property
     def is_public(self) -> bool:
@@ -175,10 +190,11 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
-    waiting room (null without a waiting room), and the columns of its price policy."""
+    waiting room (null without a waiting room), six of its price policy, and two of its presale."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
-    policy = Policy(*(*row[9:17], room))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:])))
+    presale = Presale(row[26], row[27]) if row[26] else None
+    policy = Policy(*(*row[9:17], room, presale))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26])))
 
 
 def get_event(slug: str) -> EventView:

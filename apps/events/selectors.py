@@ -77,6 +77,8 @@ class EventPage:
     hold_minutes: int
     seats_per_reservation: int
     per_buyer_cap: int | None
+    presale: event_views.Presale | None
+    """None: the event has none, or it has ended."""
     sections: tuple[SectionOffer, ...]
     price_policy: PricePolicy
 
@@ -148,7 +150,8 @@ def get_event_page(slug: str) -> EventPage:
         rows = _event_page.rows(cursor, slug=slug)
     if not rows:
         raise event_views.EventNotFound(slug)
-    ((event_id, hold_minutes, seats_per_reservation, per_buyer_cap, *row, now),) = rows
+    ((event_id, hold_minutes, seats_per_reservation, per_buyer_cap, condition, until, *row, now),) = rows
+    presale = event_views.Presale(condition, until) if condition and now < until else None
     read = _Row(*row)
     policy = read.price_policy
     sections = event_views.list_sections(event_id)
@@ -166,7 +169,7 @@ def get_event_page(slug: str) -> EventPage:
         for section in sections
     )
     card = _card(read, now, available)
-    return EventPage(event_id, card, hold_minutes, seats_per_reservation, per_buyer_cap, offers, policy)
+    return EventPage(event_id, card, hold_minutes, seats_per_reservation, per_buyer_cap, presale, offers, policy)
 
 
 def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None) -> EventCard:

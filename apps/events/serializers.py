@@ -43,11 +43,19 @@ class PricePolicySerializer(serializers.Serializer):
     tax_included = serializers.BooleanField(help_text="Whether prices and fees include the tax; otherwise it is added.")
 
 
+class PresaleSerializer(serializers.Serializer):
+    condition = serializers.ChoiceField(choices=["code"], help_text="code: joining and holding need an access code.")
+    until = serializers.DateTimeField()
+
+
 class EventDetailSerializer(EventSerializer):
     description = serializers.CharField()
     hold_minutes = serializers.IntegerField()
     seats_per_reservation = serializers.IntegerField()
     per_buyer_cap = serializers.IntegerField(allow_null=True)
+    presale = PresaleSerializer(
+        allow_null=True, help_text="Until that time only visitors who meet the condition may join and hold."
+    )
     price_policy = PricePolicySerializer()
 
 

@@ -57,6 +57,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
+        "presale": page.presale,
         "is_selling": is_selling,
         "price_words": page.price_policy.words(page.card.currency, {price.tax_rate for price in prices}),
         "prices": sorted(prices, key=lambda price: (-price.price_minor, price.name)),

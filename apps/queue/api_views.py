@@ -1,16 +1,18 @@
 """Join, poll and leave an event's queue."""
 
+from functools import partial
+
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
-from apps.kernel.http import problems
+from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import NO_STORE_HEADERS, OPTIONAL_CALLER
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
-from apps.queue.entries import positions
+from apps.queue.entries import positions, presale
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import authenticate, caller_from_place_cookie, delete_place_cookie
@@ -26,14 +28,24 @@ class QueueView(APIView):
         summary="Join the queue; joining again returns the same entry",
         auth=OPTIONAL_CALLER,
         request=JoinBody,
-        responses={201: JoinedPlace, 409: OpenApiResponse(description="`not-on-sale`, `room-drained`")},
+        responses={
+            201: JoinedPlace,
+            403: OpenApiResponse(description="`presale-only`, `access-code-wrong`"),
+            409: OpenApiResponse(
+                description="`not-on-sale`, `room-drained`, `access-code-not-valid`, `access-code-used-up`, "
+                "`access-code-buyer-limit`"
+            ),
+        },
     )
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         known = authenticate(request, found.slug)
-        caller, secret = resolve_joining_caller(known, get_json_object(request))
+        body = get_json_object(request)
+        caller, secret = resolve_joining_caller(known, body)
         guest_merge.merge_guest_entry(found.id, caller)
-        entry = positions.join(found, caller)
+        address = partial(client_address.address_from_environ, request.META)
+        is_admitted = presale.has_access(found, caller, body.get("access_code"), address)
+        entry = positions.join(found, caller, has_presale_access=is_admitted)
         response = Response(
             join_answer(found, status.status_of_entry(found, entry), entry), status=201, headers=NO_STORE_HEADERS
         )

@@ -1,12 +1,15 @@
 """The queue's API on the fast path. `api_views` handles the same requests on the site."""
 
+from functools import partial
+
 from apps.events import facade as events
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import Reply, private_reply, private_reply_of_json
-from apps.kernel.http import problems
+from apps.kernel.http import client_address, problems
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
 from apps.queue.entries.positions import join_async
+from apps.queue.entries.presale import has_access_async
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import async_caller
 from apps.queue.identity.caller import caller_from_place_cookie
@@ -18,8 +21,12 @@ async def join(request: Request, slug: str) -> Reply:
     """Join the queue, as `QueueView.post` does."""
     event = await events.get_cached_event(slug)
     known = await async_caller.authenticate_for_event(request, event)
-    caller, secret = resolve_joining_caller(known, await request.json_object())
-    entry = await join_async(event, caller)
+    body = await request.json_object()
+    caller, secret = resolve_joining_caller(known, body)
+    is_admitted = bool(code := body.get("access_code")) and await has_access_async(
+        event, caller, code, partial(client_address.address_from_scope, request.scope)
+    )
+    entry = await join_async(event, caller, has_presale_access=is_admitted)
     encoded = async_status.encode_waiting_status(entry)
     if encoded is None:
         reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry), 201)

@@ -25,7 +25,9 @@ from apps.queue.status.status import QueueStatus
 def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> tuple[Caller, str]:
     """Return the caller that joins: `known` if identified, else the visitor named in the body, else a new visitor; and
     the visitor's secret unless the caller was identified. Raises Invalid."""
-    wrong = {name[:80]: "unknown field" for name in body if name != "visitor_id"}
+    wrong = {name[:80]: "unknown field" for name in body if name not in ("visitor_id", "access_code")}
+    if not isinstance(body.get("access_code", ""), str | None):
+        wrong["access_code"] = "must be a string"
     if wrong:
         raise problems.Invalid(wrong)
     given = check_visitor_secret(body["visitor_id"]) if body.get("visitor_id") is not None else ""

@@ -16,6 +16,12 @@ class NotOnSale(Problem):
     type, status, title = "not-on-sale", 409, "This event is not on sale."
 
 
+class PresaleOnly(Problem):
+    """Until `until` only visitors who meet the `condition` may join; `code`: with an access code of the event."""
+
+    type, status, title = "presale-only", 403, "This is a presale. Join with an access code from the organizer."
+
+
 class EntryNotFound(NotFound):
     title = "You are not in this line. Join it first."
 

@@ -20,6 +20,8 @@ from apps.queue.entries.positions import (
     join_many,
     require_on_sale,
 )
+from apps.queue.entries.presale import provide_presale_codes
+from apps.queue.entries.vip_links import has_vip_link
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
 from apps.queue.identity import erasure
 from apps.queue.identity.async_caller import authenticate as authenticate_async
@@ -63,6 +65,7 @@ __all__ = [
     "entry_by_id",
     "entry_states_from_rows",
     "get_room_progress",
+    "has_vip_link",
     "hold_seconds",
     "join",
     "join_async",
@@ -74,6 +77,7 @@ __all__ = [
     "new_visitor_secret",
     "owns",
     "payment_faults",
+    "provide_presale_codes",
     "report_supplies",
     "require_entry",
     "require_on_sale",

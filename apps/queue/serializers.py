@@ -21,6 +21,9 @@ class JoinBody(serializers.Serializer):
         allow_null=True,
         help_text="A random id kept by the client. Without an id, a cookie or a token, a new visitor joins.",
     )
+    access_code = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, help_text="During a presale by access code."
+    )
 
 
 class Place(serializers.Serializer):

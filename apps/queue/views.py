@@ -1,6 +1,7 @@
 """The pages for joining, waiting in and leaving the queue."""
 
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from django.contrib import messages
@@ -13,9 +14,9 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.http import problems
-from apps.queue.entries import positions
-from apps.queue.errors import EntryNotFound, NotOnSale, RoomDrained, StillHolding
+from apps.kernel.http import client_address, problems
+from apps.queue.entries import positions, presale
+from apps.queue.errors import EntryNotFound, NotOnSale, PresaleOnly, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import (
     Caller,
@@ -53,11 +54,19 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     caller = Caller(visitor_id=visitor_id_of_secret(secret)) if secret else known
     if not caller.is_known:
         return repeat_with_cookie(request, event.slug, reverse("queue:join", args=[event.slug]))
+    code = request.POST.get("access_code", "").strip()
+    address = partial(client_address.address_from_environ, request.META)
+    try:
+        is_admitted = presale.has_access(event, caller, code, address)
+    except problems.Problem as problem:
+        return _presale_page(request, event, code, problem)
     try:
         guest_merge.merge_guest_entry(event.id, caller)
-        entry = positions.join(event, caller)
+        entry = positions.join(event, caller, has_presale_access=is_admitted)
     except NotOnSale:
         return redirect("events:event", event.slug)  # The event's page shows why: upcoming, closed or canceled.
+    except PresaleOnly as problem:
+        return _presale_page(request, event, code, problem)
     except RoomDrained as problem:
         return _page(request, event, _drained_reason(event), status=problem.status)
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
@@ -67,6 +76,18 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         set_visitor_cookie(request, response, secret)
     if entry.waits:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
+    if is_admitted:
+        presale.keep_code(request, response, event.slug, code)
+    return response
+
+
+def _presale_page(request: HttpRequest, event: events.EventView, code: str, problem: problems.Problem) -> HttpResponse:
+    """Ask for the access code. After the presale the next join needs none."""
+    presale_now = event.presale_at(clock.now())
+    context = {"event": event, "presale": presale_now, "code": code, "error": problem.detail if code else ""}
+    response = render(request, "queue/presale.html", context, status=problem.status)
+    for name, value in problem.headers().items():
+        response.headers[name] = value
     return response
 
 

@@ -10,6 +10,8 @@ class ReservationsConfig(AppConfig):
         from apps.events import facade as events
         from apps.kernel import maintenance
         from apps.kernel.http import idempotency
+        from apps.queue import facade as queue
+        from apps.reservations.access_codes.presale import PresaleCodes
         from apps.reservations.checks import invariants, reconciliation
         from apps.reservations.counts import supply_report
         from apps.reservations.gate import gate_reconciliation, rebuild
@@ -18,6 +20,7 @@ class ReservationsConfig(AppConfig):
 
         events.on_publish(setup.create_inventory)
         events.provide_availability(availability.free_by_event)
+        queue.provide_presale_codes(PresaleCodes())
         invariants.register()
         reconciliation.register()
         gate_reconciliation.register()

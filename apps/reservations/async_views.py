@@ -28,7 +28,7 @@ from apps.reservations.gate import gate
 from apps.reservations.gate.async_gate import AsyncGate
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.outcomes import Refused
-from apps.reservations.holds.requests import resolve
+from apps.reservations.holds.requests import is_presale, resolve
 from apps.reservations.holds.service import holds
 from apps.reservations.ownership import get_reservation_for
 
@@ -96,7 +96,8 @@ async def hold(request: Request, slug: str) -> Reply:
             await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
-    hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
+    is_invited = is_presale(event, entry) and await thread_pool.run_in_thread(queue.has_vip_link, entry.id)
+    hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body), is_invited=is_invited)
     started_at = time.monotonic()
     try:
         outcome = await holds.submit(hold_request)

@@ -24,7 +24,7 @@ from apps.reservations.errors import (
 )
 from apps.reservations.gate import gate, rebuild
 from apps.reservations.holds import access_codes
-from apps.reservations.holds.requests import HoldRequest, resolve
+from apps.reservations.holds.requests import HoldRequest, is_presale, resolve
 from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.inventory.availability import free_by_event, free_counts, seat_statuses
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
@@ -119,7 +119,8 @@ def hold_one(
         refusal = gate.refusal(event, entry.id, payload, idempotency_key)
         if refusal is not None:
             raise refusal
-    request = resolve(event, entry, payload, idempotency_key)
+    is_invited = is_presale(event, entry) and queue.has_vip_link(entry.id)
+    request = resolve(event, entry, payload, idempotency_key, is_invited=is_invited)
     begun = time.monotonic()
     try:
         outcome = holds.submit_sync(request, HOLD_TIMEOUT_MS)

@@ -25,7 +25,7 @@ from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import read_choice
-from apps.reservations.holds.requests import code_of
+from apps.reservations.holds.requests import code_of, is_presale
 from apps.reservations.ownership import owned_reservation
 
 SELECTED_MAX = 100
@@ -187,6 +187,7 @@ def _page(
     """Render the selection page. `held`: the reservation to be replaced, whose tickets count as available to this
     visitor."""
     # Prices include unavoidable fees and taxes, as on the order.
+    in_presale = is_presale(event, entry) and not queue.has_vip_link(entry.id)
     sections = [section.at_full_prices(event.price_policy) for section in events.list_sections(event.id)]
     free = facade.free_counts(section.id for section in sections)
     own = held.by_section if held is not None else {}
@@ -213,11 +214,11 @@ def _page(
                 "own": own.get(section.id, 0),
                 "capacity": section.capacity,
                 "prices": section.prices,
-                "needs_access": section.needs_access,
+                "needs_access": section.needs_access or in_presale,
             }
             for section in sections
         ],
-        "guarded": [section.name for section in sections if section.needs_access],
+        "guarded": [section.name for section in sections if section.needs_access or in_presale],
         "access_code": cookie.saved_code(request) if form.access_code is None else form.access_code,
         "opened": form.opened,
         "categories": _categories(sections, view),

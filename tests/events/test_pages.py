@@ -223,6 +223,7 @@ def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
         "description": "To be",
         "hold_minutes": 10,
         "seats_per_reservation": 8,
+        "presale": None,
         "per_buyer_cap": None,
         "price_policy": asdict(facade.PricePolicy()),
     }

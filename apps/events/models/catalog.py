@@ -87,6 +87,11 @@ class OnSale(models.Model):
         CANCEL_NEWEST = "cancel_newest", "cancel the newest reservations"
         HOUSE_SEATS = "house_seats", "give out house seats"
 
+    class Presale(models.TextChoices):
+        """Which visitors may join and hold during the presale."""
+
+        CODE = "code", "visitors with an access code"
+
     event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
     opens_at = models.DateTimeField()
     closes_at = models.DateTimeField(null=True, blank=True)
@@ -119,6 +124,13 @@ class OnSale(models.Model):
         null=True,
         blank=True,
         help_text="Visitors gather from then until the on-sale opens, and a draw numbers them; empty: no lobby.",
+    )
+
+    presale_condition = models.CharField(
+        max_length=10, choices=Presale.choices, blank=True, help_text="Who may buy during the presale; empty: none."
+    )
+    presale_until = models.DateTimeField(
+        null=True, blank=True, help_text="The presale begins when the on-sale opens, and ends at this time."
     )
 
     # In the order of PricePolicy's fields.
@@ -178,6 +190,11 @@ class OnSale(models.Model):
                 | Q(room_rate_per_second__isnull=False, room_lobby_opens_at__lt=F("opens_at")),
                 name="on_sale_lobby_before_opening",
                 violation_error_message="A lobby needs a waiting room and must open before the on-sale.",
+            ),
+            models.CheckConstraint(
+                condition=Q(presale_condition="", presale_until__isnull=True)
+                | (~Q(presale_condition="") & Q(presale_until__isnull=False, presale_until__gt=F("opens_at"))),
+                name="on_sale_presale_has_condition_and_end",
             ),
         ]
 

@@ -22,6 +22,7 @@ from apps.kernel.group_commit.batcher import Batcher
 from apps.kernel.http import problems
 from apps.queue import proofs
 from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
+from apps.queue.entries.presale import presale_refusal
 from apps.queue.errors import NotOnSale, RoomDrained
 from apps.queue.identity.caller import Caller, check_visitor_secret
 from apps.queue.lobby.lobby import is_lobby_open, open_if_due
@@ -55,6 +56,7 @@ class JoinRequest:
     entry_id: uuid.UUID = field(default_factory=random_bytes.new_uuid)
     """The id of a new entry, generated here so that it can be found after a lost connection."""
     nonce: bytes = field(default_factory=random_bytes.next_bytes)
+    has_presale_access: bool = False
 
 
 JoinOutcome = EntryView | problems.Problem
@@ -71,13 +73,14 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
         raise NotOnSale("This event is canceled." if state == "canceled" else "Sales have closed.")
 
 
-def join(event: events.EventView, caller: Caller) -> EntryView:
+def join(event: events.EventView, caller: Caller, *, has_presale_access: bool = False) -> EntryView:
     """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks.
 
-    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, RoomDrained, and Busy under overload or if
-    the outcome is unknown. If the entry was created nevertheless, joining again returns it.
+    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, PresaleOnly for a new entry without
+    `has_presale_access`, RoomDrained, and Busy under overload or if the outcome is unknown. If the entry was created
+    nevertheless, joining again returns it.
     """
-    request = _validate(JoinRequest(event, caller))
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
     try:
         outcome = joins.submit_sync(request, JOIN_TIMEOUT_MS)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -85,9 +88,9 @@ def join(event: events.EventView, caller: Caller) -> EntryView:
     return _unwrap_outcome(outcome)
 
 
-async def join_async(event: events.EventView, caller: Caller) -> EntryView:
+async def join_async(event: events.EventView, caller: Caller, *, has_presale_access: bool = False) -> EntryView:
     """`join` for async handlers, on any event loop."""
-    request = _validate(JoinRequest(event, caller))
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
     try:
         outcome = await joins.submit(request)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -256,6 +259,9 @@ class _JoinBatch:
         if room.state == WaitingRoom.State.DRAINED and (entry is None or entry.status != QueueEntry.Status.READY):
             raise RoomDrained
         if entry is None or entry.status not in QueueEntry.LIVE:
+            presale = None if request.has_presale_access else request.event.presale_at(self.now)
+            if presale is not None:
+                raise presale_refusal(presale)
             entry = self._reopen_lobby_entry(identity) or self._new_entry(request, room, identity)
             self.live_entries[identity] = entry
         return entry

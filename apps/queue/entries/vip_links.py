@@ -112,7 +112,7 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
     if link.entry is not None and _is_owned_by(link.entry, caller):
         return _get_entry_view(link.entry.pk)
     _require_open(link, clock.now())
-    joined = positions.join(event, caller)
+    joined = positions.join(event, caller, has_presale_access=True)
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event.id)
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=joined.id)
@@ -134,6 +134,11 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
                 detail = f"{operations.describe_entry(entry)}, by a VIP link"
                 record_act(cursor, event.id, now, who, RoomAct.What.LET_THROUGH, detail, link.note)
     return _get_entry_view(entry.pk)
+
+
+def has_vip_link(entry_id: uuid.UUID) -> bool:
+    """Return whether a VIP link was redeemed for this entry, which may have been admitted without its priority."""
+    return VipLink.objects.filter(entry_id=entry_id).exists()
 
 
 def _get_entry_view(entry_id: uuid.UUID) -> positions.EntryView:

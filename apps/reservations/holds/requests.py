@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from apps.events import facade as events
-from apps.kernel import random_bytes
+from apps.kernel import clock, random_bytes
 from apps.kernel.codes import code_format
 from apps.kernel.db import sql
 from apps.kernel.http import idempotency, problems
@@ -78,6 +78,19 @@ def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
     return {section.id: section.slug for section in sections if section.needs_access}
 
 
+def every_section(sections: Iterable[events.SectionView]) -> dict[int, str]:
+    """Return all sections as behind an access code, as in a presale."""
+    return {section.id: section.slug for section in sections}
+
+
+def is_presale(event: events.EventView, entry: queue.EntryView) -> bool:
+    """Return whether a hold of this entry needs an access code because of the event's presale, unless its visitor came
+    by a VIP link. The code is judged like that of a section, under its lock."""
+    if event.policy.presale is None or entry.is_priority:
+        return False
+    return event.presale_at(clock.process_now()) is not None
+
+
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
     """Read the objects that the payload names from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
@@ -103,8 +116,11 @@ def resolve(
     payload: Any,
     idempotency_key: str,
     lookup: EventLookup | None = None,
+    *,
+    is_invited: bool = False,
 ) -> HoldRequest:
-    """Return the request that the body describes. Raises Invalid with every field that is wrong."""
+    """Return the request that the body describes. `is_invited`: the visitor came by a VIP link, so a presale wants no
+    code. Raises Invalid with every field that is wrong."""
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
     if lookup is None:
@@ -131,7 +147,9 @@ def resolve(
         best=best,
         replaces=replaces,
         access_code=access_code,
-        guarded=lookup.guarded,
+        guarded=every_section(lookup.sections.values())
+        if not is_invited and is_presale(event, entry)
+        else lookup.guarded,
     )
     most = event.policy.seats_per_reservation_max
     if request.seat_count == 0:

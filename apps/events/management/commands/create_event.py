@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
-from apps.events.event_views import WaitingRoomSettings
+from apps.events.event_views import Presale, WaitingRoomSettings
+from apps.events.models import OnSale
 from apps.events.plans import PlanError, read_file
 from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
@@ -47,6 +48,12 @@ class Command(BaseCommand):
             metavar="off|rate=N,active=N[,lobby=ISO]",
             help="visitors admitted per second and shopping at once; with a lobby, visitors gather from that time on, "
             "and a draw numbers them at the opening; default: off",
+        )
+        add(
+            "--presale",
+            default="none",
+            metavar="none|code=ISO",
+            help="until that time only visitors with an access code of the event may join and hold; default: none",
         )
         add(
             "--fees",
@@ -116,12 +123,22 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         seats_per_reservation_max=whole_number(options["seats_per_reservation"], "--seats-per-reservation"),
         per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
+        presale=_presale(options["presale"]),
         price_policy=_price_policy(options["fees"], options["tax"]),
         tax_rates=_tax_rates(options["category_tax"]),
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
         draft=options["draft"],
     )
+
+
+def _presale(value: str) -> Presale | None:
+    if value == "none":
+        return None
+    condition, _, until = value.partition("=")
+    if condition not in OnSale.Presale.values:
+        raise CommandError(f"--presale {value[:80]!r} must be none or code=ISO, as in code=2027-05-01T12:00+02:00")
+    return Presale(condition, _moment(until, "--presale"))
 
 
 def _moment(value: str, option: str) -> datetime:
