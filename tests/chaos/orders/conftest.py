@@ -23,6 +23,8 @@ def open_scenario(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenScenar
 
     provider, organizer = FakeProvider(), Organizer()
     settings.PAYMENT_PROVIDER = NAME
+    # All orders have one mail address, and each mail must be sent.
+    settings.MAIL_PER_HOUR_MAX = settings.MAIL_PER_DAY_MAX = 0
     monkeypatch.setitem(providers._makers, NAME, lambda: provider)
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
     monkeypatch.setattr(safe_http, "request", organizer.request)

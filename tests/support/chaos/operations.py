@@ -9,7 +9,7 @@ from apps.kernel import clock
 from apps.kernel.checks import reconciler
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import return_quotes, topics
+from apps.orders import mail, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import AmountChanged, TicketsNotValid
 from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy, Ticket, TicketTransfer, TransferPolicy
@@ -256,6 +256,14 @@ def all_refunded(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def to_confirm(scenario: Scenario, label: str) -> Sale:
+    """The buyer has asked for the link that confirms the mailbox."""
+    sale = bought(scenario, label)
+    park()
+    mail.request_confirmation(sale.order_id)
+    return sale
+
+
 def offered(scenario: Scenario, label: str) -> Sale:
     """The buyer has offered a ticket to another person."""
     TransferPolicy.objects.get_or_create(event_id=scenario.event.id)
@@ -375,6 +383,7 @@ OPERATIONS: dict[str, Operation] = {
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
     "mail that tickets were returned": message(topics.SEND_RETURN_NOTICE, partly_returned),
+    "mail that confirms the mailbox": message(topics.SEND_CONFIRMATION, to_confirm),
     "write an invoice": message(topics.INVOICE, confirmed),
     "write a credit note": message(topics.INVOICE, refunded),
     "notify an organizer": message(topics.WEBHOOK, confirmed),
