@@ -206,6 +206,8 @@ if not 1 <= OUTBOX_DELIVERERS <= 500:
     raise ImproperlyConfigured(f"OUTBOX_DELIVERERS must be a number from 1 to 500, not {OUTBOX_DELIVERERS}")
 CELERY_TASK_PUBLISH_RETRY = False  # A failed wake-up is dropped: the scan finds the outbox row.
 CELERY_BEAT_SCHEDULER = "apps.kernel.observability.beat_scheduler:Scheduler"
+# Workers and beat log in our format, which masks secrets.
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {
