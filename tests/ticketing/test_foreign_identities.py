@@ -287,6 +287,7 @@ def probe(seed: int, count: int, only: str = "", methods: Sequence[str] = METHOD
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_no_identity_reaches_anothers_order() -> None:
     probe(seed=1, count=60)
 
@@ -297,6 +298,7 @@ def test_no_identity_reaches_anothers_order_in_many_requests(seed: int) -> None:
     probe(seed, count=400)
 
 
+@pytest.mark.slow
 def test_the_probe_finds_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without the check of the owner, the probe fails."""
     monkeypatch.setattr(access, "_require_owner", lambda *args: None)

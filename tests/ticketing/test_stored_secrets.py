@@ -109,6 +109,7 @@ def stored_in_redis(client: Redis) -> str:
     return "\n".join(f"{key} {read.get(client.type(key), lambda _: '')(key)}" for key in client.scan_iter())
 
 
+@pytest.mark.slow
 def test_what_view_only_staff_read_does_not_take_over_an_order(auditor: Client, concert: events.EventView) -> None:
     """Staff read the stored visitor id in the admin, sent it with a join as their own, and owned the guest's order."""
     order, _ = sale()
@@ -129,6 +130,7 @@ def test_what_view_only_staff_read_does_not_take_over_an_order(auditor: Client, 
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_view_only_staff_see_no_secret(auditor: Client, concert: events.EventView) -> None:
     order, secrets = sale()
     place_order(hold(concert, seats=["hall-A-2"]))
