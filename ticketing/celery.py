@@ -26,7 +26,7 @@ def begin_worker(**kwargs: Any) -> None:
     from apps.kernel.observability import heartbeats
 
     startup.begin("worker")
-    heartbeats.excuse("consumer", is_broker_away)
+    heartbeats.allow_waiting("consumer", is_broker_away)
     beat_consumer()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 _beats: dict[str, tuple[float, float]] = {}
 """By loop: when its next beat is due, on the process's monotonic clock, and the time between beats."""
-_excuses: dict[str, Callable[[], bool]] = {}
+_waiting: dict[str, Callable[[], bool]] = {}
 os.register_at_fork(after_in_child=_beats.clear)
 
 
@@ -24,9 +24,9 @@ def end(loop: str) -> None:
     _beats.pop(loop, None)
 
 
-def excuse(loop: str, is_excused: Callable[[], bool]) -> None:
-    """While `is_excused` returns true, count this loop as running although it does not beat. It may block."""
-    _excuses[loop] = is_excused
+def allow_waiting(loop: str, is_waiting: Callable[[], bool]) -> None:
+    """While `is_waiting` returns true, count this loop as running although it does not beat. `is_waiting` may block."""
+    _waiting[loop] = is_waiting
 
 
 def stalled() -> list[str]:
@@ -35,8 +35,8 @@ def stalled() -> list[str]:
     for loop, (due_at, seconds_max) in list(_beats.items()):
         if due_at >= time.monotonic():
             continue
-        if loop in _excuses and _excuses[loop]():
-            beat(loop, seconds_max)  # After the excuse has ended, the loop has as long again.
+        if loop in _waiting and _waiting[loop]():
+            beat(loop, seconds_max)  # After the wait, the loop has the whole time again.
         else:
             found.append(loop)
     return found

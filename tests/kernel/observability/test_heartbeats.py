@@ -29,10 +29,10 @@ def test_a_loop_is_stalled_when_its_beat_is_overdue() -> None:
     assert heartbeats.stalled() == []
 
 
-def test_an_excused_loop_is_not_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats, "_excuses", {})
+def test_a_loop_that_waits_is_not_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "_waiting", {})
     is_away = True
-    heartbeats.excuse("consumer", lambda: is_away)
+    heartbeats.allow_waiting("consumer", lambda: is_away)
     for loop in ("consumer", "other"):
         heartbeats.beat(loop, -1.0)
     assert heartbeats.stalled() == ["other"]
