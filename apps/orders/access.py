@@ -1,7 +1,7 @@
 """Access to orders: for the owner, and for the holder of the signed link from the order's email.
 
-The link, which may have been forwarded, reads and downloads. To cancel, return or reissue with it, a browser must once
-open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
+The link, which may have been forwarded, reads and downloads. To cancel, return, reissue or transfer with it, a
+browser must once open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
 """
 
 from collections.abc import Callable
@@ -72,8 +72,9 @@ def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
 
 
 def get_changeable_order(request: HttpRequest, order_id: UUID) -> OrderView:
-    """Return the order if the request may cancel, return or reissue it: from its owner, or from a holder of its link
-    who has confirmed its mailbox. Raises the errors of `get_authorized_order`, and MailboxNotConfirmed."""
+    """Return the order if the request may cancel, return, reissue or transfer it: from its owner, or from a
+    holder of its link who has confirmed its mailbox. Raises the errors of `get_authorized_order`, and
+    MailboxNotConfirmed."""
     confirmed = order_id in _orders_in_cookie(request, CONFIRMED_COOKIE)
     if confirmed or is_valid_confirmation(order_id, request.GET.get("confirmation", "")):
         return get_order(order_id)

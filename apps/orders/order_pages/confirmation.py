@@ -33,7 +33,7 @@ def confirm(request: HttpRequest, order_id: UUID) -> HttpResponse:
     if access.is_valid_confirmation(order_id, request.GET.get("confirmation", "")):
         response = redirect("orders:order", order_id)
         access.set_confirmed_cookie(request, response, order_id)
-        messages.success(request, "Thank you. This browser can now cancel and return tickets of this order.")
+        messages.success(request, "This browser can now cancel, return, reissue and pass on tickets of this order.")
         return response
     order = access.get_authorized_order(request, order_id)
     is_expired = "confirmation" in request.GET
@@ -72,8 +72,8 @@ class RequestConfirmation(APIView):
         operation_id="request_confirmation",
         tags=["orders"],
         summary="Mail a link that confirms the order's mailbox",
-        description="Needed to cancel or return with the order's link only. Send the link's `confirmation` as a query "
-        "parameter of those calls, or open the link in a browser.",
+        description="Needed to cancel, return or transfer with the order's link only. Send the link's `confirmation` "
+        "as a query parameter of those calls, or open the link in a browser.",
         auth=ORDER_CALLER,
         request=None,
         responses={204: None, 403: NOT_YOURS},
