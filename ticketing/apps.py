@@ -17,6 +17,7 @@ class CompositionConfig(AppConfig):
         from apps.kernel.observability import metrics, operations_port, request_metrics
         from apps.kernel.outbox import outbox_metrics
         from apps.kernel.push import hub
+        from apps.kernel.rate_limits import address_caps
         from apps.kernel.tokens import account_tokens
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
@@ -30,6 +31,7 @@ class CompositionConfig(AppConfig):
             *batcher.METRICS,
             *reservations.METRICS,
             *rate_limits.METRICS,
+            *address_caps.METRICS,
             *request_metrics.METRICS,
             *concurrency_limit.METRICS,
             *outbox_metrics.METRICS,

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import django
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.urls import URLPattern, re_path
 
 from ticketing import startup
@@ -20,6 +21,7 @@ from apps.kernel.fastpath import thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
 from apps.kernel.observability import heartbeats  # noqa: E402
+from apps.kernel.rate_limits.address_caps import AddressCap  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402 - needs Django set up
 from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
@@ -27,6 +29,9 @@ from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
 from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
+# Unfinished bodies of one address over all processes, each at most 256 KiB. A body that arrives with its headers, as
+# nearly every one does, is never unfinished.
+ADDRESS_BODIES_MAX = 100
 startup.begin("web")
 HEARTBEAT_SECONDS, LOOP_SECONDS_MAX = 1.0, 10.0
 # Other threads commit and read while the event loop runs. A thread may wait this long for the interpreter lock. With
@@ -101,10 +106,12 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class RootApplication(ProtocolTypeRouter):
-    """Adds `respond_sync`, which our own server calls to get a response without a task
+    """Adds what our own server uses: `respond_sync`, to get a response without a task, and the caps on clients
     (`apps.kernel.fastpath.server_extensions`)."""
 
     respond_sync = staticmethod(dispatcher.respond_sync)
+    connection_cap = AddressCap("connections", settings.ADDRESS_CONNECTIONS_MAX)
+    body_cap = AddressCap("bodies", ADDRESS_BODIES_MAX)
 
 
 application = RootApplication(

@@ -43,6 +43,10 @@ def _rate(name: str, default: str) -> tuple[float, int] | None:
     return settings_parser.parse_rate(name, env.str(name, default=default))
 
 
+def _count(name: str, default: str) -> int:
+    return settings_parser.parse_count(name, env.str(name, default="") or default)
+
+
 env = _Environment()
 _state = read_state(BASE_DIR) or {}
 
@@ -306,8 +310,16 @@ CONTENT_SECURITY_POLICY = {
 # --- rate limits (docs/operations/rate-limits.md) -----------------------------------------------------------------
 # Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
 TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
-# Client networks without rate limits.
+# Client networks without rate limits and without caps on what is open at once.
 RATE_LIMITS_EXEMPT = settings_parser.parse_networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
+# The most that one address may have at once over all processes of `web`: connections, and among them event streams
+# and WebSockets. They allow five hundred buyers behind one address.
+ADDRESS_CONNECTIONS_MAX = _count("ADDRESS_CONNECTIONS_MAX", "1000")
+ADDRESS_STREAMS_MAX = _count("ADDRESS_STREAMS_MAX", "500")
+# Networks whose addresses have higher caps, and the factor: an office, a campus, a mobile carrier.
+ADDRESS_CAPS_RAISED = settings_parser.parse_factors("ADDRESS_CAPS_RAISED", env.list("ADDRESS_CAPS_RAISED", default=[]))
+# The processes that share these caps. `ticketing.server.run` sets it to the number of its workers.
+WEB_WORKERS = _count("WEB_WORKERS", "1")
 # Requests per second and burst, per address and per token. They allow five hundred buyers behind one address.
 RATE_LIMITS = {
     kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))

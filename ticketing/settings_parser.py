@@ -15,6 +15,7 @@ KEYS_FORM = "kid:secret,kid:secret"
 TOKEN_SECRET_BYTES_MIN = 32
 BEARER_FORM = "at least 16 printable ASCII characters without spaces"
 CONTACT_FORM = "mailto:security@example.org or https://example.org/security"
+FACTOR_FORM = "203.0.113.7=10, 10.0.0.0/8=50: a network and a factor from 1 to 1000"
 RATE_FORM = "RATE:BURST, requests per second and burst, as in 20:1000, or off"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -88,6 +89,25 @@ def parse_contacts(variable: str, values: Iterable[str]) -> list[str]:
         if not re.fullmatch(r"mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:\+[0-9-]+", contact):
             raise InvalidSetting(f"{variable} must be URIs like {CONTACT_FORM}, not {contact!r}")
     return contacts
+
+
+def parse_count(variable: str, value: str) -> int:
+    """Return the number, from 1 to a million. Raises InvalidSetting."""
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= 1_000_000):
+        raise InvalidSetting(f"{variable} must be a number from 1 to 1000000")
+    return int(value)
+
+
+def parse_factors(variable: str, values: Iterable[str]) -> list[tuple[Network, int]]:
+    """Return networks and their factors. Raises InvalidSetting."""
+    found = []
+    for value in values:
+        text, _, factor = value.strip().partition("=")
+        networks = parse_networks(variable, [text])
+        if not (networks and factor.isascii() and factor.isdigit() and 1 <= int(factor) <= 1_000):
+            raise InvalidSetting(f"{variable} must look like {FACTOR_FORM}")
+        found.append((networks[0], int(factor)))
+    return found
 
 
 def parse_rate(variable: str, value: str) -> tuple[float, int] | None:

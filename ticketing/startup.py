@@ -14,6 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 _READ_BYTES = 64 * 1024
 REQUEST_SECONDS_MAX = 120.0
 """Twice the time after which the fast path gives a request up."""
+_FILE_BYTES_MAX = 8 * 1024 * 1024
+"""The largest static file has 4 MB."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -90,6 +92,27 @@ def _drain(body: Any) -> None:
             left -= len(chunk)
     except OSError:
         return  # The client has closed the connection.
+
+
+def return_files_whole(application: Application) -> Application:
+    """Wrap the WSGI application so that a file is handed to the server in one piece.
+
+    The server would take a file in chunks, each when the client has read the one before: a few clients that do not read
+    would occupy all threads of the site.
+    """
+
+    def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        response: Any = application(environ, start_response)
+        if not getattr(response, "streaming", False) or "Content-Length" not in response.headers:
+            return response
+        if int(response.headers["Content-Length"]) > _FILE_BYTES_MAX:
+            return response
+        try:
+            return [b"".join(response)]
+        finally:
+            response.close()
+
+    return respond
 
 
 def lower_priority(niceness: int) -> None:

@@ -12,7 +12,7 @@ startup.load_settings()
 
 site = get_wsgi_application()
 
-application = startup.watch_requests(startup.drain_request_body(site))
+application = startup.watch_requests(startup.return_files_whole(startup.drain_request_body(site)))
 startup.begin("site")
 # Under saturation, pages wait for the fast path. With equal priority, they delayed polls by a tenth of a second.
 startup.lower_priority(settings.SITE_NICENESS)

@@ -61,14 +61,14 @@ def parse_request(data: bytes) -> ParsedRequest | None:
     connection = by_name.get(b"connection")
     if connection is not None and connection.lower() != b"keep-alive":
         return None
+    method, path, query = found.groups()
     end += 4
     length = by_name.get(b"content-length")
     if length is None:
         if len(data) != end:
             return None
-    elif not _DIGITS.fullmatch(length) or end + int(length) != len(data):
+    elif method == b"GET" or not _DIGITS.fullmatch(length) or end + int(length) != len(data):
         return None
-    method, path, query = found.groups()
     return ParsedRequest(
         "GET" if method == b"GET" else "POST", path, query or b"", list(by_name.items()), by_name, data[end:]
     )

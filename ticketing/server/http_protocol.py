@@ -10,6 +10,7 @@ For a request that arrives in one piece, these limits cost a comparison: timers 
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from apps.kernel.fastpath.server_extensions import (
+    BODY_CAP,
     CLIENT,
+    CONNECTION_CAP,
     DEFERRED,
     HEADERS_BY_NAME,
     RESPOND_SYNC,
@@ -27,9 +30,11 @@ from apps.kernel.fastpath.server_extensions import (
     Client,
     RawResponse,
 )
+from apps.kernel.http import client_address
 from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
 from ticketing.server.response_writer import BufferedRequestCycle, encode_response, send_response, write_response
+from ticketing.server.websocket_protocol import WebSocketProtocol
 
 # Longest time from the connection, or the first byte of a later request, to the end of the headers.
 HEADER_SECONDS_MAX = 10.0
@@ -38,6 +43,10 @@ HEADERS_MAX = 100
 # A body may take this long, and longer only while it keeps coming at this rate. A hold is a few hundred bytes.
 BODY_SECONDS_MAX = 10.0
 BODY_BYTES_PER_SECOND_MIN = 8 * 1024
+# The longest time for any body, also of an upload of 72 MB.
+BODY_TOTAL_SECONDS_MAX = 120.0
+# Bodies of all clients of a process that have arrived in part, each of at most 256 KiB (`request_body`).
+UNFINISHED_BODIES_MAX = 1_000
 # If the response was sent before the body was complete (a refusal, for example), this much of the body is still read
 # and discarded: a client whose connection is closed while it sends never sees the response.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
@@ -53,7 +62,7 @@ SECONDS_UNTIL_RETRY = 5
 KEEP_ALIVE_SLACK_SECONDS = 0.05
 
 
-def _answer(status: str, type_: str, title: str) -> bytes:
+def _answer(status: str, type_: str, title: str, retry_seconds: int = 0) -> bytes:
     document = {"type": type_, "title": title, "status": int(status[:3]), "detail": title}
     body = json.dumps(document).encode()
     lines = [
@@ -63,8 +72,8 @@ def _answer(status: str, type_: str, title: str) -> bytes:
         "cache-control: no-store",
         "connection: close",
     ]
-    if status.startswith("503"):
-        lines.append(f"retry-after: {SECONDS_UNTIL_RETRY}")
+    if retry_seconds:
+        lines.append(f"retry-after: {retry_seconds}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -72,7 +81,14 @@ MALFORMED = _answer("400 Bad Request", "malformed", "The request cannot be read.
 TOO_LARGE = _answer("413 Content Too Large", "too-large", "The request is too large.")
 TOO_SLOW = _answer("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
 HEADERS_TOO_LARGE = _answer("431 Request Header Fields Too Large", "headers-too-large", "The headers are too large.")
-FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.")
+BODY_WITH_GET = _answer("400 Bad Request", "malformed", "A GET or HEAD request must have no body.")
+FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.", SECONDS_UNTIL_RETRY)
+TOO_MANY_CONNECTIONS = _answer(
+    "429 Too Many Requests", "rate-limited", "Too many connections are open from your address.", SECONDS_UNTIL_RETRY
+)
+TOO_MANY_BODIES = _answer(
+    "429 Too Many Requests", "rate-limited", "Too many requests from your address are incomplete.", SECONDS_UNTIL_RETRY
+)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -105,6 +121,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
         self._listener: StreamListener | None = None
+        # What this connection counts against its client's caps; called to end it.
+        self._leave_connection_cap: Callable[[], object] | None = None
+        self._leave_body_cap: Callable[[], object] | None = None
 
     # --- called by the transport -------------------------------------------------------------------------------------
 
@@ -113,6 +132,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._start_clock(None, HEADER_SECONDS_MAX)
         if len(self.connections) > CONNECTIONS_MAX:
             self._cut(FULL)
+        elif not self._enter_connection_cap():
+            self._cut(TOO_MANY_CONNECTIONS)
         elif _is_shutting_down(self.server_state):
             self.shutdown()  # Accepted just as the worker stopped listening.
 
@@ -150,6 +171,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.has_disconnected = True
+        if self._leave_connection_cap is not None:
+            self._leave_connection_cap()
         if self._listener is not None:
             self._listener.client_disconnected()
         self._stop_clock()
@@ -177,11 +200,19 @@ class HttpProtocol(HttpToolsProtocol):
             self._abort()
         elif len(self.headers) > HEADERS_MAX or self._has_large_headers():
             self._cut(HEADERS_TOO_LARGE)
+        elif self.parser.get_method() in (b"GET", b"HEAD") and self._declares_body():
+            self._cut(BODY_WITH_GET)
         if self.transport.is_closing():
             return
         super().on_headers_complete()
         if self.cycle is not None and _is_shutting_down(self.server_state):
             self.cycle.keep_alive = False  # Its response announces that the connection closes.
+
+    def _declares_body(self) -> bool:
+        return any(
+            (name == b"content-length" and value != b"0") or name == b"transfer-encoding"
+            for name, value in self.headers
+        )
 
     def _has_large_headers(self) -> bool:
         # The headers are measured only if all bytes received, body included, exceed the limit.
@@ -251,9 +282,16 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_unread_clock()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._abort()  # Its response would be written between the frames.
+        if self.transport.is_closing():
+            return  # `on_headers_complete` has refused the request.
         self._is_websocket = True
         self._stop_clock()
         super().handle_websocket_upgrade()
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, WebSocketProtocol):
+            protocol.on_lost, self._leave_connection_cap = self._leave_connection_cap, None
 
     def send_400_response(self, msg: str) -> None:
         self._cut(MALFORMED)
@@ -388,6 +426,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._clock is None or self._awaited is not cycle:
             self._start_clock(cycle, BODY_SECONDS_MAX)
+            if not self._enter_body_cap():
+                return
         self._bytes += size
         is_declared = any(name == b"content-length" for name, _ in self.headers[:HEADERS_MAX])
         # Without a length, chunk extensions and trailers could go on forever, and uvicorn keeps them.
@@ -409,6 +449,7 @@ class HttpProtocol(HttpToolsProtocol):
             until = self._since + BODY_SECONDS_MAX + self._bytes / BODY_BYTES_PER_SECOND_MIN
             if self.flow.read_paused:  # We have paused reading.
                 until = max(until, now + BODY_SECONDS_MAX)
+            until = min(until, self._since + BODY_TOTAL_SECONDS_MAX)
             if now < until:
                 self._clock = self.loop.call_later(until - now, self._check_timeout)
                 return
@@ -418,6 +459,39 @@ class HttpProtocol(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+        if self._leave_body_cap is not None:
+            self._leave_body_cap()
+            self._leave_body_cap = None
+
+    # --- caps of the client's address --------------------------------------------------------------------------------
+
+    def _enter_connection_cap(self) -> bool:
+        """Count this connection for its client; return False if the client is at its cap."""
+        cap = getattr(self.app, CONNECTION_CAP, None)
+        if cap is None or self.client is None:
+            return True
+        address = self.client[0]
+        if client_address.is_proxy(address):
+            return True  # It carries requests of many clients.
+        if not cap.enter(address):
+            return False
+        self._leave_connection_cap = partial(cap.leave, address)
+        return True
+
+    def _enter_body_cap(self) -> bool:
+        """Count the unfinished body for its client; cut the connection and return False if there are too many."""
+        cap = getattr(self.app, BODY_CAP, None)
+        if cap is None:
+            return True
+        address = client_address.address_from_scope(self.scope)
+        if cap.total >= UNFINISHED_BODIES_MAX:
+            self._cut(FULL)
+        elif not cap.enter(address):
+            self._cut(TOO_MANY_BODIES)
+        else:
+            self._leave_body_cap = partial(cap.leave, address)
+            return True
+        return False
 
     # --- closing -----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import uvicorn
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from ticketing import startup
+from ticketing.server.websocket_protocol import MESSAGE_BYTES_MAX
 
 BACKLOG = 4096
 KEEP_ALIVE_SECONDS = 5
@@ -45,6 +46,7 @@ def main(application: str = "ticketing.asgi:application") -> int:
     except ValueError as error:
         print(f"fairgate: {error}", file=sys.stderr)
         return 1
+    os.environ["WEB_WORKERS"] = str(workers)  # Each worker allows an address its share of the caps.
     _raise_file_limit()
     config = uvicorn.Config(
         application,
@@ -54,6 +56,9 @@ def main(application: str = "ticketing.asgi:application") -> int:
         loop="uvloop",
         http="ticketing.server.http_protocol:HttpProtocol",
         ws="ticketing.server.websocket_protocol:WebSocketProtocol",
+        ws_max_size=MESSAGE_BYTES_MAX,
+        # A compressed message of 16 KiB can expand to 16 MiB. Frames for all listeners are the same bytes.
+        ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
         log_level="error",

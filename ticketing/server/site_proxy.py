@@ -1,15 +1,18 @@
-"""Forwards requests that the fast path does not answer to the site, streaming both ways.
+"""Forwards requests that the fast path does not answer to the site, once their body has arrived.
 
-The site never runs in this process: a single busy page thread would slow the event loop to a fiftieth of its speed.
-Forwarding gives the demo one address. In production the proxy in front may route by path; few requests are forwarded.
+The site never runs in this process: a single busy page thread would slow the event loop to a fiftieth of its speed. The
+site is reached in no other way: only this module protects its few threads from slow clients, and only its X-Forwarded-*
+headers are trusted there.
 """
 
 import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import quote_from_bytes
+from weakref import WeakValueDictionary
 
 import aiohttp
 from yarl import URL
@@ -17,21 +20,19 @@ from yarl import URL
 from apps.kernel import rate_limits
 from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope, Send
 from apps.kernel.http import client_address
-from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited, TooLarge
+from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited
 from apps.kernel.observability import log_context
 from apps.kernel.rate_limits import kinds
+from apps.kernel.rate_limits.address_caps import factor_of
+from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX, RequestBody, Uploads, read_file
 
 Headers = list[tuple[bytes, bytes]]
+Content = bytes | AsyncIterator[bytes] | None
 
-# The largest upload: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
-BODY_BYTES_MAX = 72 * 1024 * 1024
-# The API's limit (DATA_UPLOAD_MAX_MEMORY_SIZE). Checked here, because the site would respond and close the connection
-# while the client is still sending, and the client would not see the response.
-API_BODY_BYTES_MAX = 256 * 1024
-# A body of undeclared length is read whole before it is forwarded: WSGI supports only bodies with a length.
-UNDECLARED_BODY_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
+# Requests of one client address that are forwarded at once. More of them wait, so that they do not take all threads.
+REQUESTS_PER_ADDRESS_MAX = 16
 # Shorter than the site's idle timeout (30 s), so that this side closes idle connections.
 IDLE_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 2
@@ -48,7 +49,7 @@ HOP_BY_HOP = frozenset(
 )
 # These headers are dropped from the client's request; we add our own values.
 OWN_REQUEST_HEADERS = frozenset(
-    (b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
+    (b"content-length", b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
 )
 # Our own server sets these on every response.
 OWN_RESPONSE_HEADERS = frozenset((b"date", b"server"))
@@ -59,11 +60,11 @@ UNAVAILABLE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><met
 """
 
 
-TOO_LARGE = b"""<!doctype html><html lang="en"><meta charset="utf-8">
+TOO_LARGE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<title>Too large</title><h1>This is too large</h1><p>What you sent is larger than %d MB, so none of it was kept.
-Go back and choose a smaller file.</p>
-"""
+<title>Too large</title><h1>This is too large</h1><p>What you sent is larger than %d KB, so none of it was kept.
+Staff who are logged in can upload files of up to %d MB.</p>
+""" % (BODY_BYTES_MAX // 1024, UPLOAD_BYTES_MAX // 1024 // 1024)
 
 
 class Forwarder:
@@ -72,6 +73,9 @@ class Forwarder:
     def __init__(self, host: str, port: int) -> None:
         self._origin = f"http://{host}:{port}"
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
+        self._uploads = Uploads()
+        # Of each client address with forwarded requests. The requests hold the only references.
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the site's response or a problem. If the client goes away, the request to the site is canceled."""
@@ -79,12 +83,12 @@ class Forwarder:
         if wait is not None:
             await _refuse(scope, send, RateLimited(wait))
             return
-        body = _RequestBody(scope, receive)
+        body = RequestBody(scope, receive)
         try:
             await self._forward(scope, body, send)
         except ClientDisconnected:
             return
-        except (TooLarge, Malformed) as problem:
+        except Problem as problem:
             await _refuse(scope, send, problem)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             await _refuse(scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS))
@@ -103,31 +107,58 @@ class Forwarder:
         if self._session is not None:
             await self._session.close()
 
-    async def _forward(self, scope: Scope, body: "_RequestBody", send: Send) -> None:
+    async def _forward(self, scope: Scope, body: RequestBody, send: Send) -> None:
         if not _target(scope).startswith("/"):
             # `*` or an absolute URL. Appended to the site's address, it would name another target.
             raise Malformed
         if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
             raise Malformed  # The site would receive our internal host name instead.
-        content = await body.content()
+        if body.is_large:
+            async with self._uploads.receive(scope, body) as file:
+                await self._exchange(scope, body, read_file(file), send)
+        else:
+            await self._exchange(scope, body, await body.gather(), send)
+
+    async def _exchange(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
+        """Send the request and its response. Raises ClientDisconnected."""
         task = asyncio.current_task()
         assert task is not None
         body.watch(task.cancel)
         try:
-            await self._exchange(scope, body, content, send)
+            async with self._slot(scope):
+                await self._request(scope, body, content, send)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
             raise ClientDisconnected from None
 
-    async def _exchange(
-        self, scope: Scope, body: "_RequestBody", content: bytes | AsyncIterator[bytes] | None, send: Send
-    ) -> None:
+    @asynccontextmanager
+    async def _slot(self, scope: Scope) -> AsyncIterator[None]:
+        """Take one of the address's slots, waiting for it if necessary. Raises Busy."""
+        address = client_address.address_from_scope(scope)
+        subject = rate_limits.subject(address)
+        slots = self._slots.get(subject)
+        if slots is None:
+            # Without a subject, the client is exempt from limits.
+            most = REQUESTS_PER_ADDRESS_MAX * factor_of(address) if subject else CONNECTIONS_MAX
+            slots = self._slots[subject] = asyncio.Semaphore(most)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                await slots.acquire()
+        except TimeoutError:
+            raise Busy("Too many requests of your address are waiting.") from None
+        try:
+            yield
+        finally:
+            slots.release()
+
+    async def _request(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
+        size = len(content) if isinstance(content, bytes) else body.declared if body.is_large else None
         # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
         async with self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
-            headers=_request_headers(scope, content, is_last=body.is_large),
+            headers=_request_headers(scope, size, is_last=body.is_large),
             data=content,
             allow_redirects=False,
         ) as answer:
@@ -158,76 +189,6 @@ class Forwarder:
         return self._session
 
 
-class _RequestBody:
-    """The request's body as it arrives, and whether its client has gone."""
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.is_gone = False
-        self.is_answered = False
-        self._receive = receive
-        self._bytes_max = API_BODY_BYTES_MAX if scope["path"].startswith("/api/") else BODY_BYTES_MAX
-        self._leave: Callable[[], object] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._declared = int(headers[b"content-length"]) if headers.get(b"content-length", b"").isdigit() else None
-        self._undeclared = self._declared is None and b"transfer-encoding" in headers
-        self.is_large = (self._declared or 0) > API_BODY_BYTES_MAX
-        self._complete = not self._declared and not self._undeclared
-
-    async def content(self) -> bytes | AsyncIterator[bytes] | None:
-        """Return the body to forward: None, a stream if its length is declared, else all bytes. Raises TooLarge."""
-        if self._undeclared:
-            bytes_max = min(UNDECLARED_BODY_BYTES_MAX, self._bytes_max)
-            return b"".join([chunk async for chunk in self._chunks(bytes_max)])
-        if not self._declared:
-            return None
-        if self._declared > self._bytes_max:
-            raise TooLarge
-        return self._chunks(self._bytes_max)
-
-    def watch(self, leave: Callable[[], object]) -> None:
-        """Call `leave` if the client goes away before the response."""
-        self._leave = leave
-        if self.is_gone:
-            leave()
-        elif self._complete and self._watcher is None:
-            self._watcher = asyncio.create_task(self._watch())
-
-    def stop_watching(self) -> None:
-        self._leave = None
-        if self._watcher is not None:
-            self._watcher.cancel()
-
-    async def _watch(self) -> None:
-        while not self.is_gone:
-            if (await self._receive())["type"] == "http.disconnect":
-                self._gone()
-
-    def _gone(self) -> None:
-        self.is_gone = self._complete = True
-        if self._leave is not None:
-            self._leave()
-
-    async def _chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
-        size = 0
-        while not self._complete:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self._gone()
-                raise ClientDisconnected
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > bytes_max:
-                raise TooLarge
-            if not message.get("more_body", False):
-                self._complete = True
-                # The only message that can still come is the disconnect.
-                if self._leave is not None:
-                    self.watch(self._leave)
-            if chunk:
-                yield chunk
-
-
 def _wait_seconds(scope: Scope) -> float | None:
     """Return the seconds to wait if the request exceeds its rate limit, else None."""
     if scope.get(rate_limits.COUNTED):
@@ -249,10 +210,9 @@ def _target(scope: Scope) -> str:
     return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
 
 
-def _request_headers(
-    scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
-) -> list[tuple[str, str]]:
-    """Return the client's headers without those that we set, plus ours. `is_last`: the connection is not reused."""
+def _request_headers(scope: Scope, size: int | None, *, is_last: bool = False) -> list[tuple[str, str]]:
+    """Return the client's headers without those that we set, plus ours. `size`: the bytes of the body, None without
+    one. `is_last`: the connection is not reused."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [
@@ -264,9 +224,8 @@ def _request_headers(
         # WSGI turns `-` into `_`: such a name could pose as another header.
         and b"_" not in name
     ]
-    if isinstance(content, bytes):
-        kept = [(name, value) for name, value in kept if name != b"content-length"]
-        kept.append((b"content-length", str(len(content)).encode()))
+    if size is not None:
+        kept.append((b"content-length", str(size).encode()))
     if is_last:
         # A site that responds before it has read such a body closes the connection, so it must not be reused.
         kept.append((b"connection", b"close"))
@@ -289,12 +248,13 @@ def _response_headers(headers: Headers) -> Headers:
 
 def _connection_header_names(headers: Headers) -> frozenset[bytes]:
     named = (part.strip().lower() for name, value in headers if name == b"connection" for part in value.split(b","))
-    return frozenset(named)
+    # Without Host the site would receive our internal host name instead.
+    return frozenset(named) - {b"host"}
 
 
 async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
     accepts = next((value for name, value in scope["headers"] if name == b"accept"), b"")
-    page = {503: UNAVAILABLE_PAGE, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
+    page = {503: UNAVAILABLE_PAGE, 413: TOO_LARGE_PAGE}.get(problem.status)
     if isinstance(problem, RateLimited):
         page = problem.page()
     as_page = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")

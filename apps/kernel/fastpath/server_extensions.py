@@ -25,6 +25,10 @@ body."""
 
 OnResponse = Callable[[RawResponse | None], None]
 
+CONNECTION_CAP, BODY_CAP = "connection_cap", "body_cap"
+"""Attributes of an application: objects with `enter(address) -> bool`, `leave(address)` and `total`, which cap the
+connections and the unfinished request bodies of each client address. Absent: no cap."""
+
 RESPOND_SYNC = "respond_sync"
 """The method of an application that can answer without a task: `respond_sync(scope, body, later)`, called with a
 completely received request. It returns the response, or None if the server must call the application through ASGI, or

@@ -1,4 +1,4 @@
-"""The client's address and scheme, determined by the same rules on the fast path (ASGI) and on the site (WSGI).
+"""The client's address and scheme, determined by the fast path and accepted from it by the site.
 
 The address is the connection's peer, unless that is a proxy named in TRUSTED_PROXIES: then X-Forwarded-For is read from
 the right, trusted proxies are skipped, and the first other entry is the client. The client itself may have written the
@@ -6,8 +6,9 @@ entries further left. If an entry is not an address, the peer is used. Only this
 servers ignore them.
 
 The site accepts the fast path's decision: the fast path replaces these headers with its result and adds a token derived
-from the secret key. A request that reaches the site directly, from a proxy that routes pages to it or from a process on
-the machine, has no token, and the site applies the rules above to it.
+from the secret key. A request that reaches the site in another way has no token, and the site ignores its headers, also
+from a proxy: WSGI merges `X-Forwarded-For` and `X_Forwarded_For` into one variable, and a proxy that sets the first may
+pass the second on from its client.
 """
 
 import hmac
@@ -48,11 +49,9 @@ def scheme_from_scope(scope: Mapping[str, Any]) -> str:
 
 def address_from_environ(environ: Mapping[str, Any]) -> str:
     """Return the client address of a WSGI request."""
-    peer = environ.get("REMOTE_ADDR") or UNKNOWN
-    forwarded = environ.get("HTTP_X_FORWARDED_FOR", "")
     if is_forwarded_by_fastpath(environ):
-        return forwarded
-    return _resolve_client(peer, forwarded[-FORWARDED_LENGTH_MAX:]) if _has_proxies() else peer
+        return environ.get("HTTP_X_FORWARDED_FOR", UNKNOWN)
+    return environ.get("REMOTE_ADDR") or UNKNOWN
 
 
 def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
@@ -66,9 +65,14 @@ def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
 
 
 def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
-    """Remove X-Forwarded-Proto from a WSGI request unless a trusted proxy or our fast path set it."""
-    if not (is_forwarded_by_fastpath(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN)):
+    """Remove X-Forwarded-Proto from a WSGI request unless our fast path set it."""
+    if not is_forwarded_by_fastpath(environ):
         environ.pop("HTTP_X_FORWARDED_PROTO", None)
+
+
+def is_proxy(peer: str) -> bool:
+    """Return whether connections from this peer carry requests of other clients: a proxy in TRUSTED_PROXIES."""
+    return _has_proxies() and _is_trusted(peer)
 
 
 def forget_settings() -> None:

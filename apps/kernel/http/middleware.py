@@ -16,8 +16,8 @@ from apps.kernel.rate_limits import kinds
 
 
 class ForwardedHeadersMiddleware(MiddlewareMixin):
-    """Accepts `X-Forwarded-Proto` only from our fast path and from the proxies in TRUSTED_PROXIES. Comes first, because
-    later middleware checks whether the connection is secure."""
+    """Accepts `X-Forwarded-Proto` only from our fast path. Comes first, because later middleware checks whether the
+    connection is secure."""
 
     def process_request(self, request: HttpRequest) -> None:
         client_address.strip_untrusted_headers(request.META)

@@ -42,7 +42,7 @@ _random = random.Random()  # noqa: S311 - Only spreads load.
 class Listener(ABC):
     """A connected client. While it does not read, frames are held back: the newest of each key is sent later."""
 
-    __slots__ = ("_held_back", "beat", "door", "is_gone", "on_gone", "topics", "until")
+    __slots__ = ("_held_back", "beat", "door", "is_gone", "on_gone", "on_left", "topics", "until")
 
     def __init__(self, door: str) -> None:
         self.door = door
@@ -51,6 +51,9 @@ class Listener(ABC):
         self.beat = -1
         self.until = monotonic() + LIFE_SECONDS * (1 - LIFE_SHARE * _random.random())
         self.on_gone: Callable[[], object] | None = None
+        """Set by the listener itself; called when it has left the hub, like `on_left`."""
+        self.on_left: Callable[[], object] | None = None
+        """Set by the code that created the listener."""
         self._held_back: dict[Key, Frame] | None = None
 
     @abstractmethod
@@ -149,6 +152,8 @@ class Hub:
             ended.labels(why).inc()
         if listener.on_gone is not None:
             listener.on_gone()
+        if listener.on_left is not None:
+            listener.on_left()
 
     def leave_topic(self, listener: Listener, name: str) -> None:
         """Unsubscribe the listener from one topic."""

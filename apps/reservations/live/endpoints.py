@@ -34,7 +34,7 @@ from apps.kernel.push.buffered_listener import QueuedListener
 from apps.kernel.push.channel_names import topic_of
 from apps.kernel.push.frames import Frame
 from apps.kernel.push.hub import Hub, Listener
-from apps.kernel.rate_limits import kinds
+from apps.kernel.rate_limits import address_caps, kinds
 from apps.queue import facade as queue
 from apps.reservations.live.event_updates import EventUpdates
 from apps.reservations.live.queries import OwnerReader
@@ -62,6 +62,13 @@ class TooManyListeners(problems.Busy):
     """All connections of this process are in use; short polls still work."""
 
 
+class TooManyStreams(problems.Problem):
+    """The client's address has as many open streams and WebSockets as it may have; short polls still work."""
+
+    type, status, title = "rate-limited", 429, "Too many live connections are open from your address. Poll instead."
+    retry_after_seconds = address_caps.RETRY_SECONDS
+
+
 class LiveEndpoints:
     """The endpoints of one process."""
 
@@ -73,6 +80,7 @@ class LiveEndpoints:
             "reservation": lambda caller, _, reservation_id: get_reservation_for(caller, reservation_id)
         }
         self._numbers = itertools.count(1)
+        self._streams = address_caps.AddressCap("streams", settings.ADDRESS_STREAMS_MAX)
 
     def register_owned(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
         """Let owners follow things of this kind."""
@@ -182,12 +190,15 @@ class LiveEndpoints:
         if request.method == "HEAD":
             await _send(Reply(200, b"", _STREAM_HEADERS), request, send)
             return
+        leave_cap = self._enter_cap(request)
         if begin is None:
-            await self._stream_over_asgi(request, send, event, caller, wanted)
+            await self._stream_over_asgi(request, send, event, caller, wanted, leave_cap)
             return
         listener = begin(Reply(200, b"", _STREAM_HEADERS).stream_lines(request.id, secure=request.is_secure()))
         if listener is None:
+            leave_cap()
             return
+        listener.on_left = leave_cap
         listener.on_disconnect, listener.on_shutdown = self.hub.leave, self.hub.disconnect
         await self._send_initial_state(listener, event, caller, wanted)
 
@@ -212,6 +223,14 @@ class LiveEndpoints:
         if self.hub.is_closing or self.hub.count >= settings.LIVE_LISTENERS_MAX:
             raise TooManyListeners
 
+    def _enter_cap(self, request: Request) -> Callable[[], object]:
+        """Count one more stream of the client's address, and return the function to call when it ends. Raises
+        TooManyStreams."""
+        address = client_address.address_from_scope(request.scope)
+        if not self._streams.enter(address):
+            raise TooManyStreams
+        return partial(self._streams.leave, address)
+
     async def _stream_over_asgi(
         self,
         request: Request,
@@ -219,14 +238,16 @@ class LiveEndpoints:
         event: events.EventView,
         caller: queue.Caller | None,
         wanted: "_Subscriptions",
+        leave_cap: Callable[[], object],
     ) -> None:
         """Stream under a server without our extension."""
-        head = Reply(200, b"", _STREAM_HEADERS).stream_head(request.id, secure=request.is_secure())
-        await send({"type": "http.response.start", "status": 200, "headers": head})
         listener = QueuedListener("events", as_text=False)
+        listener.on_left = leave_cap
         assert request.receive is not None
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, request.receive))
         try:
+            head = Reply(200, b"", _STREAM_HEADERS).stream_head(request.id, secure=request.is_secure())
+            await send({"type": "http.response.start", "status": 200, "headers": head})
             await self._send_initial_state(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "http.response.body", "body": message, "more_body": True})
@@ -243,7 +264,7 @@ class LiveEndpoints:
     # --- WebSocket ---------------------------------------------------------------------------------------------------
 
     async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the same frames as messages; ignore messages of the client."""
+        """Send the same frames as messages. Our own server closes the socket of a client that sends messages."""
         found = PATH.fullmatch(scope["path"])
         await receive()
         if found is None:
@@ -261,16 +282,16 @@ class LiveEndpoints:
             caller = await self._check(request, event, wanted)
             await self.event_updates.follow_event(event)
             self._sections(event, wanted)
-        except Exception as error:  # noqa: BLE001 - Every error becomes a close code.
-            # 4000 plus the HTTP status: the range for applications.
-            await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
+            listener.on_left = self._enter_cap(request)
+        except Exception as error:  # noqa: BLE001 - Every error becomes a response.
+            await _refuse_socket(_refusal(request, error), request, send)
             return
-        await send({"type": "websocket.accept"})
-        ending = scope.get(SHUTDOWN_NOTICE)
-        if ending is not None:
-            ending.tell = partial(self.hub.disconnect, listener)
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
         try:
+            await send({"type": "websocket.accept"})
+            ending = scope.get(SHUTDOWN_NOTICE)
+            if ending is not None:
+                ending.tell = partial(self.hub.disconnect, listener)
             await self._send_initial_state(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "websocket.send", "text": message})
@@ -338,6 +359,17 @@ async def _send(reply: Reply, request: Request, send: Send) -> None:
     headers = reply.head(request.id, secure=request.is_secure())
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else reply.body})
+
+
+async def _refuse_socket(reply: Reply, request: Request, send: Send) -> None:
+    """Answer the handshake with the refusal. A server that cannot gets a close code: 4000 plus the status, in the range
+    for applications."""
+    if "websocket.http.response" not in request.scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 4000 + reply.status})
+        return
+    headers = reply.head(request.id, secure=request.is_secure())
+    await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
 live_endpoints = LiveEndpoints()

@@ -73,6 +73,10 @@ def half_close(client: socket.socket) -> None:
 
 STATUS = b"GET /api/events/hostile/queue/status HTTP/1.1\r\nHost: localhost\r\n"
 CLOSE = b"Connection: close\r\n\r\n"
+SOCKET = (
+    b"GET /socket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 CHUNKED = JOIN + b"Transfer-Encoding: chunked\r\n\r\n"
 # What is sent, and the permitted statuses of the response; 0 if the client is disconnected without one.
 CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
@@ -108,6 +112,15 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
         ),
         (201,),
     ),
+    "a GET with a body": ((STATUS + b"Content-Length: 2\r\n\r\n{}",), (400,)),
+    "a GET whose body never arrives": ((STATUS + b"Content-Length: 200\r\n\r\n",), (400,)),
+    "a HEAD with chunks": ((STATUS.replace(b"GET", b"HEAD") + b"Transfer-Encoding: chunked\r\n\r\n",), (400,)),
+    "a socket with a body": (
+        (STATUS + b"Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\n{}",),
+        (400,),
+    ),
+    "a GET with a body of no bytes": ((STATUS + b"Content-Length: 0\r\n" + CLOSE,), (401,)),
+    "a socket behind an unanswered request": ((STATUS + b"\r\n" + SOCKET,), (0,)),
     "an address without end": ((b"GET /api/" + b"x" * 1_000_000,), (431,)),
     "no HTTP": ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,), (400,)),
     "an absurd method": ((b"MAKEMEASANDWICH /api/events HTTP/1.1\r\nHost: localhost\r\n" + CLOSE,), (400,)),
@@ -132,13 +145,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
         (b"GET /api/events/hostile/queue/status HTTP/1.1\r\nHost: evil.example\r\n" + CLOSE,),
         (503, 400),
     ),
-    "a socket at an unknown address": (
-        (
-            b"GET /socket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        ),
-        (403,),
-    ),
+    "a socket at an unknown address": ((SOCKET[:60], SOCKET[60:]), (403,)),
     "a hundred requests at once": (((STATUS + b"\r\n") * 100,), (401, 0)),
 }
 

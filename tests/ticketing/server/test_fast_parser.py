@@ -63,7 +63,8 @@ def test_usual_requests_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("what", "by"),
     [
-        (b"POST", b"HEAD"), (b"POST", b"post"), (b"HTTP/1.1", b"HTTP/1.0"), (b"HTTP/1.1", b"HTTP/1.1 "),
+        (b"POST", b"HEAD"), (b"POST", b"post"), (b"POST", b"GET"),
+        (b"HTTP/1.1", b"HTTP/1.0"), (b"HTTP/1.1", b"HTTP/1.1 "),
         (b"concert", b"con cert"), (b"concert", b"con%63ert"), (b"concert", b"con\xc3\xa9"), (b"?n=1", b"?n=1#top"),
         (b"/api", b"http://elsewhere/api"), (b"/api", b"*"),
         (b"Content-Length: 7", b"Content-Length: 6"), (b"Content-Length: 7", b"Content-Length: 8"),

@@ -1,5 +1,6 @@
 """The forwarder between real sockets, with a server in front and a site behind: messages are forwarded unchanged."""
 
+import asyncio
 import contextlib
 import gzip
 import json
@@ -9,13 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 import uvicorn
 from django.conf import settings
 
 from ticketing.devserver.ports import free_port
-from ticketing.server.site_proxy import BODY_BYTES_MAX, UNDECLARED_BODY_BYTES_MAX, Forwarder
+from ticketing.server import request_body
+from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX
+from ticketing.server.site_proxy import REQUESTS_PER_ADDRESS_MAX, Forwarder
 
 WAIT_SECONDS_MAX = 10
 
@@ -203,6 +207,93 @@ def test_the_clients_claims_about_proxies_are_replaced(front: int, site: Site) -
     assert not {"forwarded", "x-real-ip", "x_forwarded_for", "x-private"} & headers.keys()
 
 
+@pytest.mark.parametrize("option", ["content-length", "host", "close, Content-Length, Host", "transfer-encoding"])
+def test_a_connection_header_cannot_remove_what_frames_or_routes_the_request(
+    front: int, site: Site, option: str
+) -> None:
+    head = f"POST / HTTP/1.1\r\nHost: a\r\nConnection: {option}\r\nConnection: close\r\n"
+    speak(front, head.encode() + b"Content-Length: 4\r\n\r\nbody")
+    speak(front, head.encode() + b"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n")
+    for _, _, headers, body in site.requests:
+        assert (headers["content-length"], headers["host"], body) == (["4"], ["a"], b"body")
+    assert len(site.requests) == 2
+
+
+def test_a_request_is_forwarded_when_its_body_has_arrived() -> None:
+    """The site's server gives a request a thread as soon as it has the headers."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener.settimeout(WAIT_SECONDS_MAX)
+        port = stack.enter_context(server_in_front_of(listener.getsockname()[1]))
+        slow, quick = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS_MAX)) for _ in "12"
+        )
+        slow.sendall(b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsome")
+        quick.sendall(b"GET /quick HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert first_request(stack, listener).startswith(b"GET /quick ")
+        slow.sendall(b" more")
+        received = first_request(stack, listener)
+        assert received.startswith(b"POST /slow ")
+        assert received.endswith(b"some more")
+
+
+def first_request(stack: contextlib.ExitStack, listener: socket.socket) -> bytes:
+    """Accept the next connection, and return the request on it."""
+    connection, _ = listener.accept()
+    stack.enter_context(connection)
+    received = b""
+    while not received.endswith((b"\r\n\r\n", b"some more")) or (b"POST" in received and b"more" not in received):
+        received += connection.recv(65_536)
+    return received
+
+
+async def test_requests_of_one_address_wait_for_each_other_and_not_for_those_of_others() -> None:
+    """The further requests of the first address come before that of the second, and reach the site after it."""
+    arrived: list[str] = []
+    going_on, arrival = asyncio.Event(), asyncio.Condition()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        async with arrival:
+            arrived.append(head.partition("x-forwarded-for: ")[2].split("\r\n")[0])
+            arrival.notify_all()
+        await going_on.wait()
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS_MAX), arrival:
+            await arrival.wait_for(lambda: len(arrived) >= count)
+
+    async def get(forwarder: Forwarder, address: str) -> int:
+        statuses = []
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status"))
+
+        scope = {"type": "http", "method": "GET", "path": "/healthz", "client": (address, 1), "headers": []}
+        await forwarder(scope, receive, send)
+        return statuses[0]
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    forwarder = Forwarder("127.0.0.1", server.sockets[0].getsockname()[1])
+    busy, other = "203.0.113.1", "203.0.113.2"
+    asking = [asyncio.create_task(get(forwarder, busy)) for _ in range(REQUESTS_PER_ADDRESS_MAX + 5)]
+    await until(REQUESTS_PER_ADDRESS_MAX)
+    asking.append(asyncio.create_task(get(forwarder, other)))
+    await until(REQUESTS_PER_ADDRESS_MAX + 1)
+    assert arrived == [busy] * REQUESTS_PER_ADDRESS_MAX + [other]
+    going_on.set()
+    assert await asyncio.gather(*asking) == [204] * len(asking)
+    assert len(forwarder._slots) == 0, "no address is kept"
+    await forwarder.close()
+    server.close()
+
+
 def test_the_clients_request_id_is_kept(front: int, site: Site) -> None:
     ask(front, "GET", "/", X_Request_Id="0123456789abcdef")
     assert site.requests[0][2]["x-request-id"] == ["0123456789abcdef"]
@@ -249,9 +340,18 @@ def test_the_sites_response_is_streamed(front: int, site: Site) -> None:
         assert answer.read() == b"second"
 
 
-def test_a_large_body_with_a_declared_length_goes_through_whole(front: int, site: Site) -> None:
+@pytest.fixture
+def staff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every session is one of staff."""
+    monkeypatch.setattr(request_body, "is_staff_session", lambda key: True)
+
+
+@pytest.mark.usefixtures("staff")
+def test_a_large_upload_of_staff_goes_through_whole(front: int, site: Site) -> None:
     body = bytes(range(256)) * 8192
-    assert ask(front, "POST", "/", body)[0] == 200
+    assert ask(front, "POST", "/", body)[0] == 413
+    assert site.requests == []
+    assert ask(front, "POST", "/admin/upload", body)[0] == 200
     assert site.requests[0][3] == body
     assert site.requests[0][2]["connection"] == ["close"], "the connection is not reused"
 
@@ -265,10 +365,11 @@ def test_a_body_without_a_declared_length_reaches_the_site_with_one(front: int, 
 
 
 def test_a_body_declared_too_large_is_refused_before_it_is_sent(front: int, site: Site) -> None:
-    head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES_MAX + 1}\r\nConnection: close\r\n\r\n"
-    answer = speak(front, head.encode())
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"application/problem+json" in answer
+    for path, size in (("/", BODY_BYTES_MAX + 1), ("/admin/upload", UPLOAD_BYTES_MAX + 1)):
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+        answer = speak(front, head.encode())
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"application/problem+json" in answer
     assert site.requests == []
 
 
@@ -286,19 +387,20 @@ def test_an_api_request_has_the_apis_size_limit(front: int, site: Site) -> None:
 
 def test_a_browser_gets_a_page_for_an_upload_that_is_too_large(front: int, site: Site) -> None:
     head = (
-        f"POST {{}} HTTP/1.1\r\nHost: a\r\nAccept: text/html,*/*\r\nContent-Length: {BODY_BYTES_MAX + 1}"
+        f"POST {{}} HTTP/1.1\r\nHost: a\r\nAccept: text/html,*/*\r\nContent-Length: {UPLOAD_BYTES_MAX + 1}"
         "\r\nConnection: close\r\n\r\n"
     )
     answer = speak(front, head.format("/admin/").encode())
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"text/html" in answer
-    assert b"larger than 72 MB" in answer
+    assert b"larger than 256 KB" in answer
+    assert b"up to 72 MB" in answer
     assert b"application/problem+json" in speak(front, head.format("/api/x").encode())
     assert site.requests == []
 
 
 def test_a_body_that_grows_too_large_is_refused(front: int, site: Site) -> None:
-    size = UNDECLARED_BODY_BYTES_MAX + 1
+    size = BODY_BYTES_MAX + 1
     answer = speak(
         front,
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -399,10 +501,11 @@ def test_an_invalid_response_becomes_a_problem(answer: bytes) -> None:
     assert (status, json.loads(body)["type"]) == (503, "busy")
 
 
+@pytest.mark.usefixtures("staff")
 def test_a_response_before_the_end_of_the_body_is_forwarded() -> None:
     answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with site_that_sends(answer) as port:
-        assert ask(port, "POST", "/", b"x" * 4_000_000)[0] == 413
+        assert ask(port, "POST", "/admin/upload", b"x" * 4_000_000)[0] == 413
 
 
 def test_a_large_response_reaches_a_slow_client_complete() -> None:

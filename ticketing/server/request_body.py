@@ -1,0 +1,155 @@
+"""Receives a request's body before the request is forwarded, so that no thread of the site waits for a client.
+
+A body up to the API's limit is kept in memory. Only staff send larger ones (seating plans, posters): to the admin site,
+with the session of an active staff account. Their body goes to a temporary file; a process receives few at once.
+"""
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import IO
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest
+from django.http.cookie import parse_cookie
+
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope
+from apps.kernel.http.problems import Busy, TooLarge, from_exception
+from apps.kernel.http.sessions import SessionStore
+
+# The API's limit (DATA_UPLOAD_MAX_MEMORY_SIZE). Checked here, because the site would respond and close the connection
+# while the client is still sending, and the client would not see the response.
+BODY_BYTES_MAX = 256 * 1024
+# The largest upload: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
+UPLOAD_BYTES_MAX = 72 * 1024 * 1024
+UPLOAD_PATH = "/admin/"
+UPLOADS_MAX = 2
+"""Uploads that a process of `web` receives at once."""
+RETRY_SECONDS = 10
+_READ_BYTES = 256 * 1024
+_SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
+
+
+class RequestBody:
+    """The request's body as it arrives, and whether its client has gone."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.is_gone = False
+        self.is_answered = False
+        self._scope = scope
+        self._receive = receive
+        self._leave: Callable[[], object] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.declared = int(headers[b"content-length"]) if headers.get(b"content-length", b"").isdigit() else None
+        self._complete = not self.declared and b"transfer-encoding" not in headers
+        self.is_large = (self.declared or 0) > BODY_BYTES_MAX
+
+    async def gather(self) -> bytes | None:
+        """Return the whole body; None if the request has none. Raises TooLarge and ClientDisconnected."""
+        if self._complete:
+            return None
+        return b"".join([chunk async for chunk in self.chunks(BODY_BYTES_MAX)])
+
+    async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives. Raises TooLarge and ClientDisconnected."""
+        size = 0
+        while not self._complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._gone()
+                raise ClientDisconnected
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise TooLarge
+            self._complete = not message.get("more_body", False)
+            if chunk:
+                yield chunk
+
+    def watch(self, leave: Callable[[], object]) -> None:
+        """Call `leave` if the client goes away before the response. The body is complete: the only message that can
+        still come is the disconnect."""
+        self._leave = leave
+        self._watcher = asyncio.create_task(self._watch())
+
+    def stop_watching(self) -> None:
+        self._leave = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _watch(self) -> None:
+        while not self.is_gone:
+            if (await self._receive())["type"] == "http.disconnect":
+                self._gone()
+
+    def _gone(self) -> None:
+        self.is_gone = self._complete = True
+        if self._leave is not None:
+            self._leave()
+
+
+class Uploads:
+    """The uploads of staff that this process is receiving."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @asynccontextmanager
+    async def receive(self, scope: Scope, body: RequestBody) -> AsyncIterator[IO[bytes]]:
+        """Receive the upload into a temporary file, which exists until the end of the context. Raises TooLarge if the
+        body is no upload of staff, Busy while too many others are received, and ClientDisconnected."""
+        if not scope["path"].startswith(UPLOAD_PATH) or (body.declared or 0) > UPLOAD_BYTES_MAX:
+            raise TooLarge
+        try:
+            is_staff = await thread_pool.run_in_thread(is_staff_session, _session_key(scope))
+        except (OperationalError, InterfaceError) as error:
+            raise from_exception(error) or Busy from error
+        if not is_staff:
+            raise TooLarge
+        if self._count >= UPLOADS_MAX:
+            raise Busy("Other files are being uploaded.", retry_after_seconds=RETRY_SECONDS)
+        self._count += 1
+        try:
+            with tempfile.TemporaryFile() as file:
+                async for chunk in body.chunks(UPLOAD_BYTES_MAX):
+                    await asyncio.to_thread(file.write, chunk)
+                file.seek(0)
+                yield file
+        finally:
+            self._count -= 1
+
+
+async def read_file(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Yield the rest of the file."""
+    while chunk := await asyncio.to_thread(file.read, _READ_BYTES):
+        yield chunk
+
+
+class _ReadOnlySession(SessionStore):
+    """A session that `get_user` neither ends nor renews: the client would not get the new key."""
+
+    key_salt = SessionStore().key_salt  # Django derives it from the name of the class.
+
+    def flush(self) -> None: ...
+
+    def cycle_key(self) -> None: ...
+
+
+def is_staff_session(key: str) -> bool:
+    """Return whether this is the session of an active staff account. Blocks."""
+    request = HttpRequest()
+    request.session = _ReadOnlySession(key)
+    user = get_user(request)
+    return user.is_active and bool(getattr(user, "is_staff", False))
+
+
+def _session_key(scope: Scope) -> str:
+    cookies = b"; ".join(value for name, value in scope["headers"] if name == b"cookie")
+    key = parse_cookie(cookies.decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
+    return key if _SESSION_KEY.fullmatch(key) else ""
