@@ -69,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     # The real hasher takes about 0.2 s of processor time per account and log-in, by design.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Tests log staff in without a password, so they have never authenticated.
+    settings.REAUTHENTICATION_SECONDS = 0
     # Otherwise WhiteNoise reads all static files for each test client.
     settings.WHITENOISE_AUTOREFRESH = True
 

@@ -1,11 +1,19 @@
 """The admin site: Django's admin under our name. Its index shows the last audit and the number of open differences with
 payment providers."""
 
+from functools import wraps
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+_PERSONAL_DATA = ("orders_", "queue_queueentry_", "reservations_reservation_", "accounts_")
+"""Beginnings of the names of pages that show personal data."""
+_WITHOUT_OBJECTS = ("_changelist", "_add")
 
 
 class StaffSite(AdminSite):
@@ -13,11 +21,23 @@ class StaffSite(AdminSite):
     site_title = "Fairgate staff"
     index_title = "Overview"
 
-    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Redirect to the site's own log-in page, with its limits and second factors."""
         # Imported here, because this module is imported before the apps' models are loaded.
+        from django.contrib.auth.views import redirect_to_login
+
+        if request.user.is_authenticated and not self.has_permission(request):
+            raise PermissionDenied
+        return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        return redirect("account_change_password")
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        # Imported here for the same reason.
         from ticketing import admin_errors
 
-        return super().admin_view(admin_errors.refuse_invalid_input(view), cacheable)
+        return super().admin_view(_record_reads(admin_errors.refuse_invalid_input(view)), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # Imported here for the same reason.
@@ -28,6 +48,30 @@ class StaffSite(AdminSite):
         if request.user.has_perm("orders.view_paymentdifference"):
             context["waiting"] = orders.count_open_differences()
         return super().index(request, {**(extra_context or {}), **context})
+
+
+def _record_reads(view: Any) -> Any:
+    """Wrap a page so that the security log has who saw whose personal data: pages of one row, and searches."""
+
+    @wraps(view)
+    def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        response = view(request, *args, **kwargs)
+        match = request.resolver_match
+        name = match.url_name or "" if match is not None else ""
+        is_of_one = not name.endswith(_WITHOUT_OBJECTS)
+        if (
+            name.startswith(_PERSONAL_DATA)
+            and request.method == "GET"
+            and response.status_code == 200
+            and (is_of_one or request.GET.get("q"))
+        ):
+            # Imported here, because this module is imported before the apps' models are loaded.
+            from apps.accounts import facade as accounts
+
+            accounts.record_personal_data_read(request, request.get_full_path())
+        return response
+
+    return recorded
 
 
 class StaffConfig(AdminConfig):

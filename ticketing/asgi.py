@@ -17,12 +17,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 startup.load_settings()
 django.setup()
 
+from apps.accounts.tokens import versions  # noqa: E402 - needs Django set up
 from apps.kernel.fastpath import thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
 from apps.kernel.observability import heartbeats  # noqa: E402
 from apps.kernel.rate_limits.address_caps import AddressCap  # noqa: E402
-from apps.orders import facade as orders  # noqa: E402 - needs Django set up
+from apps.orders import facade as orders  # noqa: E402
 from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
@@ -44,7 +45,7 @@ gc.freeze()
 # Reference counting frees nearly all objects of a request. With Python's threshold of 700 the collector ran once every
 # few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
-forwarder = Forwarder(*site_address())
+forwarder = Forwarder(*site_address(), password_slots=settings.PASSWORD_HASHES_MAX)
 dispatcher = create_dispatcher(forwarder)
 live_endpoints.register_owned(orders.UPDATE_KIND, orders.authorize_subscriber, orders.read_order_updates)
 
@@ -93,11 +94,13 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            await asyncio.to_thread(versions.begin)
             _beat(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
             await live_endpoints.close()
+            await asyncio.to_thread(versions.end)
             async_redis.close()
             await asyncio.to_thread(thread_pool.close)
             await asyncio.to_thread(batcher.close_all)

@@ -20,6 +20,7 @@ from redis.retry import Retry
 from ticketing import settings_parser
 from ticketing.demo_state import read_state
 from ticketing.operations import deployment_rules
+from ticketing.settings_allauth import *  # noqa: F403 - only constants
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -60,6 +61,7 @@ SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 # Earlier values of SECRET_KEY, which still verify what they signed (docs/operations/token-keys.md).
 SECRET_KEY_FALLBACKS = [key for key in env.list("SECRET_KEY_FALLBACKS", default=[]) if key]
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
+_secure = urlsplit(SITE_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # Initial token keys as kid:secret pairs, newest first: the newest signs, all verify. Empty: derived from SECRET_KEY.
@@ -70,6 +72,9 @@ TOKEN_KEYS = settings_parser.parse_token_keys("TOKEN_KEYS", env.list("TOKEN_KEYS
 INSTALLED_APPS = [
     "ticketing.admin_site.StaffConfig",
     "django.contrib.auth",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
@@ -82,6 +87,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "apps.kernel",
     "apps.kernel.outbox",
+    "apps.accounts",
     "apps.events",
     "apps.queue",
     "apps.reservations",
@@ -104,6 +110,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "apps.accounts.staff.access.AccountSecurity",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "ticketing.log_out.ForgetOrders",
     "apps.kernel.http.middleware.ProblemResponses",
@@ -264,6 +272,7 @@ LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 SITE_NICENESS = env.int("SITE_NICENESS", default=5)
 
 # --- accounts ----------------------------------------------------------------------------------------------------
+AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "log_in"
 LOGIN_REDIRECT_URL = "events:catalog"
 LOGOUT_REDIRECT_URL = "events:catalog"
@@ -273,11 +282,26 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+PASSWORD_RESET_TIMEOUT = 7_200
+AUTHENTICATION_BACKENDS = ["apps.accounts.passwords.backend.PasswordBackend"]
+PASSWORD_HASHERS = ["apps.accounts.passwords.hasher.BoundedPasswordHasher"]
+# Passwords that one process of the site hashes at the same time, at most half of its threads: log-ins then never occupy
+# all of them.
+PASSWORD_HASHES_MAX = env.int("PASSWORD_HASHES_MAX", default=max(1, env.int("SITE_THREADS", default=2) // 2))
+if PASSWORD_HASHES_MAX < 1:
+    raise ImproperlyConfigured(f"PASSWORD_HASHES_MAX must be at least 1, not {PASSWORD_HASHES_MAX}")
+ACCOUNT_EMAIL_VERIFICATION = "mandatory" if env.bool("EMAIL_CONFIRMATION_REQUIRED", default=_secure) else "optional"
+# Refunds, keys and changes of an account's credentials need an authentication in this time; 0: in any time.
+REAUTHENTICATION_SECONDS = _seconds("REAUTHENTICATION_SECONDS", 900)
+ACCOUNT_REAUTHENTICATION_TIMEOUT = REAUTHENTICATION_SECONDS
+# The staff's site: whether a second factor is required, and after which time without use a session ends (0: never).
+STAFF_MFA_REQUIRED = env.bool("STAFF_MFA_REQUIRED", default=_secure)
+STAFF_IDLE_SECONDS = _seconds("STAFF_IDLE_SECONDS", 3_600)
+SECURITY_LOG_DAYS = env.int("SECURITY_LOG_DAYS", default=365)
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 
 # --- security ----------------------------------------------------------------------------------------------------
-_secure = urlsplit(SITE_URL).scheme == "https"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=_secure)
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if _secure else 0)
@@ -290,7 +314,7 @@ SESSION_COOKIE_SECURE = _secure
 CSRF_COOKIE_SECURE = _secure
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
-CSRF_FAILURE_VIEW = "ticketing.accounts.form_is_stale"
+CSRF_FAILURE_VIEW = "apps.accounts.pages.views.form_is_stale"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144  # Far above anything that a shopper sends.
 CONTENT_SECURITY_POLICY = {
@@ -329,7 +353,9 @@ RATE_LIMITS = {
         ("read", "READ", "300:3000", "5:50"),
         ("hold", "HOLD", "50:1000", "1:10"),
         ("log-in", "LOG_IN", "2:300", "0.1:10"),
-        ("password", "PASSWORD", "off", "0.1:10"),
+        ("password", "PASSWORD", "0.1:30", "0.1:10"),
+        ("account", "ACCOUNT", "off", "0.02:100"),
+        ("mail", "MAIL", "0.2:60", "0.003:5"),
         ("page", "PAGE", "100:3000", "5:100"),
         ("write", "WRITE", "50:1000", "2:20"),
         ("code", "CODE", "5:200", "0.2:10"),

@@ -5,11 +5,11 @@ from django.urls import include, path
 from django.views.generic import TemplateView
 from drf_spectacular.views import SpectacularAPIView
 
+from apps.accounts import urls as accounts
 from apps.events import urls as events
 from apps.orders import urls as orders
 from apps.queue import urls as queue
 from apps.reservations import urls as reservations
-from ticketing import accounts
 from ticketing.operations import health, security_contact
 
 handler400 = "apps.kernel.http.middleware.bad_request"

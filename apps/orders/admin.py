@@ -15,6 +15,7 @@ from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.utils.html import format_html
 
+from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel.admin_lists import (
     NonAtomicFormMixin,
@@ -129,6 +130,7 @@ class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
         return request.user.has_perm("orders.change_order")
 
     @admin.action(description="Resend tickets", permissions=["act"])
+    @accounts.sensitive_action
     def resend_tickets(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
         def resend(order: Order) -> bool:
             mail.resend_tickets(order.pk)
@@ -141,6 +143,7 @@ class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
             messages.warning(request, "None of the selected orders has tickets to send.")
 
     @admin.action(description="Reissue all tickets with new codes", permissions=["act"])
+    @accounts.sensitive_action
     def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
         confirmation = confirm_action(
             self,
@@ -162,6 +165,7 @@ class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
         return None
 
     @admin.action(description="Cancel and refund: void tickets, refund payments, release seats", permissions=["act"])
+    @accounts.sensitive_action
     def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
         confirmation = confirm_action(
             self,
@@ -238,7 +242,7 @@ class _FailureInline(ReadOnlyInline):
 
 
 @admin.register(EventCancellation)
-class EventCancellationAdmin(NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin):
+class EventCancellationAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin):
     """The progress of events' cancellations. Adding a row starts a cancellation."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
@@ -292,6 +296,7 @@ class EventCancellationAdmin(NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin
         return format_money(row.refunded_minor, row.event.currency)
 
     @admin.action(description="Resume and retry failed orders", permissions=["resume"])
+    @accounts.sensitive_action
     def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
         for row in queryset:
             event_cancellation.resume(row.pk)
@@ -382,6 +387,7 @@ class TicketAdmin(ReadOnlyMixin, admin.ModelAdmin):
         return request.user.has_perm("orders.check_in")
 
     @admin.action(description="Reissue with a new code", permissions=["act"])
+    @accounts.sensitive_action
     def reissue(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
         def reissue(ticket: Ticket) -> bool:
             ticket_reissue.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
@@ -434,6 +440,7 @@ class PaymentDifferenceAdmin(ReadOnlyMixin, admin.ModelAdmin):
         return request.user.has_perm("orders.change_paymentdifference")
 
     @admin.action(description="Mark as settled: enter the cause and the solution under “why”", permissions=["act"])
+    @accounts.sensitive_action
     def settle(self, request: HttpRequest, queryset: QuerySet[PaymentDifference]) -> None:
         who, note = f"staff:{request.user.pk}", request.POST.get("why", "")
         count = 0

@@ -9,9 +9,11 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from apps.accounts import facade as accounts
         from apps.kernel import maintenance
         from apps.orders import selectors
         from apps.orders.cancellation import order_cancellation, oversell
+        from apps.orders.checkout import guest_orders
         from apps.orders.checks import invariants, reconciliation
         from apps.orders.order_pages import live
         from apps.orders.provider_sync import daily_comparison, status_inquiries
@@ -20,6 +22,7 @@ class OrdersConfig(AppConfig):
 
         import_module("apps.orders.payments.providers.checks")
 
+        accounts.before_log_in(guest_orders.attach_orders_of_browser)
         invariants.register()
         live.connect_signals()
         reconciliation.register()

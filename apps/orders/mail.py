@@ -8,11 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.urls import reverse
 
+from apps.accounts import facade as accounts
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
@@ -123,9 +123,7 @@ def send_dispute_notice(message: Message) -> None:
 
 
 def _dispute_recipients() -> list[str]:
-    staff = get_user_model()._default_manager.with_perm(
-        "orders.change_paymentdifference", backend="django.contrib.auth.backends.ModelBackend"
-    )
+    staff = accounts.User.objects.with_perm("orders.change_paymentdifference", backend=accounts.PASSWORD_BACKEND)
     return list(
         staff.filter(is_staff=True).exclude(email="").order_by("pk").values_list("email", flat=True)[:STAFF_MAX]
     )

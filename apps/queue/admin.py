@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import path
 from django.utils.html import format_html
 
+from apps.accounts import facade as accounts
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, ReasonForm, confirm_action, format_count
 from apps.queue.entries import vip_links
@@ -308,7 +309,7 @@ class LinkForm(forms.ModelForm):
 
 
 @admin.register(VipLink)
-class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
+class VipLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["created_at", "event", "note", "state", "expires_at", "used_at", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]

@@ -47,7 +47,9 @@ class QueueView(APIView):
         is_admitted = presale.has_access(found, caller, body.get("access_code"), address)
         entry = positions.join(found, caller, has_presale_access=is_admitted)
         response = Response(
-            join_answer(found, status.status_of_entry(found, entry), entry), status=201, headers=NO_STORE_HEADERS
+            join_answer(found, status.status_of_entry(found, entry), entry, caller),
+            status=201,
+            headers=NO_STORE_HEADERS,
         )
         set_join_cookies(request, response, secret, entry)
         return response
@@ -66,7 +68,7 @@ class QueueView(APIView):
         caller = authenticate(request, found.slug)
         guest_merge.merge_guest_entry(found.id, caller)
         entry = positions.leave(found, caller)
-        answer = status_answer(found, status.QueueStatus(estimate(entry), entry))
+        answer = status_answer(found, status.QueueStatus(estimate(entry), entry), caller)
         response = Response(answer, headers=NO_STORE_HEADERS)
         delete_place_cookie(request, response, found.slug)
         return response
@@ -92,7 +94,7 @@ class QueueStatusView(APIView):
             place = status.get_status(found, caller)
         if place is None:
             raise EntryNotFound
-        answer = status_answer(found, place)
+        answer = status_answer(found, place, caller)
         response = Response(answer, headers=NO_STORE_HEADERS)
         update_place_cookie(request, response, found, caller, place, answer)
         return response

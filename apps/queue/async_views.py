@@ -29,7 +29,7 @@ async def join(request: Request, slug: str) -> Reply:
     entry = await join_async(event, caller, has_presale_access=is_admitted)
     encoded = async_status.encode_waiting_status(entry)
     if encoded is None:
-        reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry), 201)
+        reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry, caller), 201)
     else:
         reply = private_reply_of_json(encode_join_answer(event, encoded, entry), 201)
     set_join_cookies(request, reply, secret, entry)
@@ -53,7 +53,7 @@ async def status(request: Request, slug: str) -> Reply:
         place = await async_status.get_status(event, caller)
     if place is None:
         raise EntryNotFound
-    answer = status_answer(event, place)
+    answer = status_answer(event, place, caller)
     reply = private_reply(None)
     update_place_cookie(request, reply, event, caller, place, answer)
     return reply.with_body(answer)

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.entries import positions
-from apps.queue.identity.caller import issue_admission_token, issue_queue_token
+from apps.queue.identity.caller import Caller, issue_admission_token, issue_queue_token
 from apps.queue.status.status import QueueStatus
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
@@ -55,8 +55,8 @@ class JoinedPlace(Place):
     queue_token = serializers.CharField(required=False, help_text="Absent for signed-in users, who need none.")
 
 
-def status_answer(event: events.EventView, place: QueueStatus) -> dict[str, Any]:
-    """Return the response for a visitor's status in the queue."""
+def status_answer(event: events.EventView, place: QueueStatus, caller: Caller) -> dict[str, Any]:
+    """Return the response for the caller's status in the queue."""
     seen, entry = place.estimate, place.entry
     answer: dict[str, Any] = {
         "status": seen.status,
@@ -79,7 +79,7 @@ def status_answer(event: events.EventView, place: QueueStatus) -> dict[str, Any]
         if seen.opens_at is not None:
             answer["opens_at"] = clock.iso(seen.opens_at)
     if entry is not None and entry.is_ready and entry.admission_expires_at is not None:
-        answer["admission_token"] = issue_admission_token(entry.id, event.slug, entry.number)
+        answer["admission_token"] = issue_admission_token(entry.id, event.slug, entry.number, caller.account_version)
         answer["expires_at"] = clock.iso(entry.admission_expires_at)
     return answer
 
@@ -91,9 +91,11 @@ def encode_join_answer(event: events.EventView, status: bytes, entry: positions.
     return b'%b,"queue_token":"%b"}' % (status[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
 
 
-def join_answer(event: events.EventView, place: QueueStatus, entry: positions.EntryView) -> dict[str, Any]:
+def join_answer(
+    event: events.EventView, place: QueueStatus, entry: positions.EntryView, caller: Caller
+) -> dict[str, Any]:
     """Return the status response with a queue token, for a visitor without an account."""
-    answer = status_answer(event, place)
+    answer = status_answer(event, place, caller)
     if entry.account_id is None:
         answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)
     return answer

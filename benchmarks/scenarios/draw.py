@@ -187,7 +187,7 @@ def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
 def polling_of(event: Any, tokens: list[str]) -> Act:
     """Return a call that does all of a poll except HTTP: read the token, find the position, make the response."""
     from apps.events import facade as events
-    from apps.queue.identity.caller import authenticate
+    from apps.queue.identity.caller import Caller, authenticate
     from apps.queue.serializers import status_answer
     from apps.queue.status import status
 
@@ -197,7 +197,7 @@ def polling_of(event: Any, tokens: list[str]) -> Act:
         found = events.read_cached_event(event.slug)
         position = status.get_status(found, authenticate(next(requests), found.slug))
         assert position is not None
-        status_answer(found, position)
+        status_answer(found, position, Caller())
 
     return act
 

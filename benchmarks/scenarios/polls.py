@@ -123,7 +123,7 @@ def by_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
     from django.test import RequestFactory
 
     from apps.events import facade as events
-    from apps.queue.identity.caller import authenticate
+    from apps.queue.identity.caller import Caller, authenticate
     from apps.queue.serializers import status_answer
     from apps.queue.status import status
 
@@ -134,7 +134,7 @@ def by_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
             found = events.read_cached_event(event.slug)
             position = status.get_status(found, authenticate(requests[number % len(requests)], found.slug))
             assert position is not None
-            assert status_answer(found, position)["status"] == "waiting"
+            assert status_answer(found, position, Caller())["status"] == "waiting"
 
     return act
 

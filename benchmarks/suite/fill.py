@@ -80,7 +80,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     _run_outside_transaction("SET session_replication_role = replica")
 
     def tokens(event: Any, count: int) -> list[str]:
-        return [issue_admission_token(halls.entry_of(event, n), event.slug, n + 1) for n in range(count)]
+        return [issue_admission_token(halls.entry_of(event, n), event.slug, n + 1, None) for n in range(count)]
 
     # First, while the tables that each publication analyzes are small.
     shows = []

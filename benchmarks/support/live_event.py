@@ -59,7 +59,9 @@ def admit_buyers(event: Any, count: int) -> list[str]:
     halls.admit_buyers(event, range(count))
     WaitingRoom.objects.filter(event_id=event.id).update(next_number=count + 1, head=count)
     halls.vacuum_tables()
-    return [issue_admission_token(halls.entry_of(event, number), event.slug, number + 1) for number in range(count)]
+    return [
+        issue_admission_token(halls.entry_of(event, number), event.slug, number + 1, None) for number in range(count)
+    ]
 
 
 _INSERT_ENTRIES = """

@@ -15,7 +15,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("apps", "ticketing", "tests", "templates", "static", "docs", "benchmarks", ".ci")
-APPS = ("events", "queue", "reservations", "orders")
+APPS = ("accounts", "events", "queue", "reservations", "orders")
 TEXT = (".py", ".sql", ".lua", ".html", ".txt", ".md", ".css", ".js", ".toml", ".yml", "")
 
 

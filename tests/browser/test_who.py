@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.auth.models import User
 
+from apps.accounts.models import User
 from tests.support.factories import make_event
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_a_cached_page_shows_the_navigation_of_its_visitor(live_site: str, cache
     link(page, "Log in").click()
     page.get_by_label("Email address").fill(NAME)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("main").get_by_role("button", name="Log in").click()
+    page.get_by_role("main").get_by_role("button", name="Log in", exact=True).click()
     for path in PAGES:
         page.goto(live_site + path)
         log_out_button(page).wait_for()

@@ -1,11 +1,11 @@
 """The organizer's admin calls the services and shows their error messages."""
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from apps.accounts.models import User
 from apps.events.creation import create_event
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
 from tests.support.events.factories import block, encoded, in_days, make_event, plan, spec

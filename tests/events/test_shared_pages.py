@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import selectors
 from apps.events.facade import EventView
 from apps.events.models import Event, OnSale

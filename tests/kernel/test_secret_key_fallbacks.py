@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from rest_framework_simplejwt import state
-from rest_framework_simplejwt.tokens import RefreshToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import RefreshToken
 from apps.kernel import clock, secret_key
 from apps.kernel.http import client_address, problems
 from apps.kernel.tokens import jwt, keys

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core import mail
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import rate_limits
 from apps.orders import access

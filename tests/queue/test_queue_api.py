@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.tokens import jwt

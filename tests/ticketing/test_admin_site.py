@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.checks import auditor

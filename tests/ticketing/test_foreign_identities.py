@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.orders import access

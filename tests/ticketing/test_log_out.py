@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 
+from apps.accounts.models import User
 from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.orders import access

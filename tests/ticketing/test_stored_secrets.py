@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib import admin
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.test import Client
 from redis import Redis
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import clock, secret_key
 from apps.kernel.http.sessions import stored_key

@@ -50,10 +50,14 @@ def prepare() -> None:
 
 def main() -> int:
     from django.core.management.base import CommandError
+    from django.db.migrations.exceptions import InconsistentMigrationHistory
     from django.db.utils import DatabaseError, OperationalError
 
     try:
         prepare()
+    except InconsistentMigrationHistory:
+        print("\nmake demo: the demo's data is of an earlier version. Remove it: make reset", file=sys.stderr)
+        return 1
     except (CommandError, DatabaseError, OSError) as error:
         cause = "the database does not respond: " if isinstance(error, OperationalError) else ""
         first_line = (str(error).strip() or type(error).__name__).partition("\n")[0]

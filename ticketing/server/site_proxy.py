@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from urllib.parse import quote_from_bytes
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, Ra
 from apps.kernel.observability import log_context
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
+from ticketing.server import password_queue
 from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX, RequestBody, Uploads, read_file
 
 Headers = list[tuple[bytes, bytes]]
@@ -51,8 +53,8 @@ HOP_BY_HOP = frozenset(
 OWN_REQUEST_HEADERS = frozenset(
     (b"content-length", b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
 )
-# Our own server sets these on every response.
-OWN_RESPONSE_HEADERS = frozenset((b"date", b"server"))
+# Our own server sets these on every response; the last one is the site's, for `web` only.
+OWN_RESPONSE_HEADERS = frozenset((b"date", b"server", password_queue.BUSY_HEADER))
 
 UNAVAILABLE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
@@ -70,8 +72,9 @@ Staff who are logged in can upload files of up to %d MB.</p>
 class Forwarder:
     """An ASGI application for HTTP. Connections are opened as needed; `close` closes them."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, password_slots: int = 1) -> None:
         self._origin = f"http://{host}:{port}"
+        self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
         self._uploads = Uploads()
         # Of each client address with forwarded requests. The requests hold the only references.
@@ -126,7 +129,10 @@ class Forwarder:
         body.watch(task.cancel)
         try:
             async with self._slot(scope):
-                await self._request(scope, body, content, send)
+                if password_queue.is_password_check(scope["method"], scope["path"]):
+                    await self._request_in_turn(scope, body, content, send)
+                else:
+                    await self._request(scope, body, content, send)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
@@ -152,7 +158,19 @@ class Forwarder:
         finally:
             slots.release()
 
-    async def _request(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
+    async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
+        """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""
+        async with self._passwords.turn():
+            until = monotonic() + password_queue.WAIT_SECONDS_MAX
+            while True:
+                if await self._request(scope, body, content, send, may_repeat=monotonic() < until):
+                    return
+                await asyncio.sleep(password_queue.REPEAT_SECONDS)
+
+    async def _request(
+        self, scope: Scope, body: RequestBody, content: Content, send: Send, *, may_repeat: bool = False
+    ) -> bool:
+        """Forward the request and send the response. Return False, with nothing sent, if it is to be repeated."""
         size = len(content) if isinstance(content, bytes) else body.declared if body.is_large else None
         # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
         async with self._open().request(
@@ -162,12 +180,15 @@ class Forwarder:
             data=content,
             allow_redirects=False,
         ) as answer:
+            if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
+                return False
             body.is_answered = True
             headers = _response_headers(list(answer.raw_headers))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return True
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -9,6 +9,11 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
+    rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password" or "account"
+    rate_limits.record_attempt(kind, address, token)
+
+limit failed attempts: the first returns the wait if no attempt is left, the second counts a failure.
+
 A request is counted once: code that checks an ASGI request and then passes it on sets `scope[rate_limits.COUNTED]` to
 True, so it is not checked again before the site, and the site does not check forwarded requests (`client_address`).
 
@@ -19,12 +24,35 @@ Each kind and subject has a bucket (`buckets`) in bounded memory in the process.
 used buckets with the other processes, and reads their totals, several times a second (`sharing`). No request waits for
 it; without Redis each process enforces the limits by itself.
 
-**Limits fail open.** They save work and protect nothing that PostgreSQL does not protect itself. In doubt a request is
-allowed: with an unknown address, a bucket dropped for lack of memory, or without Redis. A refusal changes nothing
-either: queue entries, reservations and orders stay, and a later retry finds them.
+**Limits fail open.** Except for those of failed attempts, they save work and protect nothing that PostgreSQL does not
+protect itself. In doubt a request is allowed: with an unknown address, a bucket dropped for lack of memory, or without
+Redis. A refusal changes nothing either: queue entries, reservations and orders stay, and a later retry finds them.
 """
 
-from apps.kernel.rate_limits.limits import KINDS, METRICS, Limits, begin, check_request, end, forget_everything, subject
+from apps.kernel.rate_limits.limits import (
+    KINDS,
+    METRICS,
+    Limits,
+    attempt_wait,
+    begin,
+    check_request,
+    end,
+    forget_everything,
+    network_of,
+    record_attempt,
+)
 
 COUNTED = "limits.counted"
-__all__ = ["COUNTED", "KINDS", "METRICS", "Limits", "begin", "check_request", "end", "forget_everything", "subject"]
+__all__ = [
+    "COUNTED",
+    "KINDS",
+    "METRICS",
+    "Limits",
+    "attempt_wait",
+    "begin",
+    "check_request",
+    "end",
+    "forget_everything",
+    "network_of",
+    "record_attempt",
+]

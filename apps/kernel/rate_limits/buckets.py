@@ -74,6 +74,11 @@ class Buckets:
                 pending[subject] = 1
         return True
 
+    def has_room(self, subject: str, now: float) -> bool:
+        """Return whether the bucket has room for a request, without counting one."""
+        full_at = self._recent.get(subject) or self._older.get(subject, 0.0)
+        return full_at - now <= self.slack
+
     def wait_seconds(self, subject: str, now: float) -> float:
         """Return the seconds after which a refused request should be retried.
 
@@ -108,3 +113,16 @@ class Buckets:
         if full_at:
             self._recent[subject] = full_at
         return full_at
+
+
+class SharedBuckets(Buckets):
+    """Buckets of which every request is shared, for limits that must not grow with the number of processes."""
+
+    __slots__ = ()
+
+    def take(self, subject: str, now: float) -> bool:
+        counted = self.pending.get(subject, 0)
+        taken = super().take(subject, now)
+        if taken and (counted or len(self.pending) < PENDING_MAX):
+            self.pending[subject] = counted + 1
+        return taken

@@ -8,7 +8,9 @@ _UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
 """Answered without queries. Other paths that only begin like these, and writes, are limited."""
 _FEED = "/api/organizer/"
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
-_LOG_IN = frozenset(("/accounts/log-in", "/accounts/sign-up", "/api/auth/token", "/api/auth/token/refresh"))
+_LOG_IN = ("/accounts/", "/api/auth/", "/admin/login/", "/admin/password_change/")
+"""All pages and calls that check or set a password, or send mail to an account."""
+_LOG_OUT = "/accounts/log-out"
 _OF_EVENT = re.compile(
     r"/(?:api/)?events/[^/]+/(?:"
     r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)"
@@ -27,7 +29,7 @@ def kind_of(method: str, path: str) -> str | None:
     is_write = method not in _SAFE
     if path in _UNLIMITED_READS and not is_write:
         return None
-    if is_write and path in _LOG_IN:
+    if is_write and path.startswith(_LOG_IN) and path != _LOG_OUT:
         return "log-in"
     found = _OF_EVENT.fullmatch(path)
     if found is not None:

@@ -9,10 +9,12 @@ from django.conf import settings
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from apps.kernel.rate_limits.buckets import Buckets
+from apps.kernel.rate_limits.buckets import Buckets, SharedBuckets
 from apps.kernel.rate_limits.sharing import Sharing
 
-KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write", "code", "feed")
+KINDS = ("join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "write", "code", "feed")
+ATTEMPT_KINDS = frozenset(("password", "account"))
+"""Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8
@@ -37,7 +39,7 @@ class Limits:
         self._exempt = tuple(exempt)
         self._subjects: dict[str, str] = {}
         self._by_kind = {
-            kind: (of_address and Buckets(*of_address), of_token and Buckets(*of_token))
+            kind: (of_address and _buckets(kind)(*of_address), of_token and _buckets(kind)(*of_token))
             for kind, (of_address, of_token) in rates.items()
         }
         self.refused: dict[tuple[str, str], int] = {}
@@ -61,10 +63,26 @@ class Limits:
             return self._refuse(kind, "address", of_address, subject, now)
         return None
 
-    def subject(self, address: str) -> str:
-        """Return the subject under which the address is counted; empty if it is exempt."""
-        subject = self._subjects.get(address)
-        return self._subject_of(address) if subject is None else subject
+    def attempt_wait(self, kind: str, address: str, token: str) -> float | None:
+        """Return the seconds after which to try again if no attempt is left, else None. Counts nothing."""
+        now = self.time()
+        for by, buckets, subject in self._attempt_buckets(kind, address, token):
+            if not buckets.has_room(subject, now):
+                return self._refuse(kind, by, buckets, subject, now)
+        return None
+
+    def record_attempt(self, kind: str, address: str, token: str) -> None:
+        """Count a failed attempt of this address and this token."""
+        now = self.time()
+        for _, buckets, subject in self._attempt_buckets(kind, address, token):
+            buckets.take(subject, now)
+
+    def _attempt_buckets(self, kind: str, address: str, token: str) -> Iterator[tuple[str, Buckets, str]]:
+        of_address, of_token = self._by_kind[kind]
+        if token and of_token is not None:
+            yield "token", of_token, token[-TOKEN_LENGTH_MAX:]
+        if address and of_address is not None:
+            yield "address", of_address, network_of(address)
 
     def buckets(self) -> Iterator[tuple[str, Buckets]]:
         """Yield all buckets with their names."""
@@ -87,15 +105,23 @@ class Limits:
 
     def _subject_of(self, address: str) -> str:
         """Return the address, or for IPv6 its /64 network; empty if it is exempt or unknown."""
-        subject, packed = address[:TOKEN_LENGTH_MAX], _packed(address)
-        if packed is not None:
-            subject = packed[:IPV6_PREFIX_BYTES].hex()
-            if self._exempt and any(ipaddress.ip_address(packed) in network for network in self._exempt):
-                subject = ""
+        subject, packed = network_of(address), _packed(address)
+        if packed and self._exempt and any(ipaddress.ip_address(packed) in network for network in self._exempt):
+            subject = ""
         if len(self._subjects) >= ADDRESSES_MAX:
             self._subjects = {}
         self._subjects[address[:TOKEN_LENGTH_MAX]] = subject
         return subject
+
+
+def _buckets(kind: str) -> type[Buckets]:
+    return SharedBuckets if kind in ATTEMPT_KINDS else Buckets
+
+
+def network_of(address: str) -> str:
+    """Return the address, or for IPv6 its /64 network."""
+    packed = _packed(address)
+    return address[:TOKEN_LENGTH_MAX] if packed is None else packed[:IPV6_PREFIX_BYTES].hex()
 
 
 def _packed(address: str) -> bytes | None:
@@ -132,7 +158,8 @@ METRICS = (Refusals(_of_this_process),)
 """The collectors of this process; the composition root registers them with the metrics."""
 
 check_request = _of_this_process.ask
-subject = _of_this_process.subject
+attempt_wait = _of_this_process.attempt_wait
+record_attempt = _of_this_process.record_attempt
 begin = _sharing.begin
 end = _sharing.end
 forget_everything = _of_this_process.forget

@@ -8,6 +8,7 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.shortcuts import redirect
 from django.utils.html import format_html
 
+from apps.accounts import facade as accounts
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count, masked
 from apps.orders.checkin import door_links
@@ -41,7 +42,7 @@ class DoorLinkForm(forms.ModelForm):
 
 
 @admin.register(DoorLink)
-class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
+class DoorLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["name", "event", "door", "state", "good_from", "good_until", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from django.contrib.auth import get_user_model
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
+from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
@@ -33,6 +33,7 @@ _REFUSALS = {
     "expired": "This door link has expired. Ask the door manager for a new one.",
     "foreign": "This door link is for another event.",
     "damaged": "This door link is not valid. Check that you copied all of it.",
+    "factor": "Staff accounts need a second factor. Add one on your account's page, or use a door link.",
     "none": "Your account cannot check in tickets. Ask the door manager for permission or for a door link.",
 }
 
@@ -123,8 +124,10 @@ def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Do
     """Return the request's scanner: an account with the permission, else a door link's holder. Raises TokenMissing
     without credentials, CheckInForbidden if the credentials do not authorize check-in at this event."""
     caller = queue.authenticate(request)
-    account = None if caller.account_id is None else get_user_model().objects.filter(pk=caller.account_id).first()
+    account = None if caller.account_id is None else accounts.User.objects.filter(pk=caller.account_id).first()
     if account is not None and account.has_perm(PERMISSION):
+        if accounts.lacks_required_factor(account):
+            raise CheckInForbidden(_REFUSALS["factor"])
         return Doorkeeper(f"staff:{account.pk}", account.get_username())
     key = "" if "Authorization" in request.headers else request.COOKIES.get(_cookie(event), "")
     if key:

@@ -1,8 +1,16 @@
 """Attach a guest's orders to an account."""
 
+from django.http import HttpRequest
+
 from apps.kernel.db import transactions
 from apps.orders.locks import lock_unattached_orders
 from apps.orders.models import Order
+from apps.queue import facade as queue
+
+
+def attach_orders_of_browser(request: HttpRequest, account_id: int) -> None:
+    """Attach the guest orders of the request's browser to the account, at log-in."""
+    attach_orders(queue.visitor_id_of(request), account_id)
 
 
 def attach_orders(visitor_id: str, account_id: int) -> int:

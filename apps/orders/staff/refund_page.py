@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
+from apps.accounts import facade as accounts
 from apps.kernel.admin_actions import describe_problem, whole_number
 from apps.kernel.admin_lists import format_count
 from apps.kernel.formatting import format_money
@@ -36,6 +37,7 @@ def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> H
         raise Http404
     if request.method != "POST":
         return _page(request, order_id, site)
+    accounts.require_recent_authentication(request)
     try:
         result = _apply_action(order_id, request.POST, f"staff:{request.user.pk}")
     except problems.Problem as problem:
@@ -43,6 +45,7 @@ def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> H
         return _page(request, order_id, site, status=problem.status)
     if result is None:
         return _page(request, order_id, site)
+    accounts.record_staff_action(request, f"order {order_id}: {result}")
     messages.success(request, result)
     return redirect(URL_NAME, order_id)
 

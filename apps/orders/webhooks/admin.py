@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.utils.html import format_html
 
+from apps.accounts import facade as accounts
 from apps.kernel import clock, safe_http
 from apps.kernel.admin_lists import ReadOnlyAdmin, format_count, mask, masked
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
@@ -42,7 +43,7 @@ class FeedKeyForm(_AudienceForm):
         fields = ["name", "event", "kinds"]
 
 
-class _AudienceAdmin(admin.ModelAdmin):
+class _AudienceAdmin(accounts.SensitiveAdminMixin):
     list_select_related = ["event"]
 
     @admin.display(description="kinds")
@@ -72,6 +73,7 @@ class WebhookEndpointAdmin(_AudienceAdmin):
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Sign with a new secret", permissions=["change"])
+    @accounts.sensitive_action
     def renew_secret(self, request, queryset):
         for endpoint in queryset:
             endpoint.secret = webhook_delivery.new_secret()
@@ -130,6 +132,7 @@ class FeedKeyAdmin(_AudienceAdmin):
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Revoke selected feed keys", permissions=["change"])
+    @accounts.sensitive_action
     def revoke(self, request, queryset):
         count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
         messages.info(request, f"Revoked: {format_count(count, 'key')}.")

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.utils.crypto import constant_time_compare
 from rest_framework_simplejwt.exceptions import TokenError
-from rest_framework_simplejwt.settings import api_settings
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.fastpath.batch_loader import BatchLoader
@@ -29,8 +28,7 @@ from apps.queue.identity.entry_lookup import load_guest_entry_ids
 
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """The form of Django's session keys. Other values are not looked up: an invalid one would fail its whole batch."""
-_BACKEND = "django.contrib.auth.backends.ModelBackend"
-_ID_MAX = 2**31 - 1
+_BACKEND = accounts.PASSWORD_BACKEND
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedAccount:
-    account_id: int
+    version: accounts.AccountVersion
     has_guest_entry: bool
     """Whether the browser has a guest entry in this event's queue, which must be merged first."""
 
@@ -80,28 +78,37 @@ async def _authenticate_account(request: Request, event: events.EventView | None
     account = await _account_loader.ask(credentials)
     if account is None:
         raise ForwardToSite
-    return Caller(account_id=account.account_id, visitor_id=credentials.visitor_id), account.has_guest_entry
+    version = account.version
+    caller = Caller(account_id=version.account_id, visitor_id=credentials.visitor_id, account_version=version)
+    return caller, account.has_guest_entry
 
 
 def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
     """Return the account of each of these credentials, in order; None if the site has to decide. Blocks."""
     sessions = _load_sessions([one.session_key for one in batch if one.session_key])
     claims = [
-        (_id_of_token(one.token), "") if one.token else _parse_session(sessions.get(one.session_key, {}))
-        for one in batch
+        _parse_token(one.token) if one.token else _parse_session(sessions.get(one.session_key, {})) for one in batch
     ]
-    accounts = _load_active_accounts({account_id for account_id, _ in claims if account_id is not None})
+    rows = _load_active_accounts({account_id for account_id, _ in claims if account_id is not None})
     guest_entries = load_guest_entry_ids(
         [(one.event_id, one.visitor_id) for one in batch if one.event_id and one.visitor_id]
     )
     found: list[AuthenticatedAccount | None] = []
-    for one, (account_id, session_hash) in zip(batch, claims, strict=True):
-        account = None if account_id is None else accounts.get(account_id)
-        if account is None or not (one.token or constant_time_compare(session_hash, account.get_session_auth_hash())):
+    for one, (account_id, proof) in zip(batch, claims, strict=True):
+        account = None if account_id is None else rows.get(account_id)
+        if account is None or not _is_current(account, proof):
             found.append(None)
         else:
-            found.append(AuthenticatedAccount(account.pk, (one.event_id, one.visitor_id) in guest_entries))
+            version = accounts.AccountVersion(account.pk, account.token_version)
+            found.append(AuthenticatedAccount(version, (one.event_id, one.visitor_id) in guest_entries))
     return found
+
+
+def _is_current(account: accounts.User, proof: accounts.AccessToken | str) -> bool:
+    """Return whether the token, or the digest in the session, is of the account's present version."""
+    if isinstance(proof, str):
+        return constant_time_compare(proof, account.get_session_auth_hash())
+    return proof.is_current(account)
 
 
 _account_loader: BatchLoader[Credentials, AuthenticatedAccount | None] = BatchLoader(authenticate_accounts)
@@ -117,34 +124,35 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
     return {stored[key]: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
 
 
-def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return the session's account, and the digest of the account's password at the log-in."""
+def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, accounts.AccessToken | str]:
+    """Return the session's account, and the digest of the account's password and version at the log-in."""
     session_hash = session.get(HASH_SESSION_KEY)
     if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
         return None, ""
     return _account_id(session.get(SESSION_KEY)), session_hash
 
 
-def _id_of_token(token: str) -> int | None:
+def _parse_token(token: str) -> tuple[int | None, accounts.AccessToken | str]:
     try:
         # The class accepts the text itself, contrary to its annotation.
-        claims = AccessToken(token)  # type: ignore[arg-type]
+        parsed = accounts.AccessToken(token)  # type: ignore[arg-type]
+        return parsed.account_id, parsed
     except TokenError:
-        return None
-    return _account_id(claims.payload.get(api_settings.USER_ID_CLAIM))
+        return None, ""
 
 
 def _account_id(value: Any) -> int | None:
     try:
-        account_id = get_user_model()._meta.pk.to_python(value)
+        account_id = accounts.User._meta.pk.to_python(value)
     except (ValidationError, OverflowError):
         return None
-    return account_id if isinstance(account_id, int) and 0 < account_id <= _ID_MAX else None
+    return account_id if isinstance(account_id, int) and 0 < account_id <= accounts.ACCOUNT_ID_MAX else None
 
 
-def _load_active_accounts(ids: set[int]) -> Mapping[int, Any]:
+def _load_active_accounts(ids: set[int]) -> Mapping[int, accounts.User]:
     """Return these accounts, without those that are not active."""
     if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
         return {}
-    rows = get_user_model()._default_manager.filter(pk__in=ids, is_active=True).only("pk", "password", "is_active")
+    rows = accounts.User.objects.filter(pk__in=ids, is_active=True)
+    rows = rows.only("pk", "password", "is_active", "token_version")
     return {account.pk: account for account in rows}

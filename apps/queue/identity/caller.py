@@ -23,11 +23,9 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from rest_framework.exceptions import AuthenticationFailed
-from rest_framework_simplejwt.authentication import JWTAuthentication
 from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts import facade as accounts
 from apps.kernel import clock, secret_key
 from apps.kernel.http import problems, same_origin
 from apps.kernel.http.request_types import AnyRequest, AnyResponse
@@ -61,6 +59,8 @@ class Caller(NamedTuple):
     """Identified by a queue token or a place cookie: while the entry waits, its polls need no database."""
     number: int | None = None
     """The number in the token or cookie; None in the lobby, and always None without `in_line`."""
+    account_version: accounts.AccountVersion | None = None
+    """The version of the account that the session, account token or admission token belongs to."""
 
     @property
     def is_known(self) -> bool:
@@ -114,11 +114,14 @@ def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
     """
     header = request.headers.get("Authorization")
     if header is not None:
-        return _authenticate_token(request, _parse_bearer(header), event_slug)
+        return _authenticate_token(_parse_bearer(header), event_slug)
     # A DRF view sets a user of its own on the request, so the session itself is read.
     session_request = getattr(request, "_request", request)
     user = get_user(session_request)
-    return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_id_of(request))
+    if not isinstance(user, accounts.User):
+        return Caller(visitor_id=visitor_id_of(request))
+    version = accounts.AccountVersion(user.pk, user.token_version)
+    return Caller(account_id=user.pk, visitor_id=visitor_id_of(request), account_version=version)
 
 
 def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
@@ -146,17 +149,22 @@ def _parse_bearer(header: str) -> str:
     return token.strip()
 
 
-def _authenticate_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
+def _authenticate_token(token: str, event_slug: str | None) -> Caller:
     if jwt.peek_type(token) == "access":
         try:
             # The class accepts the text itself, contrary to its annotation.
-            user = JWTAuthentication().get_user(AccessToken(token))  # type: ignore[arg-type]
+            user = accounts.AccessToken(token).account()  # type: ignore[arg-type]
         except ExpiredTokenError as error:
             raise problems.TokenExpired from error
-        except (TokenError, AuthenticationFailed) as error:
+        except TokenError as error:
             raise problems.TokenInvalid from error
-        return Caller(account_id=user.pk)
-    return _authenticate_queue_token(token, event_slug)
+        if user is None:
+            raise problems.TokenInvalid
+        return Caller(account_id=user.pk, account_version=accounts.AccountVersion(user.pk, user.token_version))
+    caller = _authenticate_queue_token(token, event_slug)
+    if caller.account_version is not None and not accounts.is_current(caller.account_version):
+        raise problems.TokenInvalid
+    return caller
 
 
 def _authenticate_queue_token(token: str, event_slug: str | None) -> Caller:
@@ -166,7 +174,10 @@ def _authenticate_queue_token(token: str, event_slug: str | None) -> Caller:
     except ValueError as error:
         raise problems.TokenInvalid from error
     if claims.typ != "queue":
-        return Caller(entry_id=entry_id, event_slug=claims.audience)
+        version = _version_of(claims)
+        if version is not None and accounts.is_revoked(version):
+            raise problems.TokenInvalid
+        return Caller(entry_id=entry_id, event_slug=claims.audience, account_version=version)
     return Caller(entry_id=entry_id, event_slug=claims.audience, in_line=True, number=number_of(claims))
 
 
@@ -174,8 +185,18 @@ def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) 
     return jwt.issue("queue", str(entry_id), timedelta(days=QUEUE_TOKEN_DAYS), event_slug, num=number)
 
 
-def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
-    return jwt.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
+def issue_admission_token(
+    entry_id: uuid.UUID, event_slug: str, number: int | None, version: accounts.AccountVersion | None
+) -> str:
+    """Return a token for the entry; for the entry of an account, one that ends with the account's version."""
+    claims = {} if version is None else {"acc": version.account_id, "ver": version.version}
+    lifetime = timedelta(hours=ADMISSION_TOKEN_HOURS)
+    return jwt.issue("admission", str(entry_id), lifetime, event_slug, num=number, **claims)
+
+
+def _version_of(claims: jwt.Claims) -> accounts.AccountVersion | None:
+    account_id = claims.values.get("acc")
+    return None if account_id is None else accounts.AccountVersion(account_id, claims.values["ver"])
 
 
 def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | None:

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 from django.db import DatabaseError, connection
 from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.queue.identity.caller import Caller
+from apps.queue.identity.caller import Caller, visitor_id_of
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room.admission import BUSY_GRACE_SECONDS, RETURN_SECONDS
 from apps.queue.room_row import Room, lock_room
@@ -23,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 _Status = QueueEntry.Status
 _rooms_of_guest = sql.load("apps.queue", "rooms_of_guest")
+
+
+def merge_guest_entries_of_browser(request: HttpRequest, account_id: int) -> None:
+    """Merge the guest entries of the request's browser into the account, at log-in."""
+    merge_guest_entries(visitor_id_of(request), account_id)
 
 
 def merge_guest_entries(visitor_id: str, account_id: int) -> int:

@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events.announcements import redis_cache, service
 from apps.events.facade import EventView
 from apps.events.models.announcements import AnnouncementVersion

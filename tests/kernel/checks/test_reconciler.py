@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import DataError
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.kernel import tasks
 from apps.kernel.checks import reconciler
 from apps.kernel.checks.reconciler import (

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
 from apps.events import facade as events
 from apps.events.models import Event
 from apps.kernel import clock
@@ -79,7 +79,7 @@ def _ann() -> User:
 def _admission_of_completed(event: events.EventView) -> str:
     entry = _join(event)
     complete_admission(entry.id)
-    return issue_admission_token(entry.id, event.slug, entry.number)
+    return issue_admission_token(entry.id, event.slug, entry.number, None)
 
 
 TOKENS: dict[str, Callable[[events.EventView], str]] = {

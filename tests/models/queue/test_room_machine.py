@@ -5,11 +5,11 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from django.contrib.auth.models import User
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from apps.accounts.models import User
 from apps.kernel.http import problems
 from apps.queue import facade
 from apps.queue.entries import positions

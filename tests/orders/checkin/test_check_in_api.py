@@ -8,11 +8,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
-from rest_framework_simplejwt.tokens import RefreshToken
 
+from apps.accounts.tokens.account_tokens import RefreshToken
 from apps.kernel import clock
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, Ticket, TicketScan
+from tests.support.api_client import assert_problem
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy
 
@@ -62,6 +63,15 @@ def send(client: Client, headers: dict[str, str], path: str = PATH, **body: Any)
 
 def scan(client: Client, headers: dict[str, str], code: str, **more: Any):
     return send(client, headers, **{"scan_id": uuid.uuid4().hex, "code": code, **more})
+
+
+def test_staff_without_a_required_second_factor_may_not_check_in(client, ticket, settings) -> None:
+    headers = bearer()
+    settings.STAFF_MFA_REQUIRED = True
+    refused = scan(client, headers, ticket.code)
+    assert_problem(refused, 403, "door-closed")
+    assert "second factor" in refused.json()["detail"]
+    assert not TicketScan.objects.exists()
 
 
 def test_staff_checks_in_by_token_and_the_response_says_what_to_do(client, ticket) -> None:

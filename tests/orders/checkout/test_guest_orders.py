@@ -1,9 +1,9 @@
 """Guests who log in during a sale: their orders are attached to their account, and to no other."""
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.orders.facade import attach_orders
 from apps.orders.models import Order
 from apps.reservations.models import PurchaseCap

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.events.models import Event
 from apps.kernel import clock
@@ -74,7 +74,7 @@ def everything() -> str:
     with connection.cursor() as cursor:
         texts = []
         for table in connection.introspection.table_names(cursor):
-            if table not in ("orders_invoice", "auth_user"):
+            if table not in ("orders_invoice", "accounts_user"):
                 cursor.execute(f'SELECT string_agg(row_to_json(one)::text, chr(10)) FROM "{table}" AS one')
                 texts.append(cursor.fetchone()[0] or "")
     return "\n".join(texts)

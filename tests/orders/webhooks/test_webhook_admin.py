@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import FeedKey, WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import feed

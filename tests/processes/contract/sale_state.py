@@ -4,8 +4,8 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events.announcements import service as announcements
 from apps.orders.models import Order, ReturnPolicy
 from apps.orders.payments.providers import sandbox
@@ -43,7 +43,7 @@ def prepare() -> dict[str, Any]:
             "account": [str(AccessToken.for_user(user))],
             "feed": [feed_key],
             "concert": [
-                issue_admission_token(entry.id, concert.slug, entry.number)
+                issue_admission_token(entry.id, concert.slug, entry.number, None)
                 for entry in (factories.join(concert) for _ in range(BUYERS))
             ],
             "busy": [issue_queue_token(entry.id, busy.slug, entry.number) for entry in waiting],

@@ -95,9 +95,9 @@ def scene(relays: Relays) -> Scene:
         event,
         {
             "anonymous": "",
-            "the owner": issue_admission_token(owner.id, event.slug, owner.number),
-            "a stranger": issue_admission_token(stranger.id, event.slug, stranger.number),
-            "one of another event": issue_admission_token(foreigner.id, elsewhere.slug, foreigner.number),
+            "the owner": issue_admission_token(owner.id, event.slug, owner.number, None),
+            "a stranger": issue_admission_token(stranger.id, event.slug, stranger.number, None),
+            "one of another event": issue_admission_token(foreigner.id, elsewhere.slug, foreigner.number, None),
         },
         {
             "counts": "",

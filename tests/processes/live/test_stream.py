@@ -85,7 +85,7 @@ def test_an_admitted_visitor_receives_all_seats_and_then_the_changes(server: Web
     event = an_event()
     view = hold(event, seats=["hall-A-1"])
     entry = join(event)
-    token = issue_admission_token(entry.id, event.slug, entry.number)
+    token = issue_admission_token(entry.id, event.slug, entry.number, None)
     with Events(server.port, event.slug, "?section=hall", Authorization=f"Bearer {token}") as one:
         first = one.until(lambda one: one.last("seats"), "the seats")
         assert first == {"section_id": "hall", "complete": True, "seats": {"hall-A-1": "held"}}
@@ -140,8 +140,8 @@ def test_only_the_owner_of_a_reservation_receives_its_state(server: Web, relay: 
     entry, stranger = join(event), join(event)
     view = hold(event, entry, seats=["hall-A-1"])
     query = f"?reservation={view.id}"
-    token = issue_admission_token(entry.id, event.slug, entry.number)
-    other = issue_admission_token(stranger.id, event.slug, stranger.number)
+    token = issue_admission_token(entry.id, event.slug, entry.number, None)
+    other = issue_admission_token(stranger.id, event.slug, stranger.number, None)
     path = f"/api/events/{event.slug}/sections/updates{query}"
     assert ask(server, path, Accept="text/event-stream", Authorization=f"Bearer {other}")[2]["type"] == "not-owner"
     with Events(server.port, event.slug, query, Authorization=f"Bearer {token}") as one:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import stripe as sdk
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.core import mail
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders.cancellation import order_cancellation

@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.contrib.auth.models import User
 from django.db import connections
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.events.facade import EventView
 from apps.events.models import OnSale

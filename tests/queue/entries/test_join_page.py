@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.identity.caller import VISITOR_COOKIE

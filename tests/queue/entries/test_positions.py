@@ -4,10 +4,10 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.models import User
 from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.identity import async_caller
@@ -194,7 +194,7 @@ def test_a_batch_takes_three_queries_and_an_invalid_identity_does_not_affect_the
     with CaptureQueriesContext(connection) as queries:
         found = async_caller.authenticate_accounts(credentials)
     assert len(queries) == 3
-    assert [one and one.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
+    assert [one and one.version.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 
 
 def _token_for(account_id: Any) -> str:

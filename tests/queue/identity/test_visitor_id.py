@@ -1,9 +1,9 @@
 """One entry per browser, also for two first tabs: the id that all of its tabs share is sent with the form."""
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, visitor_id_of_secret
 from apps.queue.models import QueueEntry

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 
+from apps.accounts.models import User
 from apps.events.facade import EventView
 from apps.kernel import clock, maintenance
 from apps.kernel.db import transactions

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue import facade

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events import facade as events
+from apps.queue.identity.caller import Caller
 from apps.queue.serializers import status_answer
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates, status_json
@@ -51,7 +52,7 @@ def test_the_text_equals_the_full_response(snapshot: RoomSnapshot, ahead: int, s
     number = snapshot.head + ahead
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimates, "_random", random.Random(seed))
-        in_full = status_answer(EVENT, QueueStatus(estimates.estimate_for_number(snapshot, number)))
+        in_full = status_answer(EVENT, QueueStatus(estimates.estimate_for_number(snapshot, number)), Caller())
         patch.setattr(estimates, "_random", random.Random(seed))
         status_json.encode_status(snapshot, number)  # The first use of a snapshot computes its estimate.
         patch.setattr(estimates, "_random", random.Random(seed))

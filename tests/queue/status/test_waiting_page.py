@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock

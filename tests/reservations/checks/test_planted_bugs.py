@@ -34,7 +34,7 @@ LEFT_OUT = {
     "reservations_toldpage": "the state last published to caches in front of the site: never used in a decision",
     "reservations_reservation_pkey": "the id by which the audit itself names reservations",
     "reservations_reservationline_pkey": "a number that nothing refers to",
-    "reservations_reservation_account_id": "an account that nothing else refers to",
+    "reservations_reserva_account_id": "an account that nothing else refers to",
 }
 """The reason why the auditor does not check it, by the beginning of a table's or a constraint's name."""
 

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.models import QueueEntry

@@ -82,7 +82,7 @@ def test_sold_out_demand_is_refused_synchronously_and_never_to_a_buyer_who_holds
     winner, late = join(event), join(event)
     held = facade.hold_one(event, winner, PLACE, "lost")
     open_gate(event)
-    tokens = {entry.id: issue_admission_token(entry.id, event.slug, entry.number) for entry in (winner, late)}
+    tokens = {entry.id: issue_admission_token(entry.id, event.slug, entry.number, None) for entry in (winner, late)}
     path = f"/events/{event.slug}/reservations"
 
     async def ask() -> None:

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils.dateparse import parse_datetime
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock

@@ -4,11 +4,11 @@ gate's refusals before any buyer is read."""
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import reverse
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.queue import facade as queue

@@ -4,10 +4,10 @@ import uuid
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
-from rest_framework_simplejwt.tokens import AccessToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.support import factories

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.events import publication
 from apps.events.creation import EventSpec, GeneralAdmission, create_event

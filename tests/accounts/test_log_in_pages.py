@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
-from ticketing.accounts import form_is_stale
+from apps.accounts.models import User
+from apps.accounts.pages.views import form_is_stale
 
 PASSWORD = "correct horse battery staple"
 SIGN_UP, LOG_IN, LOG_OUT = "/accounts/sign-up", "/accounts/log-in", "/accounts/log-out"
@@ -47,7 +47,7 @@ def test_sign_up_creates_an_account_and_logs_in(browser: Client) -> None:
 def test_a_sign_up_error_is_shown_beside_its_field(browser: Client, fields: dict[str, str], field: str) -> None:
     response = browser.post(SIGN_UP, fields)
     assert response.status_code == 200
-    assert list(response.context["form"].errors) == [field]
+    assert list(response.context["form"].errors) == [{"username": "email", "password": "password1"}[field]]
     assert not User.objects.exists()
 
 
@@ -61,9 +61,9 @@ def test_two_concurrent_sign_ups_create_one_account(
     browser: Client, ann: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The form found no account; the other sign-up commits; ours violates the unique name."""
-    monkeypatch.setattr("ticketing.accounts.SignUpForm.clean_username", lambda form: "ann@example.org")
+    monkeypatch.setattr("apps.accounts.pages.forms.SignUpForm.validate_unique_email", lambda form, email: email)
     response = browser.post(SIGN_UP, {"username": "ann@example.org", "password": PASSWORD})
-    assert (response.status_code, list(response.context["form"].errors)) == (200, ["username"])
+    assert (response.status_code, list(response.context["form"].errors)) == (200, ["email"])
     assert User.objects.count() == 1
     assert signed_in_id(browser) is None
 
@@ -138,7 +138,7 @@ def strict(db: None) -> Client:
     return Client(enforce_csrf_checks=True, headers={"sec-fetch-site": "same-origin"})
 
 
-@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT, "/admin/login/"])
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT])
 def test_an_expired_form_explains_itself_and_links_back(strict: Client, path: str) -> None:
     came_from = "http://testserver/accounts/log-in?next=/tickets/"
     response: Any = strict.post(path, {"username": "ann@example.org"}, headers={"referer": came_from})

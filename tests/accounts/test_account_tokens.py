@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
+from apps.accounts.models import User
+from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
 from apps.kernel.tokens import jwt
 from tests.support.api_client import Api, assert_problem
 

@@ -1,0 +1,33 @@
+"""The interface of the accounts app for the apps above it."""
+
+from apps.accounts.models import User
+from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
+from apps.accounts.registries import after_log_in, before_log_in
+from apps.accounts.second_factor.codes import lacks_required_factor
+from apps.accounts.staff.reauthentication import (
+    SensitiveAdminMixin,
+    record_personal_data_read,
+    record_staff_action,
+    require_recent_authentication,
+    sensitive_action,
+)
+from apps.accounts.tokens.account_tokens import ACCOUNT_ID_MAX, AccessToken
+from apps.accounts.tokens.versions import AccountVersion, is_current, is_revoked
+
+__all__ = [
+    "ACCOUNT_ID_MAX",
+    "PASSWORD_BACKEND",
+    "AccessToken",
+    "AccountVersion",
+    "SensitiveAdminMixin",
+    "User",
+    "after_log_in",
+    "before_log_in",
+    "is_current",
+    "is_revoked",
+    "lacks_required_factor",
+    "record_personal_data_read",
+    "record_staff_action",
+    "require_recent_authentication",
+    "sensitive_action",
+]

@@ -1,0 +1,115 @@
+"""The accounts of customers and staff."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import UserManager as DjangoUserManager
+from django.db import models
+from django.db.models.functions import Lower
+from django.utils.crypto import salted_hmac
+
+from apps.kernel import clock
+
+NAME_LENGTH_MAX = 150
+_VERSION_FIELDS = ("token_version", "token_version_changed_at")
+
+
+def account_name(typed: str) -> str:
+    """Return the name under which an account is stored: an email address in lower case, any other name unchanged."""
+    name = typed.strip()
+    return name.lower() if "@" in name else name
+
+
+class UserManager(DjangoUserManager["User"]):
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(username=account_name(username or ""))
+
+
+class User(AbstractUser):
+    """An account. Its name is its email address in lower case; staff may have a plain name.
+
+    `token_version` is the account's version. Every session, token and refresh token has the version at its creation
+    and is valid for that version only. A trigger in the database raises the version whenever the password or
+    `is_active` changes, whichever code changes them, and never lets it fall.
+    """
+
+    username = models.CharField(
+        "name",
+        max_length=NAME_LENGTH_MAX,
+        unique=True,
+        help_text="The email address in lower case. Staff may have a plain name.",
+        error_messages={"unique": "An account with this name already exists."},
+    )
+    email = models.EmailField("email address", max_length=NAME_LENGTH_MAX, blank=True)
+    token_version = models.PositiveIntegerField(default=0, editable=False)
+    token_version_changed_at = models.DateTimeField(null=True, editable=False, db_index=True)
+
+    objects: ClassVar[UserManager] = UserManager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["email"],
+                condition=~models.Q(email=""),
+                name="accounts_user_one_account_per_email",
+                violation_error_message="An account with this email address already exists.",
+            ),
+            models.CheckConstraint(condition=models.Q(email=Lower("email")), name="accounts_user_email_in_lower_case"),
+        ]
+
+    def save(self, *args: Any, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
+        """Save the account. Afterwards `token_version` is the version in the database."""
+        fields = None if update_fields is None else set(update_fields)
+        if fields is None or fields & {"username", "email"}:
+            self._unify_name_and_email()
+            fields = None if fields is None else fields | {"username", "email"}
+        adds = self._state.adding
+        super().save(*args, update_fields=fields, **kwargs)
+        if not adds and (fields is None or fields & {"password", "is_active", "token_version"}):
+            self.refresh_from_db(fields=_VERSION_FIELDS)
+
+    def _unify_name_and_email(self) -> None:
+        """Make a name that is an email address the same as the email address, which takes precedence."""
+        self.username, self.email = account_name(self.username), self.email.strip().lower()
+        if "@" in self.username:
+            self.username = self.email = self.email or self.username
+
+    def _get_session_auth_hash(self, secret: str | bytes | None = None) -> str:
+        # Django's own hash has only the password: a session must end with the account's version, too.
+        value = f"{self.token_version} {self.password}"
+        return salted_hmac("apps.accounts session", value, secret=secret, algorithm="sha256").hexdigest()
+
+
+class SecurityEvent(models.Model):
+    """An entry of the security log, for example a log-in, a changed password or an action of staff. Never changed."""
+
+    class Kind(models.TextChoices):
+        SIGNED_UP = "signed_up", "signed up"
+        LOGGED_IN = "logged_in", "logged in"
+        LOG_IN_FAILED = "log_in_failed", "wrong name or password"
+        CODE_WRONG = "code_wrong", "wrong one-time code"
+        TOKENS_ISSUED = "tokens_issued", "tokens issued to an API client"
+        LOGGED_OUT = "logged_out", "logged out"
+        LOGGED_OUT_EVERYWHERE = "logged_out_everywhere", "logged out everywhere"
+        PASSWORD_CHANGED = "password_changed", "password changed"
+        PASSWORD_RESET = "password_reset", "password reset by mail"
+        EMAIL_CHANGED = "email_changed", "email address changed"
+        SECOND_FACTOR_ADDED = "second_factor_added", "second factor added"
+        SECOND_FACTOR_REMOVED = "second_factor_removed", "second factor removed"
+        RECOVERY_CODES_CREATED = "recovery_codes_created", "new recovery codes"
+        SECOND_FACTOR_RESET = "second_factor_reset", "second factors reset by an operator"
+        STAFF_ACTION = "staff_action", "action of staff"
+        PERSONAL_DATA_READ = "personal_data_read", "personal data read by staff"
+
+    at = models.DateTimeField(default=clock.process_now, db_index=True)
+    kind = models.CharField(max_length=30, choices=Kind.choices)
+    account = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    name = models.CharField(max_length=NAME_LENGTH_MAX, blank=True, help_text="The account's name, or the name typed.")
+    address = models.CharField(max_length=45, blank=True, help_text="The client's network, not its full address.")
+    user_agent = models.CharField(max_length=200, blank=True)
+    detail = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["kind", "-id"], name="accounts_security_event_kind")]

@@ -1,0 +1,169 @@
+"""allauth's forms for log-in, sign-up and passwords, with our labels, limits and field names."""
+
+from typing import Any
+
+from allauth.account import app_settings
+from allauth.account import forms as allauth_forms
+from allauth.account.adapter import get_adapter
+from allauth.account.models import EmailAddress, Login
+from django import forms
+from django.contrib.auth.hashers import make_password
+from django.http import HttpRequest
+
+from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
+from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
+
+
+def _password_field(label: str, autocomplete: str, **kwargs: Any) -> forms.CharField:
+    widget = forms.PasswordInput(attrs={"autocomplete": autocomplete})
+    return forms.CharField(label=label, strip=False, max_length=PASSWORD_LENGTH_MAX, widget=widget, **kwargs)
+
+
+class _FieldNames:
+    """Gives fields the names that our pages and API clients have always used."""
+
+    html_names: dict[str, str] = {}
+
+    def add_prefix(self, field_name: str) -> str:
+        return self.html_names.get(field_name, field_name)
+
+
+class LogInForm(_FieldNames, allauth_forms.LoginForm):
+    html_names = {"login": "username"}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["login"] = forms.CharField(
+            label="Email address",
+            max_length=NAME_LENGTH_MAX,
+            widget=forms.TextInput(
+                attrs={"autocomplete": "username webauthn", "inputmode": "email", "autofocus": True}
+            ),
+        )
+        self.fields["password"] = _password_field("Password", "current-password")
+        self.order_fields(["login", "password"])
+
+    def clean_login(self) -> str:
+        return account_name(self.cleaned_data["login"])
+
+    def user_credentials(self) -> dict[str, Any]:
+        return {"username": self.cleaned_data["login"], "password": self.cleaned_data["password"]}
+
+    def _clean_with_password(self, credentials: dict[str, Any]) -> dict[str, Any]:
+        # One check of the password, by name. allauth would also look for the address among those of other accounts.
+        user = get_adapter(self.request).authenticate(self.request, **credentials)
+        if user is None:
+            raise get_adapter().validation_error("email_password_mismatch")
+        self.user, self._login = user, Login(user=user)
+        return dict(self.cleaned_data)
+
+
+class SignUpForm(_FieldNames, allauth_forms.SignupForm):
+    html_names = {"email": "username", "password1": "password"}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["email"] = forms.EmailField(
+            label="Email address",
+            max_length=NAME_LENGTH_MAX,
+            widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
+        )
+        self.fields["password1"].label = "Password"
+        self.fields["password1"].widget.attrs = {"autocomplete": "new-password"}
+
+    def validate_unique_email(self, value: str) -> str:
+        """Return the address. If it has an account, raise an error; but if addresses must be confirmed, act as for a
+        new one and mail the owner, so that the response does not reveal the account."""
+        if User.objects.filter(email=value).exists():
+            if app_settings.EMAIL_VERIFICATION != app_settings.EmailVerificationMethod.MANDATORY:
+                raise get_adapter().validation_error("email_taken")
+            self.account_already_exists = True
+        return value
+
+    def try_save(self, request: HttpRequest) -> Any:
+        if self.account_already_exists:
+            make_password(self.cleaned_data["password1"])  # The response takes as long as for a new account.
+        return super().try_save(request)
+
+
+class ChangePasswordForm(allauth_forms.ChangePasswordForm):
+    user: User
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["oldpassword"] = _password_field("Current password", "current-password")
+        _relabel(self)
+        self.order_fields(["oldpassword", "password1", "password2"])
+
+    def clean_oldpassword(self) -> str:
+        # Through the authentication backend, which limits attempts.
+        password = str(self.cleaned_data["oldpassword"])
+        if not get_adapter().reauthenticate(self.user, password):
+            raise get_adapter().validation_error("enter_current_password")
+        return password
+
+
+class SetPasswordForm(allauth_forms.SetPasswordForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _relabel(self)
+
+
+class ResetPasswordKeyForm(allauth_forms.ResetPasswordKeyForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _relabel(self)
+
+
+class ReauthenticateForm(allauth_forms.ReauthenticateForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"] = _password_field("Password", "current-password")
+
+
+class ResetPasswordForm(allauth_forms.ResetPasswordForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["email"] = _email_field("Email address")
+
+    def clean_email(self) -> str:
+        email = str(self.cleaned_data["email"]).lower()
+        # Not by addresses that an account has yet to confirm: these may be another person's.
+        self.users = list(User.objects.filter(email=email, is_active=True))
+        return email
+
+
+class ChangeEmailForm(forms.Form):
+    email = forms.EmailField()
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+        self.fields["email"] = _email_field("New email address")
+
+    def clean_email(self) -> str:
+        email = str(self.cleaned_data["email"]).lower()
+        if email == self.user.email and EmailAddress.objects.filter(user=self.user, email=email, verified=True):
+            raise forms.ValidationError("This is your present email address, and it is confirmed.")
+        return email
+
+    def save(self) -> EmailAddress:
+        """Store the address as the one to confirm, instead of an earlier one, and return it."""
+        email = self.cleaned_data["email"]
+        pending = EmailAddress.objects.filter(user=self.user, verified=False)
+        pending.exclude(email__in=(self.user.email, email)).delete()
+        address, _ = EmailAddress.objects.get_or_create(user=self.user, email=email)
+        return address
+
+
+def _email_field(label: str) -> forms.EmailField:
+    return forms.EmailField(
+        label=label, max_length=NAME_LENGTH_MAX, widget=forms.EmailInput(attrs={"autocomplete": "email"})
+    )
+
+
+def _relabel(form: forms.Form) -> None:
+    """Use our labels for the two fields of a new password, without placeholders."""
+    for name, label in (("password1", "New password"), ("password2", "New password again")):
+        form.fields[name].label = label
+        form.fields[name].widget.attrs = {"autocomplete": "new-password"}

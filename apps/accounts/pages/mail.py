@@ -1,0 +1,98 @@
+"""Mails to accounts. A request only schedules a mail; an outbox handler sends it, so that a mail server that does not
+respond delays no log-in, and the response takes equally long with and without an account.
+
+A message has no secret: links are signed when the mail is sent, since staff can read messages.
+"""
+
+from typing import Any
+from urllib.parse import urljoin
+
+from allauth.account.forms import default_token_generator
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.account.utils import user_pk_to_url_str
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.kernel import rate_limits
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.facade import Message
+
+SEND_MAIL = "accounts.send_mail"
+
+_CHANGE = "accounts/email/security_change.txt"
+_MAILS = {
+    "password_reset_key": ("Choose a new password", "accounts/email/password_reset.txt", ""),
+    "email_confirmation": ("Confirm your email address", "accounts/email/confirm_address.txt", ""),
+    "email_confirmation_signup": ("Confirm your email address", "accounts/email/confirm_address.txt", ""),
+    "account_already_exists": ("You already have an account", "accounts/email/account_exists.txt", ""),
+    "unknown_account": ("You have no account yet", "accounts/email/no_account.txt", ""),
+    "password_changed": ("Your password was changed", _CHANGE, "The password of your account was changed."),
+    "password_set": ("A password was set", _CHANGE, "A password was set for your account."),
+    "password_reset": (
+        "Your password was changed",
+        _CHANGE,
+        "The password of your account was changed by mail.",
+    ),
+    "email_changed": ("Your email address was changed", _CHANGE, "Your account now has another email address."),
+    "totp_activated": ("An authenticator app was added", _CHANGE, "An authenticator app was added to your account."),
+    "totp_deactivated": (
+        "The authenticator app was removed",
+        _CHANGE,
+        "The authenticator app was removed from your account.",
+    ),
+    "webauthn_added": ("A passkey was added", _CHANGE, "A passkey was added to your account."),
+    "webauthn_removed": ("A passkey was removed", _CHANGE, "A passkey of your account was removed."),
+    "recovery_codes_generated": ("New recovery codes", _CHANGE, "New recovery codes were created for your account."),
+}
+"""Subject, template, and what changed, by the name of allauth's mail."""
+
+
+def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:
+    """Schedule the mail for the recipient, at the request of a client with this address. A mail beyond the limit of the
+    recipient or of the address is dropped."""
+    if name not in _MAILS or rate_limits.check_request("mail", address, email) is not None:
+        return
+    user = context.get("user")
+    body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
+    with transaction.atomic():
+        outbox.publish(SEND_MAIL, email, body)
+
+
+def send(message: Message) -> None:
+    """Send the mail, unless its account is gone or inactive, or its address has been confirmed or removed."""
+    name, email = message.body["mail"], message.body["email"]
+    subject, template, change = _MAILS[name]
+    user = User.objects.filter(pk=message.body["user"], is_active=True).first()
+    if user is None and message.body["user"] is not None:
+        return
+    link = _link(name, user, email)
+    if link is None:
+        return
+    context = {
+        "link": urljoin(settings.SITE_URL, link),
+        "change": change,
+        "name": user.get_username() if user else "",
+        "site_url": settings.SITE_URL,
+        "reset_url": urljoin(settings.SITE_URL, reverse("account_reset_password")),
+    }
+    EmailMessage(subject=subject, body=render_to_string(template, context), to=[email]).send()
+
+
+def _link(name: str, user: User | None, email: str) -> str | None:
+    """Return the path of the mail's link; None if it would be of no use."""
+    match name:
+        case "password_reset_key":
+            assert user is not None
+            key = default_token_generator.make_token(user)
+            return reverse("account_reset_password_from_key", args=[user_pk_to_url_str(user), key])
+        case "email_confirmation" | "email_confirmation_signup":
+            found = EmailAddress.objects.filter(user=user, email=email, verified=False).first()
+            return None if found is None else reverse("account_confirm_email", args=[EmailConfirmationHMAC(found).key])
+        case "unknown_account":
+            return reverse("sign_up")
+        case _:
+            return reverse("log_in")

@@ -1,0 +1,154 @@
+"""Pages of accounts: sign-up, log-in and log-out, the account's page, and the change of its email address."""
+
+from typing import Any
+
+from allauth.account import views as allauth_views
+from allauth.account.decorators import reauthentication_required
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.contrib import messages
+from django.contrib.auth import logout, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.forms import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+from django.views.generic import FormView, TemplateView
+
+from apps.accounts import security_log
+from apps.accounts.models import User
+from apps.accounts.pages.adapter import delete_signed_in_cookie, set_signed_in_cookie
+from apps.accounts.pages.forms import ChangeEmailForm
+from apps.accounts.second_factor import codes
+from apps.accounts.second_factor.enrollment import has_confirmed_address
+from apps.accounts.tokens import versions
+from apps.kernel.http import problems
+
+
+class LogIn(allauth_views.LoginView):
+    """Log the user in, after a one-time code or a passkey if the account has one."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response = super().dispatch(request, *args, **kwargs)
+        if request.user.is_authenticated:
+            # Set also for users who logged in before this cookie existed.
+            set_signed_in_cookie(request, response)
+        return response
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"next": self.get_next_url()}
+
+
+class SignUp(allauth_views.SignupView):
+    """Create the account and log the user in; if addresses must be confirmed, after the confirmation."""
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        try:
+            return super().form_valid(form)
+        except ValidationError as error:  # A concurrent sign-up has taken the address.
+            form.add_error("email", error)
+            return self.form_invalid(form)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"next": self.get_next_url()}
+
+
+class LogOut(allauth_views.LogoutView):
+    """Log the user out in this browser."""
+
+    http_method_names = ["post", "options"]
+
+    def post(self, *args: Any, **kwargs: Any) -> HttpResponse:
+        is_signed_in = self.request.user.is_authenticated
+        response = super().post(*args, **kwargs)
+        if not is_signed_in:  # allauth sends no signal then, but a guest's cookies are deleted, too.
+            logout(self.request)
+        delete_signed_in_cookie(response)
+        return response
+
+
+@require_safe
+def current_user(request: HttpRequest) -> HttpResponse:
+    """Return the part of shared pages that depends on the user: the header's account items and pending messages."""
+    if request.user.is_authenticated:
+        response = render(request, "who.html")
+    else:
+        response = HttpResponse(status=204)
+        delete_signed_in_cookie(response)
+    return response
+
+
+@method_decorator(login_required, name="dispatch")
+class AccountPage(TemplateView):
+    """The user's email address, password, second factors and devices."""
+
+    template_name = "accounts/account.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        user, types = self.request.user, Authenticator.Type
+        assert isinstance(user, User)
+        owned = list(Authenticator.objects.filter(user=user).order_by("pk"))
+        return super().get_context_data(**kwargs) | {
+            "is_confirmed": has_confirmed_address(user),
+            "pending_email": EmailAddress.objects.filter(user=user, verified=False).exclude(email=user.email).first(),
+            "has_app": any(one.type == types.TOTP for one in owned),
+            "passkeys": [one.wrap() for one in owned if one.type == types.WEBAUTHN],
+            "has_recovery_codes": any(one.type == types.RECOVERY_CODES for one in owned),
+            "has_second_factor": codes.has_second_factor(user),
+        }
+
+
+@method_decorator([login_required, reauthentication_required], name="dispatch")
+class ChangeEmail(FormView):
+    """Send a link to the new address; the account has it once the link is opened."""
+
+    template_name = "accounts/change_email.html"
+    form_class = ChangeEmailForm
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return super().get_form_kwargs() | {"user": self.request.user}
+
+    def form_valid(self, form: ChangeEmailForm) -> HttpResponse:
+        address = form.save()
+        address.send_confirmation(self.request)
+        messages.info(self.request, f"We sent a mail to {address.email}. Open its link to confirm the address.")
+        return redirect("account")
+
+
+@require_POST
+@login_required
+def log_out_everywhere(request: HttpRequest) -> HttpResponse:
+    """End all other sessions and all tokens of the account; this browser stays logged in."""
+    assert isinstance(request.user, User)
+    versions.raise_version(request.user)
+    update_session_auth_hash(request, request.user)
+    security_log.record(request, security_log.Kind.LOGGED_OUT_EVERYWHERE, request.user)
+    messages.success(request, "All other devices were logged out.")
+    return redirect("account")
+
+
+def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Respond to a form with an outdated CSRF token: its page was opened before a log-in, for example in another tab.
+
+    If the user is signed in by now, redirect as after the log-in or sign-up. Otherwise link to the page.
+    """
+    if problems.is_api(request):
+        return problems.respond(problems.CrossOrigin())
+    match = request.resolver_match
+    if match is not None and match.url_name in ("log_in", "sign_up") and request.user.is_authenticated:
+        target = request.POST.get("next", "")
+        is_safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
+        return HttpResponseRedirect(target if is_safe else reverse("events:catalog"))
+    page = request.headers.get("Referer", "")
+    is_ours = url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure())
+    context = {
+        "title": "This page has expired",
+        "detail": "Your input was not saved. Reload the page and try again. Cookies must be enabled.",
+        "action_url": page if is_ours else reverse("events:catalog"),
+        "action_label": "Reload the page" if is_ours else "See all events",
+    }
+    return render(request, "problem.html", context, status=403)

@@ -1,0 +1,46 @@
+"""The security log: log-ins, failed log-ins, changes of passwords and second factors, actions of staff, and reads of
+personal data by staff."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from apps.accounts.models import NAME_LENGTH_MAX, SecurityEvent, User
+from apps.kernel import clock
+from apps.kernel.http import client_address
+from apps.kernel.observability import access_log
+
+Kind = SecurityEvent.Kind
+_DELETED_AT_ONCE = 10_000
+
+
+def record(
+    request: HttpRequest | None, kind: SecurityEvent.Kind, user: Any = None, *, name: str = "", detail: str = ""
+) -> None:
+    """Write an entry. `user` is the account, also an anonymous one; `name` a typed name without an account. Joins the
+    caller's transaction, if there is one."""
+    account = user if isinstance(user, User) else None
+    environ = {} if request is None else request.META
+    agent = environ.get("HTTP_USER_AGENT", "")
+    SecurityEvent.objects.create(
+        kind=kind,
+        account=account,
+        name=_printable(account.username if account is not None else name, NAME_LENGTH_MAX),
+        address=access_log.shortened(client_address.address_from_environ(environ)) if environ else "",
+        user_agent=_printable(agent, 200),
+        detail=_printable(detail, 300),
+    )
+
+
+def delete_old() -> int:
+    """Delete entries older than SECURITY_LOG_DAYS; return how many."""
+    limit = clock.now() - timedelta(days=settings.SECURITY_LOG_DAYS)
+    old = SecurityEvent.objects.filter(at__lt=limit).order_by("at").values("pk")[:_DELETED_AT_ONCE]
+    deleted, _ = SecurityEvent.objects.filter(pk__in=old).delete()
+    return deleted
+
+
+def _printable(text: str, length_max: int) -> str:
+    return "".join(character if character.isprintable() else "�" for character in text[:length_max])

@@ -1,0 +1,176 @@
+"""Password reset, confirmation of addresses and their change: no response reveals whether an address has an account."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.core import mail
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
+from tests.support.accounts.credentials import LOG_IN, PASSWORD
+
+RESET, SIGN_UP, NEW = "/accounts/password/reset", "/accounts/sign-up", "another of good length"
+LogIn = Callable[[User], Client]
+
+
+def delivered() -> list[Any]:
+    """Deliver the scheduled mails; return them."""
+    mail.outbox.clear()
+    outbox.deliver()
+    return list(mail.outbox)
+
+
+def link_in(message: Any) -> str:
+    found = re.search(r"http://localhost:8000(/\S+)", message.body)
+    assert found is not None, message.body
+    return found[1]
+
+
+@pytest.fixture(autouse=True)
+def _site_url(settings: Any) -> None:
+    settings.SITE_URL = "http://localhost:8000"
+
+
+def test_a_lost_password_is_replaced_by_a_link_in_a_mail(browser: Client, ann: User, log_in: LogIn) -> None:
+    elsewhere = log_in(ann)
+    assert browser.post(RESET, {"email": "Ann@Example.org"}).url == f"{RESET}/sent"
+    (message,) = delivered()
+    assert message.to == ["ann@example.org"]
+    link = link_in(message)
+    form_url = browser.get(link).url
+    assert "set-password" in form_url, "the key is not in the address of the form"
+    assert browser.get(form_url).status_code == 200
+    weak = browser.post(form_url, {"password1": "12345678", "password2": "12345678"})
+    assert weak.status_code == 200
+    assert browser.post(form_url, {"password1": NEW, "password2": NEW}).url == f"{RESET}/done"
+    assert elsewhere.get("/accounts/").status_code == 302, "all sessions have ended"
+    assert "used before" in Client().get(link).content.decode()
+    assert browser.post(LOG_IN, {"username": ann.username, "password": NEW}).status_code == 302
+    (notice,) = delivered()
+    assert "was changed" in notice.subject
+
+
+def test_the_response_is_the_same_with_and_without_an_account(ann: User) -> None:
+    known, unknown = (Client().post(RESET, {"email": email}) for email in ("ann@example.org", "bob@example.org"))
+    assert (known.status_code, known.url, known.content) == (unknown.status_code, unknown.url, unknown.content)
+    assert known.headers.keys() == unknown.headers.keys()
+    assert known.cookies.keys() == unknown.cookies.keys()
+
+
+def test_a_scheduled_mail_has_no_secret(browser: Client, ann: User) -> None:
+    browser.post(RESET, {"email": "ann@example.org"})
+    body = OutboxMessage.objects.get().body
+    assert body == {"mail": "password_reset_key", "email": "ann@example.org", "user": ann.pk}
+
+
+def test_an_inactive_account_gets_no_link(browser: Client, ann: User) -> None:
+    User.objects.update(is_active=False)
+    browser.post(RESET, {"email": "ann@example.org"})
+    assert not [one for one in delivered() if "password/reset/" in one.body and "-" in link_in(one)]
+
+
+def test_one_address_gets_few_mails(browser: Client, ann: User) -> None:
+    for _ in range(20):
+        assert browser.post(RESET, {"email": "ann@example.org"}, REMOTE_ADDR="203.0.113.9").status_code == 302
+    assert len(delivered()) == 5
+
+
+def test_a_link_names_the_site_and_not_the_requests_host(browser: Client, ann: User, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["evil.example", "testserver"]
+    browser.post(RESET, {"email": "ann@example.org"}, headers={"host": "evil.example"})
+    (message,) = delivered()
+    assert "evil.example" not in message.body
+
+
+def test_a_sign_up_works_without_reading_mail_and_sends_a_confirmation(browser: Client, db: None) -> None:
+    response = browser.post(SIGN_UP, {"username": "ann@example.org", "password": PASSWORD, "next": "/tickets/"})
+    assert response.url == "/tickets/"
+    assert "not confirmed" in browser.get("/accounts/").content.decode()
+    (message,) = delivered()
+    link = link_in(message)
+    assert browser.get(link).status_code == 200
+    assert not EmailAddress.objects.get().verified, "opening a link changes nothing: mail programs do it"
+    assert browser.post(link).url == "/accounts/"
+    assert EmailAddress.objects.get().verified
+    assert "used before" in browser.get(link).content.decode()
+
+
+def test_a_required_confirmation_comes_before_the_log_in_and_hides_accounts(ann: User, settings: Any) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    new, known = (Client(headers={"sec-fetch-site": "same-origin"}) for _ in range(2))
+    responses = [
+        browser.post(SIGN_UP, {"username": email, "password": PASSWORD})
+        for browser, email in ((new, "bob@example.org"), (known, "ann@example.org"))
+    ]
+    assert [response.url for response in responses] == ["/accounts/email/sent"] * 2
+    assert [browser.session.get("_auth_user_id") for browser in (new, known)] == [None, None]
+    pages = [browser.get("/accounts/email/sent").content for browser in (new, known)]
+    assert pages[0] == pages[1].replace(b"ann@", b"bob@")
+    to_bob, to_ann = sorted(delivered(), key=lambda one: one.to, reverse=True)
+    assert "already has an account" in to_ann.body
+    assert new.post(LOG_IN, {"username": "bob@example.org", "password": PASSWORD}).url == "/accounts/email/sent"
+    new.post(link_in(to_bob))
+    assert new.post(LOG_IN, {"username": "bob@example.org", "password": PASSWORD}).url == "/"
+
+
+def test_staff_need_no_confirmed_address(chief: User, log_in: LogIn, settings: Any) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    assert log_in(chief).get("/admin/").status_code == 200
+
+
+def test_an_address_changes_once_its_link_is_opened(ann: User, log_in: LogIn) -> None:
+    browser = log_in(ann)
+    assert browser.post("/accounts/email", {"email": "New@Example.org"}).url == "/accounts/"
+    assert User.objects.get().username == "ann@example.org"
+    assert "new@example.org is still to be confirmed" in browser.get("/accounts/").content.decode()
+    (message,) = delivered()
+    assert message.to == ["new@example.org"]
+    assert browser.post(link_in(message)).url == "/accounts/"
+    user = User.objects.get()
+    assert (user.username, user.email) == ("new@example.org", "new@example.org")
+    assert [one.to for one in delivered()] == [["ann@example.org"]], "the former address is notified"
+    assert Client().post(LOG_IN, {"username": "new@example.org", "password": PASSWORD}).status_code == 302
+
+
+def test_an_address_of_another_account_cannot_be_taken_over(ann: User, log_in: LogIn) -> None:
+    User.objects.create_user("bob@example.org", password=PASSWORD)
+    browser = log_in(ann)
+    assert browser.post("/accounts/email", {"email": "bob@example.org"}).url == "/accounts/"
+    (message,) = delivered()
+    browser.post(link_in(message))
+    assert User.objects.get(pk=ann.pk).email == "ann@example.org"
+    assert not EmailAddress.objects.get(email="bob@example.org").verified
+    assert "another account uses it" in browser.get("/accounts/").content.decode()
+
+
+def test_a_pending_change_gives_no_access_to_mails_of_its_address(ann: User, log_in: LogIn, browser: Client) -> None:
+    """An account that has yet to confirm an address gets no reset link sent there."""
+    log_in(ann).post("/accounts/email", {"email": "victim@example.org"})
+    delivered()
+    browser.post(RESET, {"email": "victim@example.org"})
+    (message,) = delivered()
+    assert "has no account" in message.body
+
+
+@pytest.mark.parametrize("path", ["/accounts/password/reset/1-x", "/accounts/password/reset/ZZZZZZZZZZZZZZZZZZ-a-b",
+                                  "/accounts/email/confirm/x", "/accounts/email/confirm/a:b:c"])  # fmt: skip
+def test_a_made_up_link_is_refused(browser: Client, ann: User, path: str) -> None:
+    assert browser.get(path).status_code in (200, 302)
+    assert browser.post(path, {"password1": NEW, "password2": NEW}).status_code in (200, 404)
+    assert User.objects.get().check_password(PASSWORD)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/accounts/", "/accounts/email", "/accounts/password", "/accounts/confirm", "/accounts/second-factor/app",
+     "/accounts/second-factor/passkeys/add", "/accounts/second-factor/recovery-codes"],
+)  # fmt: skip
+def test_the_accounts_pages_need_a_log_in(browser: Client, db: None, path: str) -> None:
+    response = browser.get(path)
+    assert response.status_code == 302
+    assert response.url.startswith(LOG_IN)

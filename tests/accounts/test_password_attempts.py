@@ -1,0 +1,207 @@
+"""Attacks on passwords: every check has the same limits, in all processes, and hashing never takes all threads."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.accounts.passwords import hasher
+from apps.kernel import rate_limits
+from apps.kernel.rate_limits.limits import Limits
+from apps.kernel.rate_limits.sharing import Sharing
+from tests.support.accounts.credentials import LOG_IN, PASSWORD
+from tests.support.api_client import Api, assert_problem
+from tests.support.races import storm, values
+
+TOKEN = "/api/auth/token"
+SAME_ORIGIN: dict[str, Any] = {"headers": {"sec-fetch-site": "same-origin"}}
+OFFICE, ELSEWHERE = "203.0.113.9", "198.51.100.7"
+
+
+class CountingHasher(MD5PasswordHasher):
+    count = 0
+
+    def encode(self, password: str, salt: str) -> str:
+        type(self).count += 1
+        return super().encode(password, salt)
+
+
+@pytest.fixture
+def hashes(ann: User, chief: User, settings: Any) -> Iterator[type[CountingHasher]]:
+    """Counts the passwords that are hashed from now on."""
+    settings.PASSWORD_HASHERS = [f"{__name__}.CountingHasher"]
+    CountingHasher.count = 0
+    return CountingHasher
+
+
+def post(
+    path: str, name: str, password: str = "guessed", *, address: str = OFFICE, browser: Client | None = None
+) -> Any:
+    """Send a name and a password from this address; return the status."""
+    client = browser or Client(**SAME_ORIGIN)
+    form = {"username": name, "password": password}
+    kind = {"content_type": "application/json"} if path == TOKEN else {}
+    return client.post(path, form, REMOTE_ADDR=address, **kind)
+
+
+def test_180_wrong_posts_to_the_admins_log_in_hash_no_password(hashes: type[CountingHasher]) -> None:
+    for _ in range(180):
+        response = post("/admin/login/", "chief")
+        assert (response.status_code, response.url) == (302, "/accounts/log-in?next=/admin/")
+    assert hashes.count == 0
+
+
+@pytest.mark.parametrize("path", [LOG_IN, TOKEN])
+def test_40_wrong_passwords_for_one_name_are_hashed_10_times(hashes: type[CountingHasher], path: str) -> None:
+    statuses = [post(path, "chief").status_code for _ in range(40)]
+    assert statuses[:10] == [401 if path == TOKEN else 200] * 10
+    assert set(statuses[10:]) == {429}
+    assert hashes.count == 10
+
+
+@pytest.mark.parametrize("path", [LOG_IN, TOKEN])
+def test_60_names_from_one_address_are_hashed_30_times(hashes: type[CountingHasher], path: str) -> None:
+    statuses = [post(path, f"name-{number}@example.org").status_code for number in range(60)]
+    assert hashes.count == 30
+    assert set(statuses[30:]) == {429}
+    assert post(path, "ann@example.org", PASSWORD, address=ELSEWHERE).status_code in (200, 302)
+
+
+def test_a_refusal_says_when_to_try_again(api: Api, hashes: type[CountingHasher]) -> None:
+    for _ in range(10):
+        api.post("/auth/token", {"username": "chief", "password": "guessed"})
+    refused = api.post("/auth/token", {"username": "chief", "password": "guessed"})
+    assert_problem(refused, 429, "rate-limited")
+    assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_the_rows_of_one_ipv6_network_are_one_address(hashes: type[CountingHasher]) -> None:
+    for number in range(60):
+        post(LOG_IN, f"name-{number}", address=f"2001:db8::{number:x}")
+    assert hashes.count == 30
+
+
+def test_all_endpoints_share_the_limit(hashes: type[CountingHasher], ann: User) -> None:
+    """The log-in page, the token endpoint, the confirmation of the password and the change of the password."""
+    browser = Client(**SAME_ORIGIN)
+    browser.force_login(ann)
+    attempts = [
+        lambda: post(LOG_IN, ann.username),
+        lambda: post(TOKEN, ann.username),
+        lambda: browser.post("/accounts/confirm", {"password": "guessed"}, REMOTE_ADDR=OFFICE),
+        lambda: browser.post(
+            "/accounts/password",
+            {"oldpassword": "guessed", "password1": "a new one of length", "password2": "a new one of length"},
+            REMOTE_ADDR=OFFICE,
+        ),
+    ]
+    statuses = [attempt().status_code for _ in range(3) for attempt in attempts]
+    assert statuses[10:] == [429, 429]
+    assert hashes.count == 10
+
+
+def test_hundreds_of_buyers_behind_one_address_log_in(ann: User) -> None:
+    """Only wrong passwords count."""
+    assert {post(LOG_IN, ann.username, PASSWORD).status_code for _ in range(40)} == {302}
+
+
+def test_an_exempt_network_may_not_guess_passwords(hashes: type[CountingHasher]) -> None:
+    """The tests' own network, 127.0.0.0/8, is exempt from other limits."""
+    for number in range(60):
+        post(LOG_IN, f"name-{number}", address="127.0.0.1")
+    assert hashes.count == 30
+
+
+def test_an_account_has_a_limit_for_all_addresses_and_its_owners_browser_none(
+    hashes: type[CountingHasher], ann: User
+) -> None:
+    owner = Client(**SAME_ORIGIN)
+    assert post(LOG_IN, ann.username, PASSWORD, browser=owner).status_code == 302
+    owner.post("/accounts/log-out")
+    for number in range(105):
+        post(LOG_IN, ann.username, address=f"198.51.{number}.1")
+    assert hashes.count == 101
+    assert post(LOG_IN, ann.username, PASSWORD, address=ELSEWHERE).status_code == 429
+    assert post(LOG_IN, ann.username, PASSWORD, browser=owner).status_code == 302
+    known = owner.cookies["known_browser"].value
+    thief = Client(**SAME_ORIGIN)
+    thief.cookies["known_browser"] = known
+    assert [post(LOG_IN, ann.username, browser=thief).status_code for _ in range(11)][-1] == 429
+
+
+def test_two_processes_share_the_limit_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts alternate between two processes, which share their counts after each: together they allow one more."""
+    processes = [Limits({"password": ((0.1, 30), (0.1, 10))}) for _ in range(2)]
+    sharings = [Sharing(limits.buckets, limits.time) for limits in processes]
+    allowed = 0
+    for number in range(40):
+        limits, sharing = processes[number % 2], sharings[number % 2]
+        if limits.attempt_wait("password", OFFICE, "chief") is None:
+            allowed += 1
+            limits.record_attempt("password", OFFICE, "chief")
+        sharing.share()
+    assert allowed <= 11
+
+
+def test_without_redis_each_process_keeps_its_limit(own_redis: Any, hashes: type[CountingHasher]) -> None:
+    own_redis.kill()
+    for _ in range(20):
+        post(LOG_IN, "chief")
+    assert hashes.count == 10
+
+
+@pytest.fixture
+def real_hasher(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.PASSWORD_HASHERS = ["apps.accounts.passwords.hasher.BoundedPasswordHasher"]
+    monkeypatch.setattr(hasher.BoundedPasswordHasher, "iterations", 1)
+
+
+@pytest.mark.usefixtures("ann", "real_hasher")
+@pytest.mark.parametrize("path", [LOG_IN, TOKEN, "/accounts/sign-up"])
+def test_a_second_password_is_refused_at_once_while_one_is_hashed(path: str) -> None:
+    assert hasher._slots.acquire(blocking=False)
+    try:
+        refused = post(path, "bob@example.org", PASSWORD)
+        assert refused.status_code == 503
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert refused.headers[hasher.RETRY_HEADER] == "busy"
+    finally:
+        hasher._slots.release()
+    assert post(path, "bob@example.org", PASSWORD).status_code in (200, 302, 401)
+
+
+@pytest.mark.usefixtures("real_hasher")
+@pytest.mark.django_db(transaction=True)
+def test_a_storm_of_log_ins_hashes_one_password_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+    encode = hasher.PBKDF2PasswordHasher.encode
+
+    def counted(self: Any, *args: Any) -> str:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        try:
+            return encode(self, *args)
+        finally:
+            with lock:
+                running -= 1
+
+    monkeypatch.setattr(hasher.PBKDF2PasswordHasher, "encode", counted)
+    statuses = values(storm(8, lambda number: post(TOKEN, f"name-{number}").status_code))
+    assert set(statuses) <= {401, 503}
+    assert 401 in statuses
+    assert most == 1
+
+
+def test_a_very_long_password_is_not_hashed(hashes: type[CountingHasher]) -> None:
+    assert post(LOG_IN, "chief", "x" * 1_001).status_code == 200
+    assert hashes.count == 0
+
+
+def test_the_limits_have_settings() -> None:
+    assert {"password", "account", "mail"} <= set(rate_limits.KINDS)

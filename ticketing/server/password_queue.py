@@ -1,0 +1,48 @@
+"""Requests that check or set a password wait here, in `web`, for their turn: a waiting request takes no thread.
+
+The site hashes few passwords at a time, and refuses further ones at once, so that log-ins never occupy all of its
+threads (`apps/accounts/passwords/hasher.py`). Each process of `web` forwards `slots` such requests at a time, in order
+of arrival. Several processes of `web` may meet at one process of the site: a request that it refuses is repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from apps.accounts.passwords.hasher import RETRY_HEADER
+from apps.kernel.http.problems import Busy
+from apps.kernel.rate_limits import kinds
+
+WAITING_MAX = 100
+WAIT_SECONDS_MAX = 8.0
+REPEAT_SECONDS = 0.1
+BUSY_HEADER = RETRY_HEADER.lower().encode()
+
+
+def is_password_check(method: str, path: str) -> bool:
+    return kinds.kind_of(method, path) == "log-in"
+
+
+class PasswordQueue:
+    """The queue of one process."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = asyncio.Semaphore(slots)
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Run the block once a slot is free. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
+        if self._slots.locked() and self._waiting >= WAITING_MAX:
+            raise Busy("Many people are logging in right now. Try again in a moment.")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._slots.acquire(), WAIT_SECONDS_MAX)
+        except TimeoutError as error:
+            raise Busy("Many people are logging in right now. Try again in a moment.") from error
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._slots.release()
