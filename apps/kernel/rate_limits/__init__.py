@@ -40,6 +40,7 @@ from apps.kernel.rate_limits.limits import (
     forget_everything,
     network_of,
     record_attempt,
+    subject,
 )
 
 COUNTED = "limits.counted"
@@ -55,4 +56,5 @@ __all__ = [
     "forget_everything",
     "network_of",
     "record_attempt",
+    "subject",
 ]

@@ -84,6 +84,11 @@ class Limits:
         if address and of_address is not None:
             yield "address", of_address, network_of(address)
 
+    def subject(self, address: str) -> str:
+        """Return the subject under which the address is counted; empty if it is exempt."""
+        subject = self._subjects.get(address)
+        return self._subject_of(address) if subject is None else subject
+
     def buckets(self) -> Iterator[tuple[str, Buckets]]:
         """Yield all buckets with their names."""
         for kind, (of_address, of_token) in self._by_kind.items():
@@ -160,6 +165,7 @@ METRICS = (Refusals(_of_this_process),)
 check_request = _of_this_process.ask
 attempt_wait = _of_this_process.attempt_wait
 record_attempt = _of_this_process.record_attempt
+subject = _of_this_process.subject
 begin = _sharing.begin
 end = _sharing.end
 forget_everything = _of_this_process.forget
