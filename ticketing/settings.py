@@ -523,9 +523,11 @@ DEPLOYMENT_VIOLATIONS = deployment_rules.find_violations(
 SECURITY_CONTACT = settings_parser.parse_contacts("SECURITY_CONTACT", env.list("SECURITY_CONTACT", default=[]))
 
 # --- the lobby draw -----------------------------------------------------------------------------------------------
-# A public randomness beacon in drand's format; empty: none. The defaults of genesis and period are those of its network
-# "quicknet"; change them for another network.
+# A public randomness beacon in drand's format; empty: none. Only rounds signed with this key are used. The other
+# defaults, empty ones included, are those of drand's network "quicknet"; change all four for another network.
 QUEUE_BEACON_URL = env.str("QUEUE_BEACON_URL", default="")
+QUEUE_BEACON_SCHEME = env.str("QUEUE_BEACON_SCHEME", default="bls-unchained-g1-rfc9380")
+QUEUE_BEACON_PUBLIC_KEY = env.str("QUEUE_BEACON_PUBLIC_KEY", default="")
 QUEUE_BEACON_GENESIS = env.int("QUEUE_BEACON_GENESIS", default=1_692_803_367)
 QUEUE_BEACON_PERIOD_SECONDS = env.int("QUEUE_BEACON_PERIOD_SECONDS", default=3)
 

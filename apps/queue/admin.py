@@ -25,10 +25,22 @@ def _by(request):
 
 
 @contextmanager
-def _warn_if_refused(request, name):
-    """Report a refusal as a warning, so that the other selected rows are still changed."""
+def _recording_refusals(request, event_id, act, wanted=""):
+    """Record a refused action, and raise the refusal again."""
     try:
         yield
+    except ActRefused as refused:
+        if act in KINDS:
+            operations.record_refusal(event_id, KINDS[act], f"{act} {wanted[:80]}", str(refused), **_by(request))
+        raise
+
+
+@contextmanager
+def _warn_if_refused(request, name, event_id, act):
+    """Record a refusal and report it as a warning, so that the other selected rows are still changed."""
+    try:
+        with _recording_refusals(request, event_id, act, str(name)):
+            yield
     except ActRefused as refused:
         messages.warning(request, f"{name}: {refused}.")
 
@@ -38,7 +50,10 @@ class RoomActForm(ReasonForm):
 
 
 class RoomForm(forms.ModelForm):
-    """Validates limits, so that errors appear beside their fields."""
+    """Validates limits, so that errors appear beside their fields. Refused limits are recorded like other refusals."""
+
+    who = ""
+    """The user who submits the form."""
 
     def clean(self):
         super().clean()
@@ -47,14 +62,19 @@ class RoomForm(forms.ModelForm):
             try:
                 operations.require_limits({name: cleaned[name]})
             except ActRefused as refused:
-                self.add_error(name, f"{str(refused).capitalize()}.")
+                self._refuse(name, refused)
         # Only a changed floor is checked. If the rate is lowered below the floor, it is never reduced automatically.
         if "rate_floor" in self.changed_data and {"rate_floor", "rate_per_second"} <= cleaned.keys():
             try:
                 rate_control.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
             except ActRefused as refused:
-                self.add_error("rate_floor", f"{str(refused).capitalize()}.")
+                self._refuse("rate_floor", refused)
         return cleaned
+
+    def _refuse(self, name, refused):
+        self.add_error(name, f"{str(refused).capitalize()}.")
+        wanted = f"{name} {self.data.get(name, '')[:40]}"
+        operations.record_refusal(self.instance.pk, RoomAct.What.LIMITS, wanted, str(refused), who=self.who)
 
 
 # The actions on a room's page that change its state, by their names in requests.
@@ -64,6 +84,16 @@ STATES = {
     "drain": WaitingRoom.State.DRAINED,
     "switch_off": WaitingRoom.State.OFF,
 }
+KINDS = {
+    **dict.fromkeys(STATES, RoomAct.What.STATE),
+    "admit_now": RoomAct.What.ADMIT,
+    "message": RoomAct.What.MESSAGE,
+    "clear_message": RoomAct.What.MESSAGE,
+    "let_through": RoomAct.What.LET_THROUGH,
+    "remove": RoomAct.What.REMOVE,
+    "revoke": RoomAct.What.LINK,
+}
+"""The recorded kind of each action."""
 CONFIRMATIONS = {
     "drain": ("Drain?", "Drain", "all waiting visitors see that the queue is closed"),
     "switch_off": (
@@ -108,6 +138,12 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
                 }
         return super().change_view(request, object_id, form_url, context)
 
+    def get_form(self, request, obj=None, change=False, **kwargs):
+        # Each request has a class of its own.
+        form = super().get_form(request, obj, change=change, **kwargs)
+        form.who = request.user.get_username()
+        return form
+
     def save_model(self, request, obj, form, change):
         # Save only the changed fields: joins and ticks update this row all the time.
         wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in operations.LIMITS}
@@ -120,6 +156,8 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         try:
             return super().changeform_view(request, *args, **kwargs)
         except ActRefused as refused:  # A concurrent change has made the valid form invalid.
+            event_id = int(kwargs.get("object_id") or args[0])
+            operations.record_refusal(event_id, RoomAct.What.LIMITS, "limits", str(refused), **_by(request))
             messages.error(request, f"{str(refused).capitalize()}.")
             return redirect(request.path)
 
@@ -144,8 +182,10 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             question = self._ask_confirmation(request, WaitingRoom.objects.filter(pk=event_id), act)
             if question is not None:
                 return question
+        wanted = request.POST.get("whom", "") if act in ("let_through", "remove") else request.POST.get("count", "")
         try:
-            message = self._perform_act(request, room, act, _by(request))
+            with _recording_refusals(request, room.pk, act, wanted):
+                message = self._perform_act(request, room, act, _by(request))
         except ActRefused as refused:
             messages.error(request, f"{str(refused).capitalize()}.")
         else:
@@ -188,7 +228,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     def _set_state(self, request, queryset, act):
         state = STATES[act]
         for room in queryset:
-            with _warn_if_refused(request, room.event):
+            with _warn_if_refused(request, room.event, room.pk, act):
                 operations.set_state(room.pk, state, **_by(request))
                 messages.info(request, f"{room.event}: {state}.")
 
@@ -213,7 +253,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     @admin.action(description="Admit visitors now, within the caps", permissions=["change"])
     def admit_now(self, request, queryset):
         for room in queryset:
-            with _warn_if_refused(request, room.event):
+            with _warn_if_refused(request, room.event, room.pk, "admit_now"):
                 count = operations.admit_now(room.pk, _parse_count(request.POST.get("count", "")), **_by(request))
                 messages.info(request, f"{room.event}: {count} admitted.")
 
@@ -241,7 +281,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     @admin.action(description="Give these visitors priority over all others", permissions=["remove"])
     def let_through(self, request, queryset):
         for entry in queryset.select_related(None):
-            with _warn_if_refused(request, f"Number {entry.number}"):
+            with _warn_if_refused(request, f"Number {entry.number}", entry.event_id, "let_through"):
                 is_admitted = operations.let_through(entry.pk, **_by(request))
                 result = "admitted" if is_admitted else "has priority and is admitted when a slot is free"
                 messages.info(request, f"Number {entry.number}: {result}.")
@@ -253,7 +293,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     def remove(self, request, queryset):
         removed = 0
         for entry in queryset.select_related(None):
-            with _warn_if_refused(request, f"Number {entry.number}"):
+            with _warn_if_refused(request, f"Number {entry.number}", entry.event_id, "remove"):
                 removed += operations.remove(entry.pk, **_by(request))
         messages.info(request, f"{format_count(removed, 'visitor')} removed from the queue.")
 
@@ -267,8 +307,8 @@ class AdmissionBatchAdmin(ReadOnlyAdmin):
 
 @admin.register(RoomAct)
 class RoomActAdmin(ReadOnlyAdmin):
-    list_display = ["at", "event", "who", "what", "detail", "why"]
-    list_filter = ["what", "event"]
+    list_display = ["at", "event", "who", "what", "detail", "why", "refusal"]
+    list_filter = ["what", ("refusal", admin.EmptyFieldListFilter), "event"]
     list_select_related = ["event"]
 
 
@@ -366,6 +406,6 @@ class VipLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdm
     def revoke(self, request, queryset):
         revoked = 0
         for link in queryset.select_related(None):
-            with _warn_if_refused(request, link):
+            with _warn_if_refused(request, link, link.event_id, "revoke"):
                 revoked += vip_links.revoke_link(link.pk, **_by(request))
         messages.info(request, f"{format_count(revoked, 'link')} revoked.")

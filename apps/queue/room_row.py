@@ -96,9 +96,18 @@ def save_room_call(room: Room) -> sql.Call:
 
 
 def record_act(
-    cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
+    cursor: sql.Cursor,
+    event_id: int,
+    at: datetime,
+    who: str | None,
+    what: RoomAct.What,
+    detail: str,
+    why: str = "",
+    *,
+    refusal: str = "",
 ) -> None:
-    """Record an operation in the transaction that performs it. Without `who`, it is an automatic change."""
+    """Record an operation in the transaction that performs it. Without `who`, it is an automatic change. With
+    `refusal`, it was refused for this reason and changed nothing."""
     transactions.require_transaction(cursor)
     # An operator named "system" must not be published as an automatic change.
     name = SYSTEM if who is None else f"operator {who}" if who == SYSTEM else who
@@ -110,6 +119,7 @@ def record_act(
         what=str(what),
         detail=detail[:200],
         why=_to_plain_text(why)[:200],
+        refusal=_to_plain_text(refusal)[:200],
     )
 
 

@@ -36,6 +36,7 @@ from apps.reservations.models import (
     SeatInventory,
 )
 from apps.reservations.staff import stock, stock_page
+from apps.reservations.staff.refusals import recording_refusals
 from apps.reservations.staff.seat_history_page import SeatHistoryMixin
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.stock_summary import read_section_stock
@@ -193,7 +194,7 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
             ),
         )  # fmt: skip
         if asked is None:
-            self._each_event(request, queryset, stock.unblock_seats, "back on sale")
+            self._each_event(request, queryset, stock.unblock_seats, InventoryChange.Kind.UNBLOCKED, "back on sale")
         return asked
 
     def _block(self, request, queryset, reason):
@@ -209,18 +210,19 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
         if asked is None:
             # Seats that were held since the confirmation page are skipped, as that page announces.
             block = partial(stock.block_seats, reason=reason, only_free=True)
-            self._each_event(request, queryset, block, f"blocked ({reason.label})")
+            self._each_event(request, queryset, block, InventoryChange.Kind.BLOCKED, f"blocked ({reason.label})")
         return asked
 
-    def _each_event(self, request, queryset, act, words):
+    def _each_event(self, request, queryset, act, kind, words):
         seats: dict[int, list[str]] = {}
         for event_id, guid in queryset.select_related(None).values_list("event_id", "seat__guid")[:CONFIRMED_MAX]:
             seats.setdefault(event_id, []).append(guid)
         for event_id, guids in seats.items():
             event = events.get_event_by_id(event_id)
+            by = {"who": request.user.get_username(), "why": request.POST.get("why", "")}
             try:
-                who = request.user.get_username()
-                count = act(event, Selection(tuple(guids)), who=who, why=request.POST.get("why", ""))
+                with recording_refusals(event_id, kind, f"seats={' '.join(guids)}", **by):
+                    count = act(event, Selection(tuple(guids)), **by)
             except problems.Problem as problem:
                 messages.warning(request, f"{event.name}: {admin_actions.describe_problem(problem)}")
                 continue
@@ -270,8 +272,8 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
 
 @admin.register(InventoryChange)
 class InventoryChangeAdmin(ReadOnlyAdmin):
-    list_display = ["at", "event", "section", "seat", "kind", "quantity", "who", "why"]
-    list_filter = ["kind", "event"]
+    list_display = ["at", "event", "section", "seat", "kind", "quantity", "who", "why", "refusal"]
+    list_filter = ["kind", ("refusal", admin.EmptyFieldListFilter), "event"]
     list_select_related = ["event", "section", "seat"]
     search_fields = ["=seat__guid", "=who"]
     search_help_text = "The exact id of a seat, or the exact name of the actor."

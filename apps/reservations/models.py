@@ -294,7 +294,7 @@ class ReservationTransition(models.Model):
 
 class InventoryChange(models.Model):
     """A change of the inventory by staff, a repair or a compensation. Append-only; a trigger refuses updates and
-    deletions."""
+    deletions. A refused change by staff has one row too, without section and seat, which says why it was refused."""
 
     class Kind(models.TextChoices):
         BLOCKED = "blocked", "blocked"
@@ -316,6 +316,9 @@ class InventoryChange(models.Model):
     detail = models.JSONField(default=dict, blank=True, help_text="The values before and after, by name.")
     who = models.CharField(max_length=120)
     why = models.CharField(max_length=200, blank=True)
+    refusal = models.CharField(
+        max_length=300, blank=True, default="", db_default="", help_text="Why nothing was changed; empty: performed."
+    )
     at = models.DateTimeField()
 
     class Meta:

@@ -117,6 +117,13 @@ async function checkSeed(draw, statement) {
   if (beacon.length && statement.beacon.at && Date.parse(statement.beacon.at) <= Date.parse(draw.digest_at)) {
     throw new Mismatch("The beacon value was published before the entrants were fixed.");
   }
+  if (beacon.length) {
+    // No browser can verify the signature itself (BLS12-381); manage.py verify_queue does.
+    const signature = bytesOf(draw.beacon_signature, "The beacon’s signature");
+    if (!statement.beacon.public_key || hexOf(await sha256(signature)) !== draw.beacon_value) {
+      throw new Mismatch("The beacon value does not match its signature.");
+    }
+  }
   const seed = await sha256(secret, bytesOf(draw.digest, "The fingerprint", 32), beacon);
   if (hexOf(seed) !== draw.seed) throw new Mismatch("The seed does not match the secret, entrants and beacon.");
   return seed;

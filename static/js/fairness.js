@@ -32,7 +32,7 @@ function describe(seen, receipt) {
   if (!lines.length) lines.push("No numbers have been assigned yet.");
   if (seen.marked) lines.push(seen.marked === 1 ? "One number was admitted ahead of its turn and is marked as such." : `${figure(seen.marked)} numbers were admitted ahead of their turn and are marked as such.`);
   if (seen.stage !== "none" || seen.firstCome) {
-    lines.push(seen.isOperatorProof ? "An outside beacon was used: compare its value with its publisher’s record." : "This is consistent, not operator-proof.");
+    lines.push(seen.isOperatorProof ? "An outside beacon was used, and its value matches its signature. The command below also verifies the signature." : "This is consistent, not operator-proof.");
   }
   if (receipt) {
     const position = seen.watched === null ? "your entry is in the draw" : `your number is ${figure(seen.watched)}`;

@@ -43,7 +43,8 @@ _latest_acts = sql.load(_PACKAGE, "proof_latest_acts")
 _ROOM_FIELDS = ("state", "next_number", "chain_head", "lobby_count", "head", "admissions_count", "acts_count")
 _DRAW_FIELDS = (
     "statement", "commitment", "committed_at", "reveal_by", "frozen_at", "entrants_count", "digest", "digest_at",
-    "secret", "beacon_value", "revealed_at", "seed", "is_operator_proof", "drawn_at", "numbered_at",
+    "secret", "beacon_value", "beacon_signature", "beacon_previous_signature", "revealed_at", "seed",
+    "is_operator_proof", "drawn_at", "numbered_at",
 )  # fmt: skip
 # The detail of a VIP link may name a person.
 _DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
@@ -74,6 +75,8 @@ class Header:
     digest_at: datetime | None
     secret: bytes | None = field(repr=False)
     beacon_value: bytes | None
+    beacon_signature: bytes | None
+    beacon_previous_signature: bytes | None
     revealed_at: datetime | None
     seed: bytes | None
     is_operator_proof: bool | None
@@ -205,17 +208,19 @@ def _list_page(event_id: int, part: str, after: int) -> Page:
             ]
         else:
             rows = _acts.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE, system=SYSTEM)
-            items = [{**_act(what, detail, is_system), "at": clock.iso(at)} for _, at, what, detail, is_system in rows]
+            items = [{**_act(*act), "at": clock.iso(at)} for _, at, *act in rows]
     is_full = len(rows) == LIST_PAGE
     # Lower numbers can be marked later; the other two lists are append-only.
     return Page({"items": items, "next": rows[-1][0] if is_full else None}, is_full and part != "marked")
 
 
-def _act(what: str, detail: str, is_system: bool) -> dict[str, Any]:
+def _act(what: str, detail: str, is_system: bool, is_refused: bool) -> dict[str, Any]:
+    # The detail of a refused act is what an operator has typed.
     return {
         "by": "system" if is_system else "operator",
         "what": what,
-        "detail": "" if what in _DETAIL_WITHHELD else detail,
+        "detail": "" if what in _DETAIL_WITHHELD or is_refused else detail,
+        "refused": is_refused,
     }
 
 
@@ -223,7 +228,7 @@ def latest_acts(event_id: int, most: int) -> list[dict[str, Any]]:
     """Return the latest acts on the room in published form, latest first."""
     with connection.cursor() as cursor:
         rows = _latest_acts.rows(cursor, event_id=event_id, most=most, system=SYSTEM)
-    return [{**_act(what, detail, is_system), "at": at} for at, what, detail, is_system in rows]
+    return [{**_act(*act), "at": at} for at, *act in rows]
 
 
 def first_marked(event_id: int, most: int) -> list[int]:

@@ -26,7 +26,11 @@ class ProofDraw(serializers.Serializer):
     digest = serializers.CharField(allow_null=True)
     digest_at = serializers.DateTimeField(allow_null=True)
     secret = serializers.CharField(allow_null=True, help_text="Null until it is revealed.")
-    beacon_value = serializers.CharField(allow_null=True)
+    beacon_value = serializers.CharField(allow_null=True, help_text="Hex: SHA-256 of the signature.")
+    beacon_signature = serializers.CharField(allow_null=True, help_text="Hex: the round's BLS signature.")
+    beacon_previous_signature = serializers.CharField(
+        allow_null=True, help_text="Hex: the previous round's signature, in a chained scheme."
+    )
     revealed_at = serializers.DateTimeField(allow_null=True)
     seed = serializers.CharField(allow_null=True)
     is_operator_proof = serializers.BooleanField(allow_null=True)

@@ -29,9 +29,7 @@ def check(event_id: int) -> Mismatch | None:
             return Mismatch(f"{drawn} numbers were drawn for {lobby_count} entries")
         for number, status, head, _ in _misplaced.rows(cursor, event_id=event_id):
             if number is None:
-                return Mismatch(
-                    f"an entry that is {status} has no number: it was not in the lobby, or was admitted before the draw"
-                )
+                return Mismatch(f"an entry that is {status} has no number: it was admitted before the draw")
             return Mismatch(f"its entry is {status} with the head at {head}, and is not marked", number)
         if numbered_at is not None:
             rows = _unlike_draw.rows(cursor, event_id=event_id)

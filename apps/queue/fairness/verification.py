@@ -1,7 +1,8 @@
 """The verifier: recomputes every position of a queue from published data alone.
 
 It takes JSON and returns the verified facts or the first mismatch. It uses no Django, database or clock, so anyone can
-copy this module with json_fields.py and apps/queue/proofs.py and run it. docs/fairness.md describes the format.
+copy this module with json_fields.py, apps/queue/proofs.py and apps/queue/beacon_chains.py and run it. Only the
+signature of a beacon needs a library (py_arkworks_bls12381). docs/fairness.md describes the format.
 """
 
 import json
@@ -11,7 +12,8 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import Any
 
-from apps.queue import proofs
+from apps.queue import beacon_chains, proofs
+from apps.queue.beacon_chains import Chain
 from apps.queue.fairness.json_fields import (
     Document,
     Mismatch,
@@ -253,17 +255,37 @@ class _Verification:
             self.notes.append(
                 f"the promised beacon {_describe_beacon(beacon)} did not come in time: the stated fallback applied"
             )
-        if value and isinstance(beacon, Mapping) and beacon.get("at") is not None:
-            at, digest_at = read_moment(beacon, "at"), read_moment(draw, "digest_at")
-            if at <= digest_at:
-                raise MismatchFound(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
-        if value:
-            self.notes.append(f"compare the beacon value {value.hex()} with {_describe_beacon(beacon)}")
+        if value and isinstance(beacon, Mapping):
+            self._check_beacon(draw, beacon, value)
         self.seed = read_hex(draw, "seed", (32,))
         found = proofs.seed_of(secret, self.digest, value)
         if found != self.seed:
             raise MismatchFound(f"the seed is {found.hex()}, but {self.seed.hex()} is published")
         self.is_operator_proof = bool(value)
+
+    def _check_beacon(self, draw: Document, beacon: Document, value: bytes) -> None:
+        """Check that the value is the digest of a signature of the committed round by the committed key, and that the
+        round came out after the entrants were fixed."""
+        at, number = read_moment(beacon, "at"), read_integer(beacon, "round")
+        if at <= read_moment(draw, "digest_at"):
+            raise MismatchFound(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
+        chain = Chain(read_text(beacon, "scheme"), read_hex(beacon, "public_key"))
+        signature = read_hex(draw, "beacon_signature")
+        previous = b"" if draw.get("beacon_previous_signature") is None else read_hex(draw, "beacon_previous_signature")
+        if beacon_chains.value_of(signature) != value:
+            raise MismatchFound("the beacon value is not the SHA-256 of the published signature")
+        if not beacon_chains.is_valid_signature(chain, number, signature, previous):
+            raise MismatchFound(f"the signature is not that of {_describe_beacon(beacon)} by the committed key")
+        known = beacon_chains.find_known(chain)
+        if known is None:
+            self.notes.append(
+                f"the beacon's key {chain.public_key.hex()} is not one of drand's public networks: check whose it is, "
+                "and when it publishes its rounds"
+            )
+        elif known.time_of(number) != at:
+            raise MismatchFound(f"{known.name} publishes round {number} at {known.time_of(number)}, not at {at}")
+        else:
+            self.notes.append(f"the beacon value is signed by {known.name}, round {number}")
 
     def _check_drawn_numbers(self, numbered: Iterator[tuple[int, bytes]]) -> int:
         """Check that the numbers 1 to the number of entrants are in the only order that the seed gives."""
@@ -367,7 +389,7 @@ class _Verification:
                     raise MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
         was, now = earlier.get("draw"), self.document.get("draw")
         if isinstance(was, Mapping):
-            for name in ("statement", "commitment", "digest", "secret", "beacon_value", "seed"):
+            for name in ("statement", "commitment", "digest", "secret", "beacon_value", "beacon_signature", "seed"):
                 if was.get(name) is not None and (not isinstance(now, Mapping) or now.get(name) != was[name]):
                     raise MismatchFound(f"the draw's {name} is not what it was in the earlier copy")
 
@@ -440,7 +462,8 @@ class _Verification:
         for index, item in enumerate(self._items("acts", count)):
             self._check_earlier_item("acts", index, item)
             read_moment(item, "at")
-            if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
+            is_known = item.get("by") in ("system", "operator") and isinstance(item.get("what"), str)
+            if not is_known or not isinstance(item.get("refused"), bool):
                 raise MismatchFound(f"an act is invalid: {shorten(item)}")
         return count
 

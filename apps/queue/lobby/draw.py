@@ -30,6 +30,7 @@ from apps.kernel.db.leader_election import Leadership
 from apps.kernel.observability import heartbeats
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue import proofs
+from apps.queue.beacon_chains import Chain
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
 from apps.queue.models import RoomAct
@@ -107,7 +108,8 @@ def named_round(statement: str) -> beacon.Round | None:
     named = json.loads(statement)["beacon"]
     if named["source"] == beacon.NONE:
         return None
-    return beacon.Round(named["source"], named["round"], datetime.fromisoformat(named["at"]))
+    chain = Chain(named["scheme"], bytes.fromhex(named["public_key"])) if named.get("public_key") else None
+    return beacon.Round(named["source"], named["round"], datetime.fromisoformat(named["at"]), chain)
 
 
 class DrawWorker:
@@ -181,19 +183,19 @@ class DrawWorker:
             return False
         failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be fetched"
         try:
-            value = beacon.fetch(chosen.source, chosen.number)
+            signed = beacon.fetch(chosen)
             self._repeated_errors.over(failing)
         except beacon.BeaconUnavailable as error:
             self._repeated_errors.record_failure(failing, error)
             self._next_fetch_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
             return False
-        return _save_beacon_value(session, draw.event_id, value, who=None)
+        return _save_beacon_value(session, draw.event_id, signed, who=None)
 
 
 def _is_valid_round(chosen: beacon.Round, digest_at: datetime | None) -> bool:
-    """Return whether the round is after the digest. If its value was known before the digest was published, entrants
-    could have been added to influence the draw."""
-    return digest_at is not None and chosen.at > digest_at
+    """Return whether the round is after the digest and its key is known. If its value was known before the digest was
+    published, entrants could have been added to influence the draw."""
+    return digest_at is not None and chosen.at > digest_at and chosen.chain is not None
 
 
 def _publish_digest(session: Connection[Any], draw: _PendingDraw) -> bool:
@@ -211,14 +213,17 @@ def _publish_digest(session: Connection[Any], draw: _PendingDraw) -> bool:
 
 
 def _save_beacon_value(
-    session: Connection[Any], event_id: int, value: bytes, *, who: str | None, why: str = ""
+    session: Connection[Any], event_id: int, signed: beacon.Signed, *, who: str | None, why: str = ""
 ) -> bool:
+    value = signed.value
     with transactions.write_on(session) as cursor:
         locked = _lock(cursor, event_id)
-        kept = _keep_beacon_value.count(cursor, event_id=event_id, value=value) == 1
+        kept = _keep_beacon_value.count(
+            cursor, event_id=event_id, value=value, signature=signed.signature, previous=signed.previous or None
+        )
         if kept:
             record_act(cursor, event_id, locked.now, who, RoomAct.What.DRAW, f"beacon value {value.hex()}", why)
-    return kept
+    return kept == 1
 
 
 def _reveal(session: Connection[Any], event_id: int) -> bool:
@@ -240,6 +245,8 @@ def _reveal(session: Connection[Any], event_id: int) -> bool:
             how = f"with round {chosen.number}"
         elif _is_valid_round(chosen, draw.digest_at):
             how = f"without round {chosen.number}: no value of it by the deadline"
+        elif chosen.chain is None:
+            how = f"without round {chosen.number}: the commitment names no key that signs it"
         else:
             how = f"without round {chosen.number}: it was published before the digest"
         record_act(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
@@ -300,8 +307,9 @@ def _lock(cursor: sql.Cursor, event_id: int) -> _DrawState:
     return _DrawState(*rows[0])
 
 
-def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
-    """Store a beacon value that an operator provides. Raises ActRefused if it is not valid for the draw or too late."""
+def submit_beacon_signature(event_id: int, signed: beacon.Signed, *, who: str, why: str = "") -> None:
+    """Store a round's signature that an operator provides, and its value. Raises ActRefused if the signature is not
+    that of the committed round, or too late."""
     with psycopg.connect(settings.DATABASE_DIRECT_URL, autocommit=True, connect_timeout=2) as session:
         with transactions.write_on(session) as cursor:
             rows = _lock_draw.rows(cursor, event_id=event_id)
@@ -313,11 +321,15 @@ def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "")
             raise ActRefused("the commitment names no beacon: a value would break it")
         if draw.digest_at is None:
             raise ActRefused("the entrants' digest is not published yet: a value known before it does not count")
+        if chosen.chain is None:
+            raise ActRefused("the commitment names no key of the beacon: a value of it does not count")
         if not _is_valid_round(chosen, draw.digest_at):
             raise ActRefused(f"round {chosen.number} was published before the digest: it does not count")
         if draw.now < chosen.at:
             raise ActRefused(f"round {chosen.number} is published at {chosen.at.isoformat()}")
-        if not _save_beacon_value(session, event_id, value, who=who, why=why):
+        if not beacon.is_signed_by(chosen, signed):
+            raise ActRefused(f"this is not the signature of round {chosen.number} by the committed key")
+        if not _save_beacon_value(session, event_id, signed, who=who, why=why):
             raise ActRefused("the draw has a value or is revealed already")
 
 

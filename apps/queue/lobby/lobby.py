@@ -30,7 +30,8 @@ RULE = (
     "by leaf, are numbered from 1"
 )
 FALLBACK = (
-    "a value of the beacon counts only if its round came out after the digest was published; without one by reveal_by "
+    "a value of the beacon counts only if its round came out after the digest was published and its signature is valid "
+    "for the public key; without one by reveal_by "
     "the secret is revealed with none, and the draw is called consistent, not operator-proof"
 )
 NO_BEACON = "none is named: the draw is called consistent, not operator-proof"
@@ -57,6 +58,8 @@ def create_commitment(event: events.EventView) -> None:
                 "source": beacon.NONE if chosen is None else chosen.source,
                 "round": None if chosen is None else chosen.number,
                 "at": None if chosen is None else clock.iso(chosen.at),
+                "scheme": None if chosen is None or chosen.chain is None else chosen.chain.scheme,
+                "public_key": None if chosen is None or chosen.chain is None else chosen.chain.public_key.hex(),
             },
             "opens_at": clock.iso(opens_at),
             "reveal_by": clock.iso(reveal_by),

@@ -21,6 +21,12 @@ class Draw(models.Model):
     )
     digest_at = models.DateTimeField(null=True, blank=True)
     beacon_value = models.BinaryField(null=True, blank=True)
+    beacon_signature = models.BinaryField(
+        max_length=96, null=True, blank=True, help_text="The round's BLS signature; the value is its SHA-256."
+    )
+    beacon_previous_signature = models.BinaryField(
+        max_length=96, null=True, blank=True, help_text="The previous round's signature, in a chained scheme."
+    )
     revealed_at = models.DateTimeField(null=True, blank=True)
     seed = models.BinaryField(max_length=32, null=True, blank=True)
     is_operator_proof = models.BooleanField(null=True, help_text="Whether the seed contains a beacon value.")

@@ -31,7 +31,13 @@ class QueueEntry(models.Model):
     LIVE = (Status.WAITING, Status.READY, Status.AWAY)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="queue_entries")
+    event = models.ForeignKey(
+        # No index of its own: the unique constraint on event and number serves these look-ups.
+        "events.Event",
+        on_delete=models.CASCADE,
+        related_name="queue_entries",
+        db_index=False,
+    )
     number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty in the lobby until the draw.")
     in_lobby = models.BooleanField(default=False, help_text="Joined before the opening; its number is drawn.")
     nonce = models.BinaryField(
@@ -77,7 +83,11 @@ class QueueEntry(models.Model):
                 condition=Q(status__in=["waiting", "ready", "away"], account__isnull=True),
                 name="queue_entry_one_place_per_visitor",
             ),
-            models.CheckConstraint(condition=Q(number__gte=1) | Q(in_lobby=True), name="queue_entry_has_number"),
+            # Written without a bare comparison: a check of NULL is not false, so it passes.
+            models.CheckConstraint(
+                condition=Q(number__isnull=False, number__gte=1) | Q(number__isnull=True, in_lobby=True),
+                name="queue_entry_has_number",
+            ),
             models.CheckConstraint(
                 condition=Q(account__isnull=False, visitor_id="") | (Q(account__isnull=True) & ~Q(visitor_id="")),
                 name="queue_entry_has_one_identity",

@@ -42,7 +42,8 @@ class AdmissionBatch(models.Model):
 
 
 class RoomAct(models.Model):
-    """An operation on a room: operator, time, change and reason. Written with the change, never updated."""
+    """An operation on a room: operator, time, change and reason. Written with the change, never updated. A refused
+    operation has a row too, which says why it was refused."""
 
     class What(models.TextChoices):
         STATE = "state", "state"
@@ -60,6 +61,9 @@ class RoomAct(models.Model):
     what = models.CharField(max_length=10, choices=What.choices)
     detail = models.CharField(max_length=200)
     why = models.CharField(max_length=200, blank=True)
+    refusal = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Why nothing was changed; empty: performed."
+    )
 
     class Meta:
         ordering = ["-id"]

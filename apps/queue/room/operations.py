@@ -277,7 +277,24 @@ def was_removed(entry_id: uuid.UUID) -> bool:
     entry = QueueEntry.objects.filter(pk=entry_id, status=QueueEntry.Status.LEFT).first()
     if entry is None or entry.ended_at is None:
         return False
-    return RoomAct.objects.filter(event_id=entry.event_id, at=entry.ended_at, what=RoomAct.What.REMOVE).exists()
+    acts = RoomAct.objects.filter(event_id=entry.event_id, at=entry.ended_at, what=RoomAct.What.REMOVE, refusal="")
+    return acts.exists()
+
+
+def record_refusal(event_id: int, what: RoomAct.What, wanted: str, refusal: str, *, who: str, why: str = "") -> None:
+    """Record that an operator asked for an operation and why it was refused. Runs in a transaction of its own, because
+    that of the operation was rolled back.
+
+    The room is locked, as for every other act: the published list of acts must only grow at its end.
+    """
+    with transactions.write(), connection.cursor() as cursor:
+        lock_room(cursor, event_id)
+        detail = _to_one_line(wanted)
+        record_act(cursor, event_id, clock.now_on(cursor), who, what, detail, why, refusal=refusal or "refused")
+
+
+def _to_one_line(text: str) -> str:
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetime | None = None) -> None:

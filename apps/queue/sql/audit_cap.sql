@@ -11,6 +11,10 @@ WHERE room.event_id = %(event_id)s
   AND room.state <> 'off'
   AND active.count > room.active_max
   AND active.last > coalesce(
-    (SELECT max(at) FROM queue_roomact AS act WHERE act.event_id = room.event_id AND act.what IN ('state', 'limits')),
+    (
+        SELECT max(at)
+        FROM queue_roomact AS act
+        WHERE act.event_id = room.event_id AND act.what IN ('state', 'limits') AND act.refusal = ''
+    ),
     '-infinity'
   )

@@ -34,9 +34,10 @@ def record(
     *,
     who: str,
     why: str,
+    refusal: str = "",
 ) -> None:
     """Record the changes, all with the same operator, reason and time. Joins the transaction of the cursor, which made
-    the changes."""
+    the changes. With `refusal`, they were refused for this reason."""
     transactions.require_transaction(cursor)
     ((now,),) = _read_clock.rows(cursor)
     _insert_inventory_changes.count(
@@ -49,6 +50,7 @@ def record(
         details=[_detail(change) for change in changes],
         who=_plain(who)[:120],
         why=_plain(why)[:200],
+        refusal=_plain(refusal)[:300],
         now=now,
     )
 

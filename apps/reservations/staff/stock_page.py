@@ -14,8 +14,9 @@ from apps.kernel import admin_actions
 from apps.kernel.admin_actions import whole_number
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.reservations.models import BlockedFor
+from apps.reservations.models import BlockedFor, InventoryChange
 from apps.reservations.staff import access_restrictions, stock, tiers
+from apps.reservations.staff.refusals import recording_refusals
 from apps.reservations.staff.selection import SEATS_MAX, Selection
 from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 
@@ -54,10 +55,18 @@ def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
     return admin_actions.run_action(
         request,
         ACTS,
-        lambda act: act(event, request.POST, by),
+        lambda act: _perform(act, event, request.POST, by),
         lambda status: _page(request, event, site, status=status),
         (URL_NAME, event_id),
     )
+
+
+def _perform(act: _Act, event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    kind = KINDS[given.get("action", "")]
+    names = ("section", "rows", "seats", "quantity", "capacity", "category", "price", "reason", "to")
+    wanted = " ".join(f"{name}={given[name][:40]}" for name in names if given.get(name))
+    with recording_refusals(event.id, kind, wanted, **by):
+        return act(event, given, by)
 
 
 def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
@@ -148,6 +157,21 @@ ACTS: dict[str, tuple[_Act, str]] = {
     "guard": (_guard, MAY_GUARD),
     "open": (_open, MAY_GUARD),
 }
+
+_Kind = InventoryChange.Kind
+KINDS = {
+    "block": _Kind.BLOCKED,
+    "block_quantity": _Kind.BLOCKED,
+    "unblock": _Kind.UNBLOCKED,
+    "unblock_quantity": _Kind.UNBLOCKED,
+    "move": _Kind.MOVED,
+    "resize": _Kind.RESIZED,
+    "reprice": _Kind.REPRICED,
+    "add_price": _Kind.REPRICED,
+    "guard": _Kind.GUARDED,
+    "open": _Kind.OPENED,
+}
+"""The recorded kind of each action."""
 
 
 def _selection(given: _Given) -> Selection:

@@ -64,7 +64,7 @@ def latest_changes(event: events.EventView, limit: int) -> list[ChangeSummary]:
     # The rows of one change have the same time.
     acts = (
         InventoryChange.objects.filter(event_id=event.id)
-        .values("at", "kind", "who", "why", "section_id")
+        .values("at", "kind", "who", "why", "refusal", "section_id")
         .annotate(last=Max("id"), tickets=Sum("quantity"))
         .order_by("-last")[:limit]
     )
@@ -89,6 +89,8 @@ def _describe_change(
 ) -> str:
     detail = row.detail if isinstance(row.detail, dict) else {}
     before, after = detail.get("before"), detail.get("after")
+    if row.refusal:
+        return f"Refused: {row.get_kind_display()} ({after}). {row.refusal}"
     if row.kind == _Kind.REPRICED:
         was = "added at" if before is None else f"{format_money(before, currency)} →"
         return f"{detail.get('category', '')} {was} {format_money(after, currency)}"

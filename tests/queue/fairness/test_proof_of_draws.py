@@ -17,6 +17,7 @@ from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
 from tests.support.queue.lobbies import close_lobby, commit_to_beacon, make_lobby
 from tests.support.queue.proven_rooms import join_entries, verification_error
+from tests.support.queue.signed_rounds import sign
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +27,7 @@ def test_a_draw_of_the_system_verifies_at_every_step(
     has_beacon: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lobby_draw, "CHUNK", 4)
-    monkeypatch.setattr(beacon, "fetch", lambda source, number: b"v" * 32)
+    monkeypatch.setattr(beacon, "fetch", lambda chosen: sign(chosen.number))
     event, entries = make_lobby("concert", 9)
     if has_beacon:
         commit_to_beacon(event, "https://beacon.example", 7, clock.now() - timedelta(hours=1))

@@ -10,9 +10,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from py_arkworks_bls12381 import GT, G1Point, G2Point
 
 from apps.queue.fairness import verification
+from tests.support.queue.signed_rounds import chain_for_tests, sign
 from tests.support.tiers import examples
+
+SIGNED = sign(3)
 
 
 # --- the second verifier ---------------------------------------------------------------------------------------------
@@ -92,7 +96,7 @@ def is_valid_draw(
         return False
     if (value and not promised) or (promised and not value and moment(draw["revealed_at"]) < moment(draw["reveal_by"])):
         return False
-    if value and statement["beacon"].get("at") and moment(statement["beacon"]["at"]) <= moment(draw["digest_at"]):
+    if value and not is_signed(statement["beacon"], draw, value):
         return False
     seed = h(secret, bytes.fromhex(draw["digest"]), value)
     if seed.hex() != draw["seed"]:
@@ -103,6 +107,20 @@ def is_valid_draw(
             return False
         return drawn == sorted(drawn, key=lambda leaf: (h(seed, leaf), leaf))
     return True
+
+
+def is_signed(beacon: dict[str, Any], draw: dict[str, Any], value: bytes) -> bool:
+    """Check the beacon's value by e(signature, generator) = e(H(message), key), the key on G2."""
+    if moment(beacon["at"]) <= moment(draw["digest_at"]) or beacon["scheme"] != "bls-unchained-g1-rfc9380":
+        return False
+    signature, public = bytes.fromhex(draw["beacon_signature"] or ""), bytes.fromhex(beacon["public_key"])
+    try:
+        point, key = G1Point.from_compressed_bytes(signature), G2Point.from_compressed_bytes(public)
+    except ValueError:
+        return False
+    dst = b"BLS_SIG_BLS12381G1_XMD:SHA-256_SSWU_RO_NUL_"
+    message = G1Point.hash_to_curve(h(beacon["round"].to_bytes(8, "big")), dst)
+    return h(signature) == value and bool(GT.pairing_check([point, message], [-G2Point(), key]))
 
 
 def all_items(proof: dict[str, Any], part: str, get_page: Any) -> list[Any]:
@@ -156,13 +174,14 @@ def rooms(draw: st.DrawFn) -> Paged:
     entrants, late_leaves = leaves[:lobby], leaves[lobby:]
     secret, digest = b"s" * 32, h(*sorted(entrants))
     promised = draw(st.booleans())
-    value = b"b" * 32 if promised and draw(st.booleans()) else b""
+    value = SIGNED.value if promised and draw(st.booleans()) else b""
+    key = {"scheme": "bls-unchained-g1-rfc9380", "public_key": chain_for_tests().public_key.hex()} if promised else {}
     seed = h(secret, digest, value)
     statement = {
         "event": "e",
         "rule": "sort by SHA-256(seed ‖ leaf)",
         "secret_sha256": h(secret).hex(),
-        "beacon": {"source": "https://b.example" if promised else "none", "round": 3, "at": MOMENT.format(3)},
+        "beacon": {"source": "https://b.example" if promised else "none", "round": 3, "at": MOMENT.format(3), **key},
         "reveal_by": MOMENT.format(4),
     }
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -211,6 +230,8 @@ def rooms(draw: st.DrawFn) -> Paged:
             "digest_at": from_stage("counted", MOMENT.format(2)),
             "secret": from_stage("revealed", secret.hex()),
             "beacon_value": from_stage("revealed", value.hex() or None),
+            "beacon_signature": from_stage("revealed", SIGNED.signature.hex() if value else None),
+            "beacon_previous_signature": None,
             "revealed_at": from_stage("revealed", MOMENT.format(5)),
             "seed": from_stage("revealed", seed.hex()),
             "is_operator_proof": from_stage("revealed", bool(value)),
@@ -266,7 +287,11 @@ def test_both_verifiers_agree_on_every_tampered_room(paged: Paged, data: st.Data
         document["room"][name] = "cd" * 32 if name == "chain_head" else max(1 if name == "next_number" else 0, old - 1)
         is_changed = document["room"][name] != old
     elif kind == "draw" and document["draw"]:
-        name = data.draw(st.sampled_from(["commitment", "digest", "secret", "seed", "is_operator_proof"]))
+        name = data.draw(
+            st.sampled_from(
+                ["commitment", "digest", "secret", "seed", "is_operator_proof", "beacon_signature", "beacon_value"]
+            )
+        )
         old = document["draw"][name]
         is_changed = old is not None
         if is_changed:

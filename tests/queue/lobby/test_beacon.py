@@ -5,7 +5,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.kernel import clock
+from apps.queue import proofs
+from apps.queue.beacon_chains import CHAINED, DEFAULT_NETWORK, QUICKNET
 from apps.queue.lobby import beacon, lobby
 from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw, RoomAct
@@ -28,10 +30,23 @@ from tests.support.queue.lobbies import (
     entry_numbers,
     make_lobby,
 )
+from tests.support.queue.proven_rooms import verification_error
+from tests.support.queue.signed_rounds import (
+    DEFAULT_PREVIOUS,
+    DEFAULT_ROUND,
+    DEFAULT_SIGNATURE,
+    DEFAULT_VALUE,
+    QUICKNET_ROUND,
+    QUICKNET_SIGNATURE,
+    QUICKNET_VALUE,
+    chain_for_tests,
+    make_round,
+    sign,
+)
 
 ROUND = 4_711
-SIGNATURE = b"a signature of many"
-VALUE = hashlib.sha256(SIGNATURE).digest()
+SIGNATURE = sign(ROUND).signature
+VALUE = sign(ROUND).value
 GOOD = {"round": ROUND, "randomness": VALUE.hex(), "signature": SIGNATURE.hex()}
 HOUR = timedelta(hours=1)
 
@@ -86,10 +101,48 @@ def source() -> Iterator[Source]:
 
 
 def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
-    assert beacon.fetch(source.address, ROUND) == VALUE
+    fetched = beacon.fetch(make_round(source.address, ROUND))
+    assert (fetched.value, fetched.signature, fetched.previous) == (VALUE, SIGNATURE, b"")
     assert source.requested == [f"/chain/public/{ROUND}"]
-    source.respond = responding_with({"round": ROUND, "randomness": "AB" * 32})
-    assert beacon.fetch(source.address, ROUND) == b"\xab" * 32
+    source.respond = responding_with({"round": ROUND, "signature": SIGNATURE.hex().upper()})
+    assert beacon.fetch(make_round(source.address, ROUND)).value == VALUE
+
+
+@pytest.mark.parametrize(
+    ("network", "number", "signature", "previous", "value"),
+    [
+        (QUICKNET, QUICKNET_ROUND, QUICKNET_SIGNATURE, b"", QUICKNET_VALUE),
+        (DEFAULT_NETWORK, DEFAULT_ROUND, DEFAULT_SIGNATURE, DEFAULT_PREVIOUS, DEFAULT_VALUE),
+    ],
+    ids=["quicknet", "the default network"],
+)
+def test_published_rounds_of_drand_are_accepted(
+    source: Source, network: Any, number: int, signature: bytes, previous: bytes, value: str
+) -> None:
+    answer = {"round": number, "randomness": value, "signature": signature.hex()}
+    source.respond = responding_with(answer | ({"previous_signature": previous.hex()} if previous else {}))
+    fetched = beacon.fetch(make_round(source.address, number, network.chain))
+    assert (fetched.value.hex(), fetched.previous) == (value, previous)
+    with pytest.raises(beacon.BeaconUnavailable, match="not valid for this round and the committed key"):
+        beacon.fetch(make_round(source.address, number))  # Another chain.
+    if previous:
+        source.respond = responding_with(answer)
+        with pytest.raises(beacon.BeaconUnavailable, match="not valid for this round"):
+            beacon.fetch(make_round(source.address, number, network.chain))
+
+
+def test_a_consistent_response_that_the_key_has_not_signed_is_refused(source: Source) -> None:
+    """The value is the digest of its signature, as the gatekeeper once checked, but the source has made up both."""
+    chosen = make_round(source.address, ROUND)
+    for forged in (sign(ROUND + 1), sign(ROUND, secret=2), beacon.Signed(bytes(48)), beacon.Signed(b"a" * 48)):
+        source.respond = responding_with(
+            {"round": ROUND, "randomness": forged.value.hex(), "signature": forged.signature.hex()}
+        )
+        with pytest.raises(beacon.BeaconUnavailable, match="not valid for this round and the committed key"):
+            beacon.fetch(chosen)
+    source.respond = responding_with(GOOD)
+    with pytest.raises(beacon.BeaconUnavailable, match="not valid"):
+        beacon.fetch(replace(chosen, chain=None))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +160,8 @@ def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
         (GOOD | {"round": ROUND - 1}, 200),
         (GOOD | {"round": str(ROUND)}, 200),
         (GOOD | {"round": True}, 200),
-        (GOOD | {"randomness": None}, 200),
+        (GOOD | {"signature": None}, 200),
+        (GOOD | {"previous_signature": "00" * 97}, 200),
         (GOOD | {"randomness": VALUE.hex()[:-2]}, 200),
         (GOOD | {"randomness": "zz" * 32}, 200),
         (GOOD | {"randomness": "00" * 32}, 200),
@@ -120,7 +174,7 @@ def test_the_round_is_requested_in_the_format_of_drand(source: Source) -> None:
 def test_an_invalid_response_counts_as_none(source: Source, body: Any, status: int) -> None:
     source.respond = responding_with(body, status)
     with pytest.raises(beacon.BeaconUnavailable):
-        beacon.fetch(source.address, ROUND)
+        beacon.fetch(make_round(source.address, ROUND))
 
 
 @pytest.mark.parametrize("part", ["headers", "body", "nothing"])
@@ -139,12 +193,12 @@ def test_a_source_that_sends_slowly_or_not_at_all_times_out(source: Source, part
 
     source.respond = send_slowly
     with pytest.raises(beacon.BeaconUnavailable, match=r"took too long|did not respond in time"):
-        beacon.fetch(source.address, ROUND, within_ms=200)
+        beacon.fetch(make_round(source.address, ROUND), within_ms=200)
 
 
 def test_a_source_that_refuses_connections_is_unavailable() -> None:
     with pytest.raises(beacon.BeaconUnavailable, match="is unavailable"):
-        beacon.fetch("http://127.0.0.1:1", ROUND)
+        beacon.fetch(make_round("http://127.0.0.1:1", ROUND))
 
 
 def test_the_named_round_is_published_after_the_moment(settings: Any) -> None:
@@ -157,6 +211,7 @@ def test_the_named_round_is_published_after_the_moment(settings: Any) -> None:
         found = beacon.round_after(begins + timedelta(seconds=seconds))
         assert found is not None
         assert (found.number, found.source) == (number, "https://beacon.example/chain")
+        assert found.chain == QUICKNET.chain
         assert found.at == begins + timedelta(seconds=3 * (number - 1)) > begins + timedelta(seconds=seconds)
 
 
@@ -176,6 +231,30 @@ def test_a_source_with_an_invalid_address_is_found_by_the_system_check(settings:
 def test_a_period_that_no_network_has_is_found_too(settings: Any) -> None:
     settings.QUEUE_BEACON_URL, settings.QUEUE_BEACON_PERIOD_SECONDS = "https://b.example", 0
     assert len(lobby.check_beacon()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"QUEUE_BEACON_PUBLIC_KEY": "zz"}, "is not hexadecimal"),
+        ({"QUEUE_BEACON_PUBLIC_KEY": "00" * 96}, "is not a key of the scheme"),
+        ({"QUEUE_BEACON_PUBLIC_KEY": DEFAULT_NETWORK.chain.public_key.hex()}, "is not a key of the scheme"),
+        ({"QUEUE_BEACON_SCHEME": "bls"}, "QUEUE_BEACON_SCHEME must be one of"),
+        ({"QUEUE_BEACON_GENESIS": 1}, "the key is that of drand's quicknet, so QUEUE_BEACON_GENESIS must be"),
+        ({"QUEUE_BEACON_PERIOD_SECONDS": 30}, "QUEUE_BEACON_PERIOD_SECONDS 3"),
+        ({"QUEUE_BEACON_URL": f"https://api.drand.sh/{DEFAULT_NETWORK.hash}"}, "names drand's default network"),
+        ({"QUEUE_BEACON_PUBLIC_KEY": chain_for_tests().public_key.hex()}, "names drand's quicknet"),
+    ],
+)
+def test_a_key_of_another_network_is_found_by_the_system_check(
+    settings: Any, changed: dict[str, Any], expected: str
+) -> None:
+    settings.QUEUE_BEACON_URL = f"https://api.drand.sh/{QUICKNET.hash}"
+    assert lobby.check_beacon() == []
+    for name, value in changed.items():
+        setattr(settings, name, value)
+    (error,) = lobby.check_beacon()
+    assert expected in error.msg
 
 
 # --- in a draw --------------------------------------------------------------------------------------------------------
@@ -207,8 +286,9 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     publish_round(event, source)
     draw_all()
     draw = draw_of(event)
-    assert bytes(draw.beacon_value) == VALUE
+    assert (bytes(draw.beacon_value), bytes(draw.beacon_signature)) == (VALUE, SIGNATURE)
     assert draw.is_operator_proof is True
+    assert verification_error(event.slug) == ""
     assert bytes(draw.seed) == hashlib.sha256(bytes(draw.secret) + bytes(draw.digest) + VALUE).digest()
     assert entry_numbers(event) == drawn_numbers(event)
     assert len(source.requested) == 1
@@ -276,38 +356,104 @@ def test_a_round_published_before_the_digest_does_not_count(source: Source) -> N
     assert draw_of(event).revealed_at is None
     assert source.requested == []
     with pytest.raises(CommandError, match="was published before the digest"):
-        enter_beacon(event, VALUE.hex())
+        enter_beacon(event, SIGNATURE.hex())
     Draw.objects.update(reveal_by=clock.now() - timedelta(seconds=1))
     draw_all()
     assert draw_of(event).is_operator_proof is False
     assert RoomAct.objects.filter(detail__endswith="it was published before the digest").exists()
 
 
-def enter_beacon(event: Any, value: str) -> None:
+def enter_beacon(event: Any, signature: str, previous: str = "") -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
-        call_command("reveal_draw", event.slug, "--beacon", value, "--why", "the source is down")
+        by_hand = ("--beacon", signature, "--previous", previous, "--why", "the source is down")
+        call_command("reveal_draw", event.slug, *by_hand)
 
 
 @in_database
-def test_a_value_can_be_entered_by_hand_once_and_only_after_its_publication(
+def test_a_signature_can_be_entered_by_hand_once_and_only_after_its_publication(
     source: Source, capsys: pytest.CaptureFixture
 ) -> None:
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
     source.respond = responding_with(b"", 503)
     with pytest.raises(CommandError, match=f"round {ROUND} is published at"):
-        enter_beacon(event, VALUE.hex())
+        enter_beacon(event, SIGNATURE.hex())
     publish_round(event, source)
-    for wrong in ("", "00", "zz" * 32, "00" * 33, "٠" * 64):
+    for wrong in ("", "00", "zz" * 48, "00" * 49, "٠" * 96, VALUE.hex()):
         with pytest.raises(CommandError, match="hexadecimal"):
             enter_beacon(event, wrong)
-    enter_beacon(event, VALUE.hex())
+    for forged in (sign(ROUND - 1), sign(ROUND, secret=2)):
+        with pytest.raises(CommandError, match=f"not the signature of round {ROUND} by the committed key"):
+            enter_beacon(event, forged.signature.hex())
+    refused = RoomAct.objects.filter(what="draw").exclude(refusal="")
+    assert refused.count() == 9
+    assert {act.why for act in refused} == {"the source is down"}
+    enter_beacon(event, SIGNATURE.hex())
     draw = draw_of(event)
     assert (bytes(draw.beacon_value), draw.is_operator_proof) == (VALUE, True)
     assert capsys.readouterr().out.splitlines()[-1] == "concert: all entrants of the lobby have a number"
     act = RoomAct.objects.get(detail=f"beacon value {VALUE.hex()}")
     assert act.why == "the source is down"
     with pytest.raises(CommandError, match="has a value"):
-        enter_beacon(event, "11" * 32)
+        enter_beacon(event, SIGNATURE.hex())
     assert bytes(draw_of(event).beacon_value) == VALUE
+
+
+@in_database
+def test_a_round_of_a_chained_network_is_verified_with_the_previous_signature(source: Source) -> None:
+    previous = sign(ROUND - 1, CHAINED, previous=b"an earlier one").signature
+    signed = sign(ROUND, CHAINED, previous=previous)
+    event, _ = make_lobby(entrants=2)
+    commit_to_beacon(event, source.address, ROUND, clock.now() + HOUR, scheme=CHAINED)
+    event = close_lobby(event)
+    draw_all()
+    digest_at = draw_of(event).digest_at
+    assert digest_at is not None
+    Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
+    commit_to_beacon(event, source.address, ROUND, digest_at - timedelta(minutes=1), scheme=CHAINED)
+    with pytest.raises(CommandError, match="not the signature of round"):
+        enter_beacon(event, signed.signature.hex())
+    source.respond = responding_with(
+        {"round": ROUND, "signature": signed.signature.hex(), "previous_signature": previous.hex()}
+    )
+    draw_all()
+    draw = draw_of(event)
+    assert bytes(draw.beacon_previous_signature) == previous
+    assert draw.is_operator_proof is True
+    assert verification_error(event.slug) == ""
+
+
+@in_database
+def test_a_source_that_answers_with_a_forged_round_never_decides_a_draw(source: Source) -> None:
+    event, _ = make_lobby(entrants=2)
+    event = close_lobby_with_round_ahead(event, source)
+    forged = sign(ROUND, secret=2)
+    source.respond = responding_with(
+        {"round": ROUND, "randomness": forged.value.hex(), "signature": forged.signature.hex()}
+    )
+    publish_round(event, source, reveal_by=clock.now() + HOUR)
+    draw_all()
+    assert (draw_of(event).beacon_value, draw_of(event).revealed_at) == (None, None)
+    publish_round(event, source, reveal_by=clock.now() - timedelta(seconds=1))
+    draw_all()
+    assert draw_of(event).is_operator_proof is False
+    assert verification_error(event.slug) == ""
+
+
+@in_database
+def test_a_commitment_without_a_key_is_drawn_without_its_beacon(source: Source) -> None:
+    event, _ = make_lobby(entrants=2)
+    event = close_lobby_with_round_ahead(event, source)
+    publish_round(event, source, reveal_by=clock.now() - timedelta(seconds=1))
+    draw = draw_of(event)
+    statement = json.loads(draw.statement)
+    del statement["beacon"]["public_key"], statement["beacon"]["scheme"]
+    text = proofs.canonical(statement)
+    Draw.objects.update(statement=text.decode(), commitment=proofs.sha256(text))
+    with pytest.raises(CommandError, match="names no key of the beacon"):
+        enter_beacon(event, SIGNATURE.hex())
+    draw_all()
+    assert (draw_of(event).is_operator_proof, source.requested) == (False, [])
+    assert RoomAct.objects.filter(detail__endswith="names no key that signs it").exists()
+    assert verification_error(event.slug) == ""

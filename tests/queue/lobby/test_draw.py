@@ -59,7 +59,7 @@ def test_the_draw_is_committed_to_before_any_visitor_can_enter() -> None:
     assert statement["secret_sha256"] == hashlib.sha256(bytes(draw.secret)).hexdigest()
     assert statement["event"] == event.slug
     assert statement["opens_at"] == clock.iso(event.policy.opens_at)
-    assert statement["beacon"] == {"source": "none", "round": None, "at": None}
+    assert statement["beacon"] == {"source": "none", "round": None, "at": None, "scheme": None, "public_key": None}
     assert "not operator-proof" in statement["fallback"]
     assert draw.committed_at < room_of(event).lobby_opens_at
     assert acts() == [f"committed to {bytes(draw.commitment).hex()}"]
@@ -411,7 +411,7 @@ def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
     assert output == "concert: all entrants of the lobby have a number; consistent, not operator-proof\n"
     assert reveal(event.slug, capsys=capsys) == output
     with pytest.raises(CommandError, match="names no beacon"):
-        reveal(event.slug, "--beacon", "00" * 32, capsys=capsys)
+        reveal(event.slug, "--beacon", "00" * 48, capsys=capsys)
     with pytest.raises(CommandError, match="there is no published event"):
         reveal("nowhere", capsys=capsys)
     make_room("plain", venue="B")

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection
 
 from apps.accounts.models import User
 from apps.events.facade import EventView
@@ -531,16 +531,31 @@ def test_a_clock_that_was_set_back_stops_no_room(event: EventView) -> None:
     assert WaitingRoom.objects.get().ticked_at <= clock.now()  # type: ignore[operator]
 
 
-def test_the_auditor_finds_a_claim_taken_back_and_an_entry_in_line_without_a_number(event: EventView) -> None:
+def test_the_auditor_finds_a_claim_taken_back(event: EventView) -> None:
     first, *_ = join_waiting_entries(event, 4)
     tick(event)
     claim_or_get_entry(first)
     QueueEntry.objects.filter(pk=first.id).update(status="away")
-    QueueEntry.objects.filter(number=4).update(number=None)
-    assert audit_breaches() == [
-        "I9: concert: number None is waiting with the head at 3, next number 5",
-        "I9: concert: number 1 has claimed its admission and is away again",
-    ]
+    assert audit_breaches() == ["I9: concert: number 1 has claimed its admission and is away again"]
+
+
+def test_an_entry_outside_the_lobby_cannot_lack_its_number(event: EventView) -> None:
+    """The constraint once accepted it, because a check of NULL is not false."""
+    (entry,) = join_waiting_entries(event, 1)
+    for number in (None, 0):
+        with pytest.raises(IntegrityError, match="queue_entry_has_number"):
+            QueueEntry.objects.filter(pk=entry.id).update(number=number)
+    QueueEntry.objects.filter(pk=entry.id).update(number=None, in_lobby=True)
+    with pytest.raises(IntegrityError, match="queue_entry_has_number"):
+        QueueEntry.objects.filter(pk=entry.id).update(number=0)
+
+
+def test_one_index_serves_look_ups_of_an_event_s_entries() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'queue_queueentry' ORDER BY indexdef")
+        whole = [found for (found,) in cursor.fetchall() if "(event_id" in found and "WHERE" not in found]
+    assert len(whole) == 1
+    assert "(event_id, number)" in whole[0]
 
 
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:

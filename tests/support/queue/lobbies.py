@@ -12,6 +12,7 @@ from apps.events.facade import EventView, WaitingRoomSettings
 from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue import facade, proofs
+from apps.queue.beacon_chains import UNCHAINED_G1
 from apps.queue.lobby import beacon
 from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, WaitingRoom
@@ -19,6 +20,7 @@ from apps.queue.room import admission
 from tests.support.databases import database_url
 from tests.support.factories import make_event
 from tests.support.queue.rooms import EPOCH
+from tests.support.queue.signed_rounds import chain_for_tests
 
 
 def make_lobby(
@@ -74,19 +76,28 @@ def close_lobby(event: EventView) -> EventView:
 
 
 def commit_to_beacon(
-    event: EventView, source: str, number: int, at: datetime, *, reveal_by: datetime | None = None
+    event: EventView,
+    source: str,
+    number: int,
+    at: datetime,
+    *,
+    reveal_by: datetime | None = None,
+    scheme: str = UNCHAINED_G1,
 ) -> None:
-    """Commit the draw to this round of this beacon."""
+    """Commit the draw to this round of this beacon, signed with the key of the tests."""
     draw = Draw.objects.get(pk=event.id)
     draw.reveal_by = reveal_by or clock.now() + timedelta(hours=1)
+    chain = chain_for_tests(scheme)
+    signed_by = {"scheme": chain.scheme, "public_key": chain.public_key.hex()}
     statement = json.loads(draw.statement) | {
-        "beacon": {"source": source, "round": number, "at": clock.iso(at)},
+        "beacon": {"source": source, "round": number, "at": clock.iso(at), **signed_by},
         "reveal_by": clock.iso(draw.reveal_by),
     }
     text = proofs.canonical(statement)
     draw.statement, draw.commitment = text.decode(), proofs.sha256(text)
     draw.save(update_fields=["statement", "commitment", "reveal_by"])
-    assert lobby_draw.named_round(draw.statement) == beacon.Round(source, number, datetime.fromisoformat(clock.iso(at)))
+    named = lobby_draw.named_round(draw.statement)
+    assert named == beacon.Round(source, number, datetime.fromisoformat(clock.iso(at)), chain)
 
 
 def draw_all() -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import timedelta
+from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -11,9 +12,12 @@ from apps.kernel import clock
 from apps.queue import proofs
 from apps.queue.models import AdmissionBatch, Draw, DrawnPlace, QueueEntry, RoomAct, WaitingRoom
 from tests.support.queue.rooms import make_room
+from tests.support.queue.signed_rounds import chain_for_tests, sign
 
 SECRET = b"s" * 32
-BEACON = b"b" * 32
+ROUND = 7
+SIGNED = sign(ROUND)
+BEACON = SIGNED.value
 
 
 def room_of(event: EventView) -> WaitingRoom:
@@ -58,12 +62,23 @@ def open_lobby(
     """Open a lobby with a commitment and this many entrants."""
     now = clock.now()
     reveal_by = now + timedelta(seconds=reveal_in_seconds)
+    named: dict[str, Any] = {"source": "none", "round": None, "at": None, "scheme": None, "public_key": None}
+    if beacon != "none":
+        chain = chain_for_tests()
+        at = beacon_at or clock.iso(now + timedelta(minutes=1))
+        named = {
+            "source": beacon,
+            "round": ROUND,
+            "at": at,
+            "scheme": chain.scheme,
+            "public_key": chain.public_key.hex(),
+        }
     statement = proofs.canonical(
         {
             "event": event.slug,
             "rule": "sort by SHA-256(seed ‖ leaf)",
             "secret_sha256": proofs.sha256(SECRET).hex(),
-            "beacon": {"source": beacon, "round": None if beacon == "none" else 7, "at": beacon_at},
+            "beacon": named,
             "opens_at": clock.iso(now),
             "reveal_by": clock.iso(reveal_by),
             "fallback": "without the beacon",
@@ -96,6 +111,7 @@ def close_lobby(event: EventView) -> None:
 def reveal(event: EventView, beacon: bytes = b"") -> Draw:
     draw = Draw.objects.get(event_id=event.id)
     draw.beacon_value, draw.is_operator_proof, draw.revealed_at = beacon or None, bool(beacon), clock.now()
+    draw.beacon_signature = SIGNED.signature if beacon else None
     draw.seed = proofs.seed_of(SECRET, bytes(draw.digest or b""), beacon)
     draw.save()
     return draw

@@ -10,7 +10,8 @@ from apps.kernel import clock
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
 from apps.queue.lobby import draw as lobby_draw
-from apps.queue.models import Draw
+from apps.queue.models import Draw, RoomAct
+from apps.queue.room import operations
 
 
 class Command(BaseCommand):
@@ -21,7 +22,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("event", metavar="EVENT", help="the event's slug")
-        parser.add_argument("--beacon", metavar="HEX", help="the value of the beacon round that the commitment names")
+        parser.add_argument(
+            "--beacon", metavar="HEX", help="the signature of the beacon round that the commitment names"
+        )
+        parser.add_argument("--previous", default="", metavar="HEX", help="the previous round's, in a chained scheme")
         parser.add_argument("--why", default="", help="the reason, recorded with the value")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,17 +39,19 @@ class Command(BaseCommand):
         try:
             drawer.run_until_idle()
             if options["beacon"] is not None:
-                self._submit_beacon_value(event.id, options)
+                self._submit_beacon_signature(event.id, options)
                 drawer.run_until_idle()
         finally:
             drawer.close()
         self.stdout.write(f"{event.slug}: {self._stage(Draw.objects.get(pk=event.id))}")
 
-    def _submit_beacon_value(self, event_id: int, options: dict[str, Any]) -> None:
+    def _submit_beacon_signature(self, event_id: int, options: dict[str, Any]) -> None:
+        by = {"who": getpass.getuser(), "why": options["why"]}
         try:
-            value = beacon.parse_value(options["beacon"])
-            lobby_draw.submit_beacon_value(event_id, value, who=getpass.getuser(), why=options["why"])
+            signed = beacon.parse_signature(options["beacon"], options["previous"])
+            lobby_draw.submit_beacon_signature(event_id, signed, **by)
         except (ValueError, ActRefused) as error:
+            operations.record_refusal(event_id, RoomAct.What.DRAW, "beacon signature", str(error), **by)
             raise CommandError(str(error)) from error
 
     def _stage(self, draw: Draw) -> str:

@@ -12,7 +12,7 @@ from apps.kernel.cli import add_event_actions, get_os_username, whole_number
 from apps.kernel.formatting import LOG_MINUTE, format_utc
 from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
-from apps.queue.models import VipLink, WaitingRoom
+from apps.queue.models import RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations, rate_control
 from apps.queue.room.summary import Summary, summary_of
 
@@ -27,6 +27,18 @@ CONFIRMATIONS = {
     "drain": "All waiting visitors see that the queue is closed: {waiting} waiting.",
     "off": "All waiting visitors are admitted at once: {waiting} waiting, {active} of {active_max} slots in use.",
 }
+KINDS = {
+    **dict.fromkeys(STATES, RoomAct.What.STATE),
+    "limits": RoomAct.What.LIMITS,
+    "floor": RoomAct.What.LIMITS,
+    "admit": RoomAct.What.ADMIT,
+    "message": RoomAct.What.MESSAGE,
+    "let-through": RoomAct.What.LET_THROUGH,
+    "remove": RoomAct.What.REMOVE,
+    "link": RoomAct.What.LINK,
+    "revoke": RoomAct.What.LINK,
+}
+"""The recorded kind of each act that changes something."""
 LINKS_SHOWN = 50
 
 
@@ -73,9 +85,16 @@ class Command(BaseCommand):
         except (events.EventNotFound, WaitingRoom.DoesNotExist) as error:
             raise CommandError(f"{options['event'][:80]}: there is no published event with this slug") from error
         self.by = {"who": options.get("who") or get_os_username(), "why": options.get("why", "")}
+        act = options["act"]
+        if not options.get("yes", True):
+            self._confirm(act, event, standing)
         try:
-            self.stdout.write(self._act(options["act"], event, standing, options))
-        except ActRefused as refused:
+            self.stdout.write(self._act(act, event, standing, options))
+        except (ActRefused, CommandError) as refused:
+            if act in KINDS:
+                operations.record_refusal(event.id, KINDS[act], _wanted(options), str(refused), **self.by)
+            if isinstance(refused, CommandError):
+                raise
             raise CommandError(f"{event.slug}: {refused}") from refused
 
     def _act(self, act: str, event: events.EventView, standing: Summary, options: dict[str, Any]) -> str:
@@ -108,21 +127,22 @@ class Command(BaseCommand):
                 return _format_links(event.id)
             case "revoke":
                 return self._revoke(event, options["link"])
-        return self._state(act, event, standing, is_sure=options.get("yes", True))
-
-    def _state(self, act: str, event: events.EventView, standing: Summary, *, is_sure: bool) -> str:
         state, _ = STATES[act]
-        if not is_sure and standing.state != state:
-            words = CONFIRMATIONS[act].format(
-                waiting=standing.waiting_words, active=standing.active, active_max=standing.active_max
-            )
-            if not sys.stdin.isatty():
-                raise CommandError(f"{event.slug}: {words} To confirm, repeat the command with --yes.")
-            self.stdout.write(f"{event.name}: {words}")
-            if input("Type yes to continue: ").strip().lower() != "yes":
-                raise CommandError(f"{event.slug}: nothing was changed")
         changed = operations.set_state(event.id, state, **self.by)
         return f"{event.slug}: {state}" if changed else f"{event.slug}: was {state} already"
+
+    def _confirm(self, act: str, event: events.EventView, standing: Summary) -> None:
+        """Ask for confirmation, unless the act would change nothing. Raises CommandError without it."""
+        if standing.state == STATES[act][0]:
+            return
+        words = CONFIRMATIONS[act].format(
+            waiting=standing.waiting_words, active=standing.active, active_max=standing.active_max
+        )
+        if not sys.stdin.isatty():
+            raise CommandError(f"{event.slug}: {words} To confirm, repeat the command with --yes.")
+        self.stdout.write(f"{event.name}: {words}")
+        if input("Type yes to continue: ").strip().lower() != "yes":
+            raise CommandError(f"{event.slug}: nothing was changed")
 
     def _limits(self, standing: Summary, options: dict[str, Any]) -> str:
         named = {
@@ -167,6 +187,13 @@ class Command(BaseCommand):
         return f"{event.slug}: the link {'is revoked' if revoked else 'was revoked already'}"
 
 
+def _wanted(options: dict[str, Any]) -> str:
+    """Return what was asked for, to record it with a refusal. A message or note is not repeated: it may be long."""
+    names = ("rate", "active", "claim_seconds", "admission_seconds", "count", "whom", "hours", "link")
+    given = " ".join(f"{name}={str(options[name])[:40]}" for name in names if options.get(name) is not None)
+    return f"{options['act']} {given}".strip()
+
+
 def _format_summary(room: Summary) -> str:
     lines = [
         f"{room.event_name} ({room.event_slug}): {room.state}",
@@ -186,6 +213,7 @@ def _format_summary(room: Summary) -> str:
         lines.insert(2, f"  lobby      {room.in_lobby:,} have entered")
     lines += [
         f"  {format_utc(act.at)}  {act.who}: {act.get_what_display()}, {' / '.join(act.detail.splitlines())}"
+        + (f": refused, {act.refusal}" if act.refusal else "")
         + (f" ({act.why})" if act.why else "")
         for act in room.acts
     ]

@@ -1,6 +1,7 @@
 """`manage.py stock EVENT …`: shows, blocks, unblocks, resizes and reprices the stock of an event."""
 
 from argparse import ArgumentParser
+from contextlib import nullcontext
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -9,13 +10,26 @@ from apps.events import facade as events
 from apps.kernel.cli import add_event_actions, get_os_username, whole_number
 from apps.kernel.formatting import format_money, format_utc
 from apps.kernel.http import problems
-from apps.reservations.models import BlockedFor
+from apps.reservations.models import BlockedFor, InventoryChange
 from apps.reservations.staff import access_restrictions, stock, tiers
+from apps.reservations.staff.refusals import recording_refusals
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 
 CHANGES_SHOWN = 10
 MINOR = "a whole number, in the currency's smallest unit: 6500 cents, not 65.00"
+_Kind = InventoryChange.Kind
+KINDS = {
+    "block": _Kind.BLOCKED,
+    "unblock": _Kind.UNBLOCKED,
+    "resize": _Kind.RESIZED,
+    "reprice": _Kind.REPRICED,
+    "add-price": _Kind.REPRICED,
+    "guard": _Kind.GUARDED,
+    "open": _Kind.OPENED,
+    "move": _Kind.MOVED,
+}
+"""The recorded kind of each act that changes something."""
 REASONS = {reason.value.replace("_", "-"): reason.value for reason in BlockedFor}
 
 
@@ -71,16 +85,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         event = events.get_event_for_command(options["event"])
+        act = options["act"]
+        by: dict[str, Any] = {"who": options.get("who") or get_os_username(), "why": options.get("why", "")}
         try:
-            self.stdout.write(self._act(event, options))
+            with recording_refusals(event.id, KINDS[act], _wanted(options), **by) if act in KINDS else nullcontext():
+                self.stdout.write(self._act(event, options, by))
         except problems.Invalid as problem:
             errors = "; ".join(map(str, problem.extra["errors"].values()))
             raise CommandError(f"{event.slug}: {errors}") from problem
         except problems.Problem as problem:
             raise CommandError(f"{event.slug}: {problem.detail}") from problem
 
-    def _act(self, event: events.EventView, options: dict[str, Any]) -> str:
-        by: dict[str, Any] = {"who": options.get("who") or get_os_username(), "why": options.get("why", "")}
+    def _act(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
         match options["act"]:
             case "block":
                 return self._block(event, options, by)
@@ -128,6 +144,12 @@ class Command(BaseCommand):
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
         counts = stock.unblock_general_admission(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} unblocked; {section} has {counts.free:,} free"
+
+
+def _wanted(options: dict[str, Any]) -> str:
+    """Return what was asked for, to record it with a refusal."""
+    names = ("section", "row", "seats", "quantity", "capacity", "category", "price", "reason", "to")
+    return " ".join(f"{name}={str(options[name])[:60]}" for name in names if options.get(name))
 
 
 def _selection(options: dict[str, Any]) -> Selection:
