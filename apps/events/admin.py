@@ -208,8 +208,8 @@ class EventAdmin(admin.ModelAdmin):
     inlines = (OnSaleInline, CategoryInline, SectionInline)
     actions = ("publish",)
     fields = (
-        "name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page",
-        "announcements", "stock", "cancellation",
+        "name", "slug", "description", "venue", "plan", "starts_at", "currency", "publishes_report", "status",
+        "published_at", "page", "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services only.
     readonly_fields = ("status", "published_at", "page", "announcements", "stock", "cancellation")

@@ -1,4 +1,5 @@
-"""Changes to a published event: prices, categories of seats, general admission capacities, access codes, cancellation.
+"""Changes to a published event: prices, categories of seats, general admission capacities, access codes, its report,
+cancellation.
 
 Every function joins the transaction of the app above, which locks the inventory and decides whether the change is
 allowed. Rows of this app are locked before any inventory row.
@@ -75,6 +76,14 @@ def add_category(event_id: int, name: str, price_minor: int, color: str = "") ->
         price_minor=price_minor, position=position,
     )  # fmt: skip
     return PriceChange(name, None, price_minor)
+
+
+def set_report(event_id: int, *, publishes: bool) -> bool:
+    """Set whether a report of the event's sale may be published; return whether that changed."""
+    transactions.require_transaction()
+    return bool(
+        Event.objects.filter(pk=event_id).exclude(publishes_report=publishes).update(publishes_report=publishes)
+    )
 
 
 def category_id(event_id: int, key: str) -> int:

@@ -96,6 +96,7 @@ class EventSpec:
     address: str = ""
     timezone: str = ""  # empty: the venue's, UTC for a new one
     poster: str = ""
+    publishes_report: bool = False  # a report of the sale may be published after it
     draft: bool = False
 
 
@@ -353,6 +354,7 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         starts_at=starts_at,
         currency=spec.currency,
         poster=spec.poster,
+        publishes_report=spec.publishes_report,
     )
     OnSale.objects.create(
         event=event,
@@ -430,6 +432,8 @@ def _differences(event: Event, spec: EventSpec) -> list[str]:
     ]
     if venue.name == spec.venue:
         found += _venue_differences(venue, spec)
+    if spec.publishes_report and not event.publishes_report:
+        found.append("report is off, not on (manage.py sale_report turns it on)")
     if spec.draft and event.status != Event.Status.DRAFT:
         found.append(f"status is {event.status}, not draft")
     if event.status == Event.Status.CANCELED and not spec.draft:

@@ -213,6 +213,11 @@ def get_event_for_command(slug: str) -> EventView:
         raise CommandError(f"{slug[:80]!r}: there is no published event with this slug") from error
 
 
+def publishes_report(event_id: int) -> bool:
+    """Return whether a report of the event's sale may be published."""
+    return Event.objects.filter(pk=event_id, publishes_report=True).exists()
+
+
 def get_events(slugs: Iterable[str]) -> dict[str, EventView]:
     """Return the public events with these slugs, with one query."""
     valid = [slug for slug in slugs if sql.is_text(slug)]

@@ -24,6 +24,7 @@ from apps.events.event_views import (
     list_sections_of,
     peek_event,
     plan_version,
+    publishes_report,
     read_cached_event,
     read_prices_call,
     seat_guids,
@@ -95,6 +96,7 @@ __all__ = [
     "percent",
     "plan_version",
     "provide_availability",
+    "publishes_report",
     "read_cached_event",
     "read_prices_call",
     "reprice_category",
@@ -112,6 +114,7 @@ __all__ = [
     "section_slugs",
     "selling_event_ids",
     "selling_state",
+    "set_report",
     "set_section_access",
 ]
 
@@ -142,6 +145,7 @@ cancel_event = changes.cancel_event
 reprice_category = changes.reprice_category
 resize_section = changes.resize_section
 set_section_access = changes.set_section_access
+set_report = changes.set_report
 
 # Announcements to all visitors; see apps/events/announcements/.
 Announcement = queries.Announcement

@@ -50,6 +50,7 @@ from apps.orders.models import (
 )
 from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers models.
 from apps.orders.provider_sync import discrepancies
+from apps.orders.reports import admin as _report_admin  # noqa: F401 - Registers models.
 from apps.orders.staff import refund_page
 from apps.orders.tickets import reissue as ticket_reissue
 from apps.orders.transfers import admin as _transfer_admin  # noqa: F401 - Registers models.

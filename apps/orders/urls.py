@@ -11,6 +11,8 @@ from apps.orders.order_pages import confirmation as confirmation_views
 from apps.orders.order_pages import views as order_views
 from apps.orders.payments.providers.sandbox import page as sandbox_page
 from apps.orders.provider_sync import api_views as provider_api_views
+from apps.orders.reports import api_views as report_api_views
+from apps.orders.reports import views as report_views
 from apps.orders.returns import api_views as return_api_views
 from apps.orders.returns import views as return_views
 from apps.orders.tickets import views as ticket_views
@@ -36,6 +38,9 @@ page_urls = [
     path("tickets/<slug:code>/", ticket_views.ticket, name="ticket"),
     path("tickets/<slug:code>/ticket.pdf", ticket_views.single_ticket_pdf, name="ticket_pdf"),
     path("tickets/<slug:code>/qr.svg", ticket_views.ticket_qr, name="ticket_qr"),
+    path("events/<slug:slug>/report", report_views.report, name="report"),
+    path("events/<slug:slug>/report.pdf", report_views.report_pdf, name="report_pdf"),
+    path(".well-known/fairgate-report-keys.json", report_views.report_keys, name="report_keys"),
     path("check-in/worker.js", checkin_views.service_worker, name="check_in_worker"),
     path("check-in/<slug:slug>/", checkin_views.check_in, name="check_in"),
 ]
@@ -71,6 +76,7 @@ api_urls = [
         provider_api_views.PaymentWebhook.as_view(),
         name="orders_api_payment_webhook",
     ),
+    path("events/<slug:event>/report", report_api_views.Report.as_view(), name="orders_api_report"),
     path("events/<slug:event>/check-in", checkin_api_views.CheckIn.as_view(), name="orders_api_check_in"),
     path(
         "events/<slug:event>/check-in/batch",

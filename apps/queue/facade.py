@@ -9,6 +9,7 @@ from uuid import UUID
 from apps.kernel.db import arrays, sql
 from apps.kernel.db.transactions import require_transaction
 from apps.kernel.http import problems
+from apps.queue import proofs
 from apps.queue.entries.positions import (
     EntryView,
     JoinOutcome,
@@ -57,6 +58,7 @@ __all__ = [
     "NotOnSale",
     "authenticate",
     "authenticate_async",
+    "canonical",
     "claim_or_get_entry",
     "claim_or_get_entry_async",
     "claim_or_get_loaded",
@@ -78,6 +80,7 @@ __all__ = [
     "owns",
     "payment_faults",
     "provide_presale_codes",
+    "report_figures",
     "report_supplies",
     "require_entry",
     "require_on_sale",
@@ -100,6 +103,17 @@ is_erased_buyer = erasure.is_erased_buyer
 events_to_erase = erasure.events_to_erase
 entries_of_event = erasure.entries_of_event
 finish_event_erasure = erasure.finish_event
+canonical = proofs.canonical
+"""The canonical JSON that is hashed and signed."""
+
+
+def report_figures() -> Any:
+    """Return the module that counts and verifies a line for the report of a sale. Imported here because the fast path
+    needs none of it."""
+    from apps.queue.fairness import figures
+
+    return figures
+
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
 _lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)

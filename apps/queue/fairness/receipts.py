@@ -4,16 +4,10 @@ Receipts are signed with Ed25519, so verifiers cannot forge them. The private ke
 public key that has signed is stored and published, so that receipts stay valid after a change of SECRET_KEY.
 """
 
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from apps.events import facade as events
-from apps.kernel import clock, secret_key
+from apps.kernel import clock, signing
 from apps.queue import proofs
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, ReceiptKey, WaitingRoom
 
@@ -23,29 +17,9 @@ OPERATOR_PROOF = "drawn with an outside beacon"
 _LABEL = b"fairgate receipts 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Signer:
-    key_id: str
-    public: bytes
-    private: Ed25519PrivateKey
-
-
-def current_signer() -> Signer:
+def current_signer() -> signing.Signer:
     """Return the current signing key, derived from SECRET_KEY. Raises ImproperlyConfigured without one."""
-    return _signer_of(secret_key.require_key())
-
-
-@cache
-def _signer_of(key: str) -> Signer:
-    secret = HKDF(algorithm=SHA256(), length=32, salt=None, info=_LABEL).derive(key.encode())
-    private = Ed25519PrivateKey.from_private_bytes(secret)
-    public = private.public_key().public_bytes_raw()
-    return Signer(key_id_of(public), public, private)
-
-
-def key_id_of(public: bytes) -> str:
-    """Return the first 16 hexadecimal digits of the key's SHA-256."""
-    return proofs.sha256(public).hex()[:16]
+    return signing.signer_for(_LABEL)
 
 
 def published_keys() -> list[dict[str, str]]:
@@ -53,7 +27,7 @@ def published_keys() -> list[dict[str, str]]:
     return [
         {
             "key_id": key.key_id,
-            "algorithm": "Ed25519",
+            "algorithm": signing.ALGORITHM,
             "public": bytes(key.public).hex(),
             "first_used_at": clock.iso(key.first_used_at),
         }
@@ -87,7 +61,7 @@ def issue(event: events.EventView, entry: QueueEntry) -> dict[str, Any]:
         "issued_at": clock.iso(clock.now()),
         "key_id": signer.key_id,
     }
-    return {**receipt, "signature": signer.private.sign(proofs.canonical(receipt)).hex()}
+    return {**receipt, "signature": signer.sign(proofs.canonical(receipt)).hex()}
 
 
 def _drawn_number(entry: QueueEntry, draw: Draw | None) -> int | None:

@@ -143,7 +143,43 @@ def test_a_link_is_created_listed_and_withdrawn(event: events.EventView) -> None
 )
 def test_a_refusal_is_one_line(event: events.EventView, words: tuple[str, ...], expected: str) -> None:
     assert expected in refusal(*words)
-    assert not RoomAct.objects.exists()
+    assert not RoomAct.objects.filter(refusal="").exists()
+
+
+def test_refused_acts_are_recorded_with_their_reason(event: events.EventView) -> None:
+    """Not recorded: a command that cannot be parsed, and a question that was not answered with yes."""
+    for words in (
+        ("floor", "11", "--who", "ann", "--why", "too busy"),
+        ("limits", "--rate", "many"),
+        ("admit", "0"),
+        ("message", "x" * 281),
+        ("let-through", "99\n<b>"),
+        ("remove", "99"),
+        ("link", "--hours", "0"),
+        ("revoke", "x"),
+        ("drain",),
+        ("admit",),
+        ("dance",),
+    ):
+        refusal("concert", *words)
+    run("concert", "drain", "--yes")
+    refusal("concert", "admit", "1")
+    refused = RoomAct.objects.exclude(refusal="").order_by("id")
+    username = cli.get_os_username()
+    assert [(act.who, act.what, act.detail, act.refusal, act.why) for act in refused][:4] == [
+        ("ann", "limits", "floor rate=11", "the floor must be between 1 and the rate, 10", "too busy"),
+        (username, "limits", "limits rate=many", "--rate 'many' is not a whole number in range", ""),
+        (username, "admit", "admit count=0", "admit between 1 and 10000", ""),
+        (username, "message", "message", "a message has at most 280 characters; this one has 281", ""),
+    ]
+    assert [(act.what, act.detail) for act in refused][4:] == [
+        ("let in", "let-through whom=99 <b>"),
+        ("remove", "remove whom=99"),
+        ("vip link", "link hours=0"),
+        ("vip link", "revoke link=x"),
+        ("admit", "admit count=1"),
+    ]
+    assert "message, message: refused, a message has at most 280" in run("concert", "show")
 
 
 def test_a_closed_room_is_opened_only_by_its_on_sale() -> None:

@@ -94,7 +94,7 @@ def test_the_floor_is_set_on_the_page_and_an_invalid_one_is_refused_beside_its_f
     assert WaitingRoom.objects.get().rate_per_second == 4, "a rate below the floor: it is never slowed down"
     boss.post(page, right | {"rate_floor": "", "rate_per_second": "4"})
     assert WaitingRoom.objects.get().rate_floor is None
-    details = RoomAct.objects.filter(what="limits").order_by("id").values_list("who", "detail")
+    details = RoomAct.objects.filter(what="limits", refusal="").order_by("id").values_list("who", "detail")
     assert list(details) == [
         ("boss", "floor a tenth → 5/s"),
         ("boss", "10/s, 2 active → 4/s, 2 active"),
@@ -116,6 +116,7 @@ def test_the_forms_save_in_their_own_transaction(transactional_db: None, boss: C
         shown = boss.post(page, form, follow=True).content.decode()
     assert "The floor must be between 1 and the rate, 10" in shown
     assert "was changed successfully" not in shown
+    assert RoomAct.objects.exclude(refusal="").get().refusal == "the floor must be between 1 and the rate, 10"
     assert WaitingRoom.objects.get().rate_floor == 5
     made = boss.post("/admin/queue/viplink/add/", {"event": str(event.id), "note": "", "hours": "3"}, follow=True)
     assert "/events/concert/vip/" in made.content.decode()
@@ -169,7 +170,9 @@ def test_a_refusal_is_shown_and_nothing_changes(
     shown = act(boss, event, action, **form).content.decode()
     assert expected in shown
     assert 'class="success"' not in shown
-    assert not RoomAct.objects.exists()
+    acts = [(row.who, row.detail, row.why) for row in RoomAct.objects.all()]
+    assert acts == ([("boss", f"{action} {form.get('whom', form.get('count', ''))}".strip(), "a test")] if form else [])
+    assert all(expected.lower() in row.refusal for row in RoomAct.objects.all())
 
 
 def test_refused_limits_are_shown_beside_their_field_and_not_as_changed(boss: Client, event: events.EventView) -> None:
@@ -183,6 +186,9 @@ def test_refused_limits_are_shown_beside_their_field_and_not_as_changed(boss: Cl
         "was changed successfully" in boss.post(page, wrong | {"rate_per_second": "20"}, follow=True).content.decode()
     )
     assert WaitingRoom.objects.get().rate_per_second == 20
+    act = RoomAct.objects.exclude(refusal="").get()
+    assert (act.who, act.what, act.detail) == ("boss", "limits", "rate_per_second 200000")
+    assert act.refusal == "the rate must be between 1 and 100000"
 
 
 def test_a_user_who_may_only_view_changes_nothing(event: events.EventView) -> None:
@@ -231,6 +237,10 @@ def test_visitors_are_let_through_from_the_list_of_entries(boss: Client, event: 
     chosen = {"action": "let_through", "_selected_action": str(last.pk), "why": "the drummer"}
     for expected in ("Number 4: admitted.", "is admitted already"):
         assert expected in boss.post("/admin/queue/queueentry/", chosen, follow=True).content.decode()
+    assert [(act.what, act.refusal, act.why) for act in RoomAct.objects.order_by("id")] == [
+        ("let in", "", "the drummer"),
+        ("let in", "this visitor is admitted already", "the drummer"),
+    ]
     view = facade.entry_by_id(last.pk)
     assert view is not None
     assert view.is_ready

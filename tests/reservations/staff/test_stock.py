@@ -15,6 +15,7 @@ from apps.kernel.http import problems
 from apps.reservations import facade as reservations
 from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.refusals import recording_refusals
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 from tests.support.factories import (
@@ -326,6 +327,26 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
             run(*words)
         assert expected in str(refused.value)
         assert "\n" not in str(refused.value)
+    assert not InventoryChange.objects.filter(refusal="").exists()
+    recorded = list(InventoryChange.objects.order_by("id").values_list("kind", "quantity", "detail", "refusal"))
+    assert len(recorded) == 14, "all but those that the parser refuses"
+    assert recorded[0] == (
+        "blocked",
+        0,
+        {"before": None, "after": "seats=['hall-A-1'] reason=house"},
+        "Not free (1 of 1): hall-A-1 held. Nothing was blocked.",
+    )
+    assert recorded[-1][0] == "moved"
+    assert latest_changes(event, 1)[0].words == (
+        "Refused: moved to another price (seats=['hall-A-1'] to=Floor). "
+        "Not free (1 of 1): hall-A-1 held. Nothing was moved."
+    )
+    assert_audit_clean(without_money=True)
+
+
+def test_a_change_that_timed_out_is_not_recorded_as_refused(event: events.EventView) -> None:
+    with pytest.raises(problems.Busy), recording_refusals(event.id, InventoryChange.Kind.MOVED, "x", who="a", why=""):
+        raise problems.Busy
     assert not InventoryChange.objects.exists()
 
 

@@ -44,6 +44,9 @@ def test_the_page_changes_everything_by_its_service_and_reports_it(staff: Client
     hall = {"section": "hall", "rows": "A, B", "reason": "house"}
     refused, message = send(staff, concert, "block", **hall, why="press")
     assert (refused, message) == (409, "Not free (1 of 20): hall-A-1 held. Nothing was blocked.")
+    recorded = InventoryChange.objects.get()
+    assert (recorded.kind, recorded.who, recorded.why) == ("blocked", "admin", "press")
+    assert recorded.refusal == message
     assert send(staff, concert, "block", **hall, why="press", only_free="yes")[1] == ("Blocked, house seats: 19 seats.")
     assert send(staff, concert, "unblock", seats="hall-A-2\nhall-A-3")[1] == "Unblocked: 2 seats."
     assert send(staff, concert, "block", section="hall", reason="house") == (

@@ -82,6 +82,7 @@ class Command(BaseCommand):
             metavar="CATEGORY:BP",
             help="basis points for a category, or for general admission by its name, if they differ from --tax",
         )
+        add("--report", action="store_true", help="allow a public report after the sale; see manage.py sale_report")
         add("--draft", action="store_true", help="do not publish; repeat the command without it to publish")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -128,6 +129,7 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         tax_rates=_tax_rates(options["category_tax"]),
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
+        publishes_report=options["report"],
         draft=options["draft"],
     )
 

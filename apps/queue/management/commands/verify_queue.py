@@ -1,10 +1,7 @@
 """manage.py verify_queue: recomputes every position in an event's queue from published data alone."""
 
 import json
-import math
-import urllib.error
 import urllib.parse
-import urllib.request
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -12,13 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
+from apps.kernel.downloads import fetch_json, read_json
 from apps.kernel.http import problems
 from apps.queue.fairness import inclusion, published, stored, verification
 from apps.queue.fairness.json_fields import Mismatch
 
-TIMEOUT_SECONDS = 60
-ATTEMPTS = 3
-PAGE_MAX_BYTES = 16 * 1024 * 1024
 PROGRESS_FROM = 50_000
 
 _FILES = {
@@ -59,7 +54,7 @@ class Command(BaseCommand):
 
         receipt, watch = None, None
         if options["receipt"] is not None:
-            receipt = _read(options["receipt"])
+            receipt = read_json(options["receipt"])
             watch = _require_match(inclusion.read_receipt(receipt, slug, document.get("keys")))
         verified = _require_match(
             verification.verify(
@@ -67,7 +62,7 @@ class Command(BaseCommand):
                 fetch_and_keep,
                 progress=self._show_progress if options["verbosity"] else None,
                 watch=watch,
-                earlier=None if options["earlier"] is None else _read(options["earlier"]),
+                earlier=None if options["earlier"] is None else read_json(options["earlier"]),
                 whole=options["file"] is not None,
             )
         )
@@ -139,16 +134,16 @@ def describe_result(verified: verification.Verified, receipt: Any = None) -> lis
 def _open_source(slug: str, base: str | None, path: Path | None) -> tuple[Any, verification.Fetch, int | None]:
     """Return the document, the function that fetches further pages, and the event's id if this site has the data."""
     if path is not None:
-        return _read(path), lambda *_: {}, None  # A whole document has no further pages.
+        return read_json(path), lambda *_: {}, None  # A whole document has no further pages.
     if base is not None:
         if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
             raise CommandError(f"--url {base[:200]!r} is not an http or https URL")
         address = f"{base.rstrip('/')}/api/events/{urllib.parse.quote(slug, safe='')}/queue/proof"
 
         def fetch(part: str, after: int) -> Any:
-            return _get(f"{address}?{urllib.parse.urlencode({'part': part, 'after': after})}")
+            return fetch_json(f"{address}?{urllib.parse.urlencode({'part': part, 'after': after})}")
 
-        return _get(address), fetch, None
+        return fetch_json(address), fetch, None
     try:
         event = events.get_event(slug)
         document = published.document(event)
@@ -156,25 +151,6 @@ def _open_source(slug: str, base: str | None, path: Path | None) -> tuple[Any, v
         raise CommandError(problem.detail) from problem
     # Converted to JSON and back: the types are those of a fetched document.
     return json.loads(json.dumps(document)), lambda part, after: published.page(event, part, after).body, event.id
-
-
-def _get(address: str) -> Any:
-    request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310
-    for attempt in range(ATTEMPTS):
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-                raw = response.read(PAGE_MAX_BYTES + 1)
-            break
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code < 500 or attempt + 1 == ATTEMPTS:
-                raise CommandError(f"{address} returned status {error.code}") from error
-        except (OSError, ValueError) as error:
-            if attempt + 1 == ATTEMPTS:
-                raise CommandError(f"{address} cannot be read: {error}") from error
-    if len(raw) > PAGE_MAX_BYTES:
-        raise CommandError(f"{address} returned more than {PAGE_MAX_BYTES:,} bytes")
-    return _parse(raw, address)
 
 
 def _fetch_all_entrants(fetch: verification.Fetch, document: Any) -> None:
@@ -190,20 +166,3 @@ def _require_match(outcome: Any) -> Any:
     if isinstance(outcome, Mismatch):
         raise CommandError(str(outcome))
     return outcome
-
-
-def _read(path: Path) -> Any:
-    try:
-        return _parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _parse(raw: bytes, where: str) -> Any:
-    def refuse(constant: str) -> float:
-        return math.nan  # No check accepts NaN.
-
-    try:
-        return json.loads(raw, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{where} is not JSON") from error

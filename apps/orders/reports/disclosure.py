@@ -1,0 +1,58 @@
+"""Keeps a report from revealing a person: no row of a breakdown stands for one to four people.
+
+Small groups are merged with their neighbors instead of left out, so that the difference from the total does not reveal
+them either. Totals of the whole sale are published as they are.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+PEOPLE_MIN = 5
+
+Bound = TypeVar("Bound")
+
+
+def merge_small(groups: Sequence[tuple[Bound, int, int]]) -> list[tuple[Bound, int, int]]:
+    """Merge neighboring groups of (upper bound, people, another sum) until each has PEOPLE_MIN people or more. Empty
+    groups are dropped. Returns an empty list if there are fewer people in all."""
+    merged: list[tuple[Bound, int, int]] = []
+    people = other = 0
+    for bound, more_people, more in groups:
+        people, other = people + more_people, other + more
+        if people >= PEOPLE_MIN:
+            merged.append((bound, people, other))
+            people = other = 0
+    if people and merged:
+        # The last group includes the rest, whose bound is the last one with people in it.
+        _, last_people, last_other = merged.pop()
+        bound = next(bound for bound, count, _ in reversed(groups) if count)
+        merged.append((bound, last_people + people, last_other + other))
+    return merged
+
+
+def coarsen(levels: Sequence[int], people: Sequence[int]) -> list[int] | None:
+    """Return the curve with steps that PEOPLE_MIN people or more have caused; None if all of them are fewer.
+
+    `people` are those between each point and the previous one. A point at which fewer have been counted since the last
+    step repeats the previous level; the last step includes those who are left.
+    """
+    if sum(people) < PEOPLE_MIN:
+        return None
+    steps = []
+    since = 0
+    for index, count in enumerate(people):
+        since += count
+        if since >= PEOPLE_MIN:
+            steps.append(index)
+            since = 0
+    shown, level = [], 0
+    for index in range(len(levels)):
+        if index in steps:
+            level = levels[-1] if index == steps[-1] else levels[index]
+        shown.append(level)
+    return shown
+
+
+def split(first: int, second: int) -> tuple[int, int] | None:
+    """Return two parts of a known total, or None if one of them is small: the other would reveal it."""
+    return None if 0 < first < PEOPLE_MIN or 0 < second < PEOPLE_MIN else (first, second)

@@ -1,0 +1,215 @@
+"""A report's content as sections with facts and curves, the same for the page and the PDF."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apps.kernel.formatting import format_duration
+from apps.orders.reports.charts import Chart, draw_curves
+from apps.orders.reports.disclosure import PEOPLE_MIN
+
+_REASONS = {
+    "tick": "In turn",
+    "empty line": "Without waiting, because no one was ahead",
+    "operator": "By the organizer, in turn",
+    "marked": "Ahead of their turn, and marked",
+}
+_HOLDS = {
+    "made": "Holds made",
+    "bought": "Bought",
+    "canceled": "Released before payment",
+    "expired": "Expired unpaid, and back on sale",
+    "revived": "Bought although the hold had expired, because the payment was in time",
+    "returned": "Returned after they were bought",
+}
+_ACTS = {
+    "state": "Opened, paused, drained or switched off",
+    "limits": "Rate, cap or times changed",
+    "admit": "Visitors admitted by hand",
+    "remove": "Visitors removed from the line",
+    "let in": "Priority given",
+    "vip link": "VIP links created or revoked",
+    "message": "Messages to the line",
+    "draw": "Beacon values entered by hand",
+    "blocked": "Seats or tickets blocked",
+    "unblocked": "Seats or tickets put on sale",
+    "resized": "Capacity changed",
+    "repriced": "Prices changed",
+    "moved": "Seats moved to another price",
+    "repaired": "Repairs of the inventory",
+    "compensated": "Compensations of an oversell",
+    "guarded": "Sections restricted to access codes",
+    "opened": "Sections opened to all buyers",
+}
+FEW = f"not shown: fewer than {PEOPLE_MIN} people"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    key: str
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    note: str = ""
+    chart: Chart | None = None
+
+
+def describe_report(document: Mapping[str, Any]) -> list[Section]:
+    """Return the sections of the report in order."""
+    return [
+        _people(document),
+        _waits(document["waits"]),
+        _admission(document["admission"]),
+        _holds(document["holds"]),
+        _stock(document),
+        _shares(document["shares"]),
+        _acts(document["acts"]),
+        _audit(document["audit"]),
+        _proof(document["proof"]),
+    ]
+
+
+def _people(document: Mapping[str, Any]) -> Section:
+    people, admission = document["people"], document["admission"]
+    facts = [
+        ("Joined the line", _count(people["joined"])),
+        ("Of them in the lobby before the opening", _count(people["lobby"])),
+        ("Of them with priority", _count(people["priority"])),
+        ("Admitted", _count(people["admitted"])),
+        ("Bought tickets", _count(people["buyers"])),
+        *_by_account("Joined", people["joined_by_account"]),
+    ]
+    chart = _curves("Joined and admitted", admission, ("joined", "admitted"))
+    return Section("people", "People", tuple(facts), "One entry in line is one account or one browser.", chart)
+
+
+def _waits(waits: Mapping[str, Any]) -> Section:
+    facts = [(f"{percent} % waited at most", _duration(waits[f"p{percent}_seconds"])) for percent in (50, 90, 99)]
+    facts += _bounded("Up to {}", "More than {}", waits["histogram"], "up_to_seconds", "people", _duration)
+    note = "From joining, or from the opening for the lobby, until the latest admission."
+    return Section("waits", "Waiting times", tuple(facts) if waits["counted"] else (), note)
+
+
+def _admission(admission: Mapping[str, Any]) -> Section:
+    facts = [("Admissions", _count(admission["admissions"]))]
+    facts += [(_REASONS.get(reason, reason), _count(count)) for reason, count in admission["by_reason"].items()]
+    note = "Visitors who did not come in time and were admitted again count twice."
+    return Section("admission", "Admissions", tuple(facts), note)
+
+
+def _holds(holds: Mapping[str, Any]) -> Section:
+    facts = [
+        (words, f"{_count(holds[what]['reservations'])} ({_count(holds[what]['tickets'])} tickets)")
+        for what, words in _HOLDS.items()
+    ]
+    return Section("holds", "Holds", tuple(facts), "A hold that is replaced by another selection is released.")
+
+
+def _stock(document: Mapping[str, Any]) -> Section:
+    stock, curve = document["stock"], document["stock_curve"]
+    facts = [
+        ("Capacity", f"{_count(stock['capacity'])} tickets"),
+        ("Blocked at publication", f"{_count(stock['blocked'])} tickets"),
+        ("Sold, without those returned", f"{_count(_sold(document['holds']))} tickets"),
+    ]
+    return Section("stock", "Stock", tuple(facts), "", _curves("Held and sold tickets", curve, ("held", "sold")))
+
+
+def _sold(holds: Mapping[str, Any]) -> int:
+    sold: int = holds["bought"]["tickets"] - holds["returned"]["tickets"]
+    return sold
+
+
+def _shares(shares: Mapping[str, Any]) -> Section:
+    facts = [("Tickets bought", _count(shares["tickets"]))]
+    for group in shares["largest_buyers"]:
+        share = f"{group['tickets_permille'] / 10:g} % of the tickets"
+        facts.append((f"Bought by the {group['buyers_permille'] / 10:g} % of buyers with the most", share))
+    facts += _bounded("Buyers of up to {}", "Buyers of more than {}", shares["tickets_per_buyer"], "up_to_tickets",
+                      "buyers", lambda count: f"{_count(count)} ticket{'' if count == 1 else 's'}")  # fmt: skip
+    facts += _by_account("Bought", shares["buyers_by_account"])
+    facts.append(("Shares of networks", str(shares["by_network"])))
+    return Section("shares", "Who bought how much", tuple(facts), "A buyer is one account or one browser.")
+
+
+def _acts(acts: Mapping[str, Any]) -> Section:
+    facts = []
+    for where, kinds in acts.items():
+        place = "Waiting room" if where == "room" else "Stock"
+        for result, counts in kinds.items():
+            facts += [
+                (f"{place}: {_ACTS.get(what, what)}{', refused' if result == 'refused' else ''}", _count(count))
+                for what, count in counts.items()
+            ]
+    return Section("acts", "Acts of the organizer", tuple(facts), "" if facts else "There were none.")
+
+
+def _audit(audit: Mapping[str, Any]) -> Section:
+    facts = [
+        (
+            f"{check['invariant']}: {check['promise']}",
+            "could not be checked" if not check["was_checked"] else _breaches(check["breaches"]),
+        )
+        for check in audit["checks"]
+    ]
+    runs = audit["runs_during_sale"]
+    note = (
+        f"Checked at publication. Of the system's audits during the sale, {_count(runs['kept'])} are kept; "
+        f"{_count(runs['with_breaches'])} of them found something."
+    )
+    return Section("audit", "Audit", tuple(facts), note)
+
+
+def _breaches(count: int) -> str:
+    return "kept" if not count else f"{_count(count)} {'breach' if count == 1 else 'breaches'}"
+
+
+def _proof(proof: Mapping[str, Any]) -> Section:
+    names = {
+        "chain_head": "End of the chain of numbers",
+        "commitment": "Commitment of the draw",
+        "digest": "Fingerprint of the lobby's entrants",
+        "seed": "Seed of the draw",
+        "beacon_value": "Value of the outside beacon",
+        "beacon_signature": "Signature of the beacon",
+    }
+    facts = [("Numbers in line", _count(proof["numbers"]))]
+    facts += [(words, str(proof[name])) for name, words in names.items() if proof[name]]
+    if not proof["is_verified"]:
+        return Section("proof", "Order of the line", tuple(facts), f"Not verified: {proof['mismatch']}.")
+    claim = "A beacon outside the system took part in the draw." if proof["is_operator_proof"] else (
+        "Consistent, not operator-proof: no beacon outside the system took part."
+    )  # fmt: skip
+    note = f"Every number was recomputed from public data at publication, and matches. {claim}"
+    return Section("proof", "Order of the line", tuple(facts), note)
+
+
+def _curves(title: str, figures: Mapping[str, Any], names: Sequence[str]) -> Chart | None:
+    series = [(name.capitalize(), figures[name]) for name in names if figures[name] is not None]
+    return draw_curves(title, figures["points_seconds"], series)
+
+
+def _by_account(verb: str, parts: Mapping[str, int] | None) -> list[tuple[str, str]]:
+    if parts is None:
+        return [(f"{verb} with an account, or as a guest", FEW)]
+    return [(f"{verb} with an account", _count(parts["accounts"])), (f"{verb} as a guest", _count(parts["guests"]))]
+
+
+def _bounded(
+    below: str, above: str, groups: Sequence[Mapping[str, Any]], bound: str, people: str, words: Any
+) -> Iterable[tuple[str, str]]:
+    """Yield a fact for each group of a distribution; the last one may have no upper bound."""
+    before = None
+    for group in groups:
+        named = below.format(words(group[bound])) if group[bound] is not None else above.format(words(before))
+        if group[bound] is None and before is None:
+            named = "All"
+        yield named, _count(group[people])
+        before = group[bound]
+
+
+def _count(count: int) -> str:
+    return f"{count:,}"
+
+
+def _duration(seconds: int | None) -> str:
+    return FEW if seconds is None else format_duration(seconds)
