@@ -43,6 +43,7 @@ def fairness(request: HttpRequest, slug: str) -> HttpResponse:
         "has_more_marked": len(marked) > MARKS_SHOWN_MAX,
         "acts": published.latest_acts(event.id, ACTS_SHOWN_MAX),
         "keys": receipts.published_keys(),
+        "has_report": event.is_over(header.at) and events.publishes_report(event.id),
         "base_url": settings.SITE_URL.rstrip("/"),
     }
     response = render(request, "queue/fairness.html", context)
