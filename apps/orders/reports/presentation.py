@@ -1,6 +1,6 @@
 """A report's content as sections with facts and curves, the same for the page and the PDF."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ def _people(document: Mapping[str, Any]) -> Section:
 
 def _waits(waits: Mapping[str, Any]) -> Section:
     facts = [(f"{percent} % waited at most", _duration(waits[f"p{percent}_seconds"])) for percent in (50, 90, 99)]
-    facts += _bounded("Up to {}", "More than {}", waits["histogram"], "up_to_seconds", "people", _duration)
+    facts += _bounded("", waits["histogram"], "up_to_seconds", "people", _duration)
     note = "From joining, or from the opening for the lobby, until the latest admission."
     return Section("waits", "Waiting times", tuple(facts) if waits["counted"] else (), note)
 
@@ -124,8 +124,7 @@ def _shares(shares: Mapping[str, Any]) -> Section:
     for group in shares["largest_buyers"]:
         share = f"{group['tickets_permille'] / 10:g} % of the tickets"
         facts.append((f"Bought by the {group['buyers_permille'] / 10:g} % of buyers with the most", share))
-    facts += _bounded("Buyers of up to {}", "Buyers of more than {}", shares["tickets_per_buyer"], "up_to_tickets",
-                      "buyers", lambda count: f"{_count(count)} ticket{'' if count == 1 else 's'}")  # fmt: skip
+    facts += _bounded("Buyers of ", shares["tickets_per_buyer"], "up_to_tickets", "buyers", _tickets)
     facts += _by_account("Bought", shares["buyers_by_account"])
     facts.append(("Shares of networks", str(shares["by_network"])))
     return Section("shares", "Who bought how much", tuple(facts), "A buyer is one account or one browser.")
@@ -195,16 +194,20 @@ def _by_account(verb: str, parts: Mapping[str, int] | None) -> list[tuple[str, s
 
 
 def _bounded(
-    below: str, above: str, groups: Sequence[Mapping[str, Any]], bound: str, people: str, words: Any
+    before_each: str, groups: Sequence[Mapping[str, Any]], bound: str, people: str, words: Callable[[int], str]
 ) -> Iterable[tuple[str, str]]:
-    """Yield a fact for each group of a distribution; the last one may have no upper bound."""
-    before = None
+    """Yield a fact for each group of a distribution, with both of its bounds. The last one may have no upper bound."""
+    lower: int | None = None
     for group in groups:
-        named = below.format(words(group[bound])) if group[bound] is not None else above.format(words(before))
-        if group[bound] is None and before is None:
-            named = "All"
-        yield named, _count(group[people])
-        before = group[bound]
+        upper = group[bound]
+        bounds = [f"more than {words(lower)}"] * (lower is not None) + [f"up to {words(upper)}"] * (upper is not None)
+        text = f"{before_each}{', '.join(bounds) or 'any number'}"
+        yield text[:1].upper() + text[1:], _count(group[people])
+        lower = upper
+
+
+def _tickets(count: int) -> str:
+    return f"{_count(count)} ticket{'' if count == 1 else 's'}"
 
 
 def _count(count: int) -> str:

@@ -13,11 +13,12 @@ from django.db import IntegrityError
 from django.db.models import Max
 
 from apps.events import facade as events
-from apps.kernel import clock, signing
+from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.models import AuditRun
+from apps.kernel.tokens import signatures
 from apps.orders.models import ReportVersion
 from apps.orders.reports import figures, report_pdf
 from apps.queue import facade as queue
@@ -50,14 +51,14 @@ def publish_report(event: events.EventView, *, who: str) -> ReportVersion:
         raise ReportRefused("a reservation is still live: publish the report when it has been paid for or has expired")
     as_of = now - COMPLETE_AFTER
     latest = ReportVersion.objects.filter(event_id=event.id).aggregate(latest=Max("version"))["latest"] or 0
-    signer = signing.signer_for(LABEL)
+    signer = signatures.signer_for(LABEL)
     document: dict[str, Any] = {
         "format": FORMAT,
         "kind": KIND,
         "version": latest + 1,
         "published_at": clock.iso(now),
         **describe_sale(event, as_of),
-        "signed_by": {"key_id": signer.key_id, "algorithm": signing.ALGORITHM, "public": signer.public.hex()},
+        "signed_by": {"key_id": signer.key_id, "algorithm": signatures.ALGORITHM, "public": signer.public.hex()},
     }
     pdf = report_pdf.render_report(document)
     document["pdf_sha256"] = hashlib.sha256(pdf).hexdigest()
@@ -131,8 +132,8 @@ def published_keys() -> list[dict[str, str]]:
     """Return all keys that have signed reports, oldest first, and the present one."""
     used = ReportVersion.objects.order_by("published_at", "id").values_list("key_id", "public_key")
     keys = {key_id: bytes(public) for key_id, public in used}
-    signer = signing.signer_for(LABEL)
+    signer = signatures.signer_for(LABEL)
     keys.setdefault(signer.key_id, signer.public)
     return [
-        {"key_id": key_id, "algorithm": signing.ALGORITHM, "public": public.hex()} for key_id, public in keys.items()
+        {"key_id": key_id, "algorithm": signatures.ALGORITHM, "public": public.hex()} for key_id, public in keys.items()
     ]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.events import facade as events
-from apps.kernel import signing
+from apps.kernel.tokens import signatures
 from apps.orders.reports import figures
 from apps.orders.reports.publication import FORMAT, KIND
 from apps.queue import facade as queue
@@ -28,10 +28,10 @@ def check_signature(document: Any) -> str:
         signature = bytes.fromhex(document["signature"])
     except (KeyError, TypeError, ValueError) as error:
         raise ReportMismatch("the report has no readable signature") from error
-    if signing.key_id_of(public) != key_id:
+    if signatures.key_id_of(public) != key_id:
         raise ReportMismatch("the key's id is not derived from the key")
     signed = {name: value for name, value in document.items() if name != "signature"}
-    if not signing.is_signed_by(public, signature, queue.canonical(signed)):
+    if not signatures.is_signed_by(public, signature, queue.canonical(signed)):
         raise ReportMismatch("the signature is not valid: the report was changed, or never issued")
     missing = [name for name in (*figures.COMPUTED, "event", "as_of", "opened_at", "proof") if name not in document]
     if missing:

@@ -7,7 +7,8 @@ public key that has signed is stored and published, so that receipts stay valid 
 from typing import Any
 
 from apps.events import facade as events
-from apps.kernel import clock, signing
+from apps.kernel import clock
+from apps.kernel.tokens import signatures
 from apps.queue import proofs
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, ReceiptKey, WaitingRoom
 
@@ -17,9 +18,9 @@ OPERATOR_PROOF = "drawn with an outside beacon"
 _LABEL = b"fairgate receipts 1"
 
 
-def current_signer() -> signing.Signer:
+def current_signer() -> signatures.Signer:
     """Return the current signing key, derived from SECRET_KEY. Raises ImproperlyConfigured without one."""
-    return signing.signer_for(_LABEL)
+    return signatures.signer_for(_LABEL)
 
 
 def published_keys() -> list[dict[str, str]]:
@@ -27,7 +28,7 @@ def published_keys() -> list[dict[str, str]]:
     return [
         {
             "key_id": key.key_id,
-            "algorithm": signing.ALGORITHM,
+            "algorithm": signatures.ALGORITHM,
             "public": bytes(key.public).hex(),
             "first_used_at": clock.iso(key.first_used_at),
         }

@@ -18,7 +18,8 @@ from pypdf import PdfReader
 
 from apps.events import facade as events
 from apps.events.models import Event, OnSale
-from apps.kernel import clock, signing
+from apps.kernel import clock
+from apps.kernel.tokens import signatures
 from apps.orders.models import ReportVersion
 from apps.orders.reports import publication
 from apps.queue import facade as queue
@@ -60,9 +61,9 @@ def mismatch(source: Any, *options: str) -> str:
 
 def sign_again(document: dict[str, Any], key: Ed25519PrivateKey | None = None) -> dict[str, Any]:
     """Sign a changed report: with the organizer's key, or with another."""
-    private = key or signing.signer_for(publication.LABEL).private
+    private = key or signatures.signer_for(publication.LABEL).private
     public = private.public_key().public_bytes_raw()
-    signed_by = {"key_id": signing.key_id_of(public), "algorithm": "Ed25519", "public": public.hex()}
+    signed_by = {"key_id": signatures.key_id_of(public), "algorithm": "Ed25519", "public": public.hex()}
     rest = {name: value for name, value in document.items() if name != "signature"} | {"signed_by": signed_by}
     return {**rest, "signature": private.sign(queue.canonical(rest)).hex()}
 

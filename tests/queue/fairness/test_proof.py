@@ -14,15 +14,10 @@ from django.db.models import F
 from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.queue import proofs
-from apps.queue.beacon_chains import CHAINED, QUICKNET
 from apps.queue.fairness import published, verification
-from apps.queue.lobby.beacon import Signed
 from apps.queue.models import Draw, QueueEntry, WaitingRoom
 from tests.support.queue.proven_rooms import (
     BEACON,
-    ROUND,
-    SECRET,
-    SIGNED,
     close_lobby,
     draw_numbers,
     drawn_room,
@@ -36,10 +31,8 @@ from tests.support.queue.proven_rooms import (
     verification_error,
 )
 from tests.support.queue.rooms import make_room
-from tests.support.queue.signed_rounds import QUICKNET_ROUND, QUICKNET_SIGNATURE, QUICKNET_VALUE, sign
 
 pytestmark = pytest.mark.django_db
-HOUR = timedelta(hours=1)
 
 
 def tamper(statement: str, *values: Any) -> None:
@@ -399,74 +392,6 @@ def test_a_beacon_published_before_the_entrants_were_fixed_proves_nothing() -> N
         digest_at=F("digest_at") + timedelta(hours=2), revealed_at=F("revealed_at") + timedelta(hours=3)
     )
     assert "before the entrants were fixed" in verification_error("concert")
-
-
-@pytest.mark.parametrize(
-    ("change", "output"),
-    [
-        ("beacon_signature = NULL", "beacon_signature is 'None', not any bytes in hex"),
-        ("beacon_signature = beacon_value", "not the SHA-256 of the published signature"),
-        ("beacon_value = %s", "not the SHA-256 of the published signature"),
-    ],
-)
-def test_a_beacon_value_without_its_signature_is_detected(change: str, output: str) -> None:
-    drawn_room(beacon=True)
-    assert verification_error("concert") == ""
-    tamper(f"UPDATE queue_draw SET {change}", *[b"v" * 32] * change.count("%s"))
-    assert output in verification_error("concert")
-
-
-@pytest.mark.parametrize(
-    ("committed", "signed"),
-    [
-        ({}, sign(ROUND + 1)),
-        ({}, sign(ROUND, secret=3)),
-        ({"round": ROUND + 1}, SIGNED),
-        ({"public_key": QUICKNET.chain.public_key.hex()}, SIGNED),
-        ({"public_key": ""}, SIGNED),
-        ({"scheme": CHAINED}, SIGNED),
-    ],
-    ids=["another round", "another key", "another committed round", "quicknet's key", "no key", "another scheme"],
-)
-def test_a_signature_of_another_round_or_chain_is_detected(committed: dict[str, Any], signed: Signed) -> None:
-    """Everything else is consistent: the commitment, the value and the seed were made to match."""
-    event = make_room("concert")
-    open_lobby(event, 3, beacon="https://beacon.example")
-    commit(committed)
-    close_lobby(event)
-    reveal(event, BEACON)
-    draw = Draw.objects.get()
-    draw.beacon_signature, draw.beacon_value = signed.signature, signed.value
-    draw.seed = proofs.seed_of(SECRET, bytes(draw.digest or b""), signed.value)
-    draw.save()
-    assert "the signature is not that of round" in verification_error("concert")
-
-
-def commit(changes: dict[str, Any]) -> None:
-    """Rewrite the statement and its commitment."""
-    draw = Draw.objects.get()
-    statement = json.loads(draw.statement)
-    statement["beacon"] |= changes
-    text = proofs.canonical(statement)
-    draw.statement, draw.commitment = text.decode(), proofs.sha256(text)
-    draw.save()
-
-
-def test_a_known_network_publishes_the_round_when_the_statement_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """An operator that commits to an old round of quicknet and claims a later time knows the value beforehand."""
-    event = make_room("concert")
-    open_lobby(event, 3, beacon="https://api.drand.sh/" + QUICKNET.hash)
-    chain = {"scheme": QUICKNET.chain.scheme, "public_key": QUICKNET.chain.public_key.hex(), "round": QUICKNET_ROUND}
-    commit(chain)
-    close_lobby(event)
-    reveal(event, bytes.fromhex(QUICKNET_VALUE))
-    Draw.objects.update(beacon_signature=QUICKNET_SIGNATURE)
-    assert f"drand's quicknet publishes round {QUICKNET_ROUND} at 2023-" in verification_error("concert")
-    at = QUICKNET.time_of(QUICKNET_ROUND)
-    commit({"at": clock.iso(at)})
-    Draw.objects.update(committed_at=at - HOUR, frozen_at=at - HOUR, digest_at=at - HOUR)
-    call_command("verify_queue", "concert")
-    assert f"signed by drand's quicknet, round {QUICKNET_ROUND}" in capsys.readouterr().out
 
 
 def test_rewriting_the_whole_chain_is_detected_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:

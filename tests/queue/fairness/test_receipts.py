@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.db.models import F
 
 from apps.events.facade import EventView
-from apps.kernel import signing
+from apps.kernel.tokens import signatures
 from apps.queue import proofs
 from apps.queue.fairness import inclusion, published, receipts
 from apps.queue.models import QueueEntry, ReceiptKey, WaitingRoom
@@ -135,7 +135,7 @@ def test_a_receipt_signed_with_another_key_is_refused(room: EventView, verify_re
     mine = Ed25519PrivateKey.generate()
     receipt = receipts.issue(room, entries_of(room)[4])
     assert "was changed, or never issued" in verify_receipt(signed_by(receipt, mine, number=1))
-    mine_id = signing.key_id_of(mine.public_key().public_bytes_raw())
+    mine_id = signatures.key_id_of(mine.public_key().public_bytes_raw())
     assert "which is not published" in verify_receipt(signed_by(receipt, mine, number=1, key_id=mine_id))
 
 

@@ -1,6 +1,7 @@
 """Entries of a lobby have no number yet: they are not in line, and their room is not ticked."""
 
 import pytest
+from django.db import IntegrityError, connection
 
 from apps.events.facade import EventView
 from apps.kernel import clock
@@ -47,3 +48,22 @@ def test_a_room_whose_entries_are_all_still_in_the_lobby_is_not_ticked(event: Ev
     assert_audit_clean()
     QueueEntry.objects.update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
     assert audit_breaches() == ["I9: concert: number None is ready with the head at 0, next number 2"]
+
+
+def test_an_entry_outside_the_lobby_cannot_lack_its_number(event: EventView) -> None:
+    """The constraint once accepted it, because a check of NULL is not false."""
+    (entry,) = join_waiting_entries(event, 1)
+    for number in (None, 0):
+        with pytest.raises(IntegrityError, match="queue_entry_has_number"):
+            QueueEntry.objects.filter(pk=entry.id).update(number=number)
+    QueueEntry.objects.filter(pk=entry.id).update(number=None, in_lobby=True)
+    with pytest.raises(IntegrityError, match="queue_entry_has_number"):
+        QueueEntry.objects.filter(pk=entry.id).update(number=0)
+
+
+def test_one_index_serves_look_ups_of_an_event_s_entries() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'queue_queueentry' ORDER BY indexdef")
+        whole = [found for (found,) in cursor.fetchall() if "(event_id" in found and "WHERE" not in found]
+    assert len(whole) == 1
+    assert "(event_id, number)" in whole[0]

@@ -539,25 +539,6 @@ def test_the_auditor_finds_a_claim_taken_back(event: EventView) -> None:
     assert audit_breaches() == ["I9: concert: number 1 has claimed its admission and is away again"]
 
 
-def test_an_entry_outside_the_lobby_cannot_lack_its_number(event: EventView) -> None:
-    """The constraint once accepted it, because a check of NULL is not false."""
-    (entry,) = join_waiting_entries(event, 1)
-    for number in (None, 0):
-        with pytest.raises(IntegrityError, match="queue_entry_has_number"):
-            QueueEntry.objects.filter(pk=entry.id).update(number=number)
-    QueueEntry.objects.filter(pk=entry.id).update(number=None, in_lobby=True)
-    with pytest.raises(IntegrityError, match="queue_entry_has_number"):
-        QueueEntry.objects.filter(pk=entry.id).update(number=0)
-
-
-def test_one_index_serves_look_ups_of_an_event_s_entries() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'queue_queueentry' ORDER BY indexdef")
-        whole = [found for (found,) in cursor.fetchall() if "(event_id" in found and "WHERE" not in found]
-    assert len(whole) == 1
-    assert "(event_id, number)" in whole[0]
-
-
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
     """In the order of the statement, which names every column except `erased_at`, which only the erasure uses."""
     fields = [field.name for field in dataclasses.fields(Room)]

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from apps.events import facade as events
 from apps.kernel.cli import report_errors_in_one_line
-from apps.kernel.downloads import fetch_bytes, fetch_json, read_bytes, read_json
+from apps.kernel.http.downloads import fetch_bytes, fetch_json, read_bytes, read_json
 from apps.orders.reports import verification
 from apps.orders.reports.publication import published_keys
 from apps.queue import facade as queue

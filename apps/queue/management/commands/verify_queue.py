@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
-from apps.kernel.downloads import fetch_json, read_json
 from apps.kernel.http import problems
+from apps.kernel.http.downloads import fetch_json, read_json
 from apps.queue.fairness import inclusion, published, stored, verification
 from apps.queue.fairness.json_fields import Mismatch
 
