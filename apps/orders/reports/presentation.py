@@ -200,8 +200,9 @@ def _bounded(
     lower: int | None = None
     for group in groups:
         upper = group[bound]
-        bounds = [f"more than {words(lower)}"] * (lower is not None) + [f"up to {words(upper)}"] * (upper is not None)
-        text = f"{before_each}{', '.join(bounds) or 'any number'}"
+        above = "" if lower is None else f"more than {words(lower)}"
+        below = "" if upper is None else f"up to {words(upper)}"
+        text = before_each + (", ".join(filter(None, (above, below))) or "any number")
         yield text[:1].upper() + text[1:], _count(group[people])
         lower = upper
 

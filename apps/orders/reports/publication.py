@@ -40,16 +40,16 @@ class ReportNotFound(problems.NotFound):
 
 
 def publish_report(event: events.EventView, *, who: str) -> ReportVersion:
-    """Compute, sign and store the next version of the event's report. Raises ReportRefused before the sale is over, and
-    if the event does not allow a report."""
+    """Compute, sign and store the next version of the event's report. Raises ReportRefused before the sale is over and
+    settled, and if the event does not allow a report."""
     if not events.publishes_report(event.id):
         raise ReportRefused("the event does not allow a report")
     now = clock.now()
-    if not event.is_over(now):
-        raise ReportRefused("the sale is not over yet")
-    if reservations.report_figures().has_live_reservations(event.id):
-        raise ReportRefused("a reservation is still live: publish the report when it has been paid for or has expired")
     as_of = now - COMPLETE_AFTER
+    if not event.is_over(as_of):
+        raise ReportRefused("the sale is not over yet, or has ended just now")
+    if not reservations.report_figures().is_settled(event.id, as_of):
+        raise ReportRefused("a reservation is still live, or has changed just now: publish the report a little later")
     latest = ReportVersion.objects.filter(event_id=event.id).aggregate(latest=Max("version"))["latest"] or 0
     signer = signatures.signer_for(LABEL)
     document: dict[str, Any] = {

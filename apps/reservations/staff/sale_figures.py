@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from apps.events import facade as events
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
@@ -98,9 +100,10 @@ def _count_step(found: SaleFigures, at: int, was: str, now: str, count: int, tic
         found.steps_at[at] += count
 
 
-def has_live_reservations(event_id: int) -> bool:
-    """Return whether a reservation of the event may still be bought."""
-    return Reservation.objects.filter(event_id=event_id, status__in=Reservation.LIVE).exists()
+def is_settled(event_id: int, as_of: datetime) -> bool:
+    """Return whether no reservation of the event is live, and none was bought or ended after `as_of`."""
+    unsettled = Q(status__in=Reservation.LIVE) | Q(confirmed_at__gt=as_of) | Q(ended_at__gt=as_of)
+    return not Reservation.objects.filter(unsettled, event_id=event_id).exists()
 
 
 def read_stock(event_id: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 
 from apps.events import facade as events
 from apps.kernel.cli import report_errors_in_one_line
@@ -44,7 +44,7 @@ class Command(BaseCommand):
                 self.stdout.write(sentence)
         except verification.ReportMismatch as mismatch:
             raise CommandError(str(mismatch)) from mismatch
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, NoReverseMatch) as error:
             raise CommandError(f"the report or the proof is not complete: {error!r}"[:300]) from error
 
     def _verify(self, document: Any, address: str, options: dict[str, Any]) -> list[str]:
