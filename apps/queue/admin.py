@@ -139,10 +139,8 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def get_form(self, request, obj=None, change=False, **kwargs):
-        # Each request has a class of its own.
         form = super().get_form(request, obj, change=change, **kwargs)
-        form.who = request.user.get_username()
-        return form
+        return type(form.__name__, (form,), {"who": request.user.get_username()})
 
     def save_model(self, request, obj, form, change):
         # Save only the changed fields: joins and ticks update this row all the time.

@@ -77,6 +77,15 @@ def find_known(chain: Chain) -> KnownNetwork | None:
     return next((known for known in KNOWN_NETWORKS if known.chain == chain), None)
 
 
+def name_of_network(beacon: Any) -> str | None:
+    """Return the name of the public network whose key signs the beacon of a published statement, if it is one."""
+    try:
+        known = find_known(Chain(str(beacon["scheme"]), bytes.fromhex(beacon["public_key"])))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None if known is None else known.name
+
+
 def value_of(signature: bytes) -> bytes:
     """Return the round's random value: SHA-256 of its signature."""
     return hashlib.sha256(signature).digest()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.orders.reports import publication
+from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.orders.reported_sale import make_finished_sale, publish
-from tests.support.page_layout import assert_nothing_sticks_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

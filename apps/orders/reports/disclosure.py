@@ -1,10 +1,11 @@
-"""Keeps a report from revealing a person: no row of a breakdown stands for one to four people.
+"""Keeps a report from revealing a person: no number counts one to four people or reservations.
 
-Small groups are merged with their neighbors instead of left out, so that the difference from the total does not reveal
-them either. Totals of the whole sale are published as they are.
+Small groups of a distribution are merged with their neighbors instead of left out, so that the difference from the
+total does not reveal them either. Other small counts are withheld. What everyone could count during the sale is
+published as it is: tickets, whose states are public, and the entries and admissions of the public proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 PEOPLE_MIN = 5
@@ -50,6 +51,20 @@ def coarsen(levels: Sequence[int], people: Sequence[int]) -> list[int] | None:
         if index in steps:
             level = levels[-1] if index == steps[-1] else levels[index]
         shown.append(level)
+    return shown
+
+
+def withhold_small(count: int) -> int | None:
+    """Return the count of people, or None if it is small."""
+    return None if 0 < count < PEOPLE_MIN else count
+
+
+def withhold_small_flows(counts: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the numbers of reservations by what happened to them, without the small ones. Those made follow from those
+    bought and lost (made + revived = bought + canceled + expired), so they are withheld if one of these is."""
+    shown = {what: withhold_small(count) for what, count in counts.items()}
+    if None in [shown[what] for what in ("bought", "canceled", "expired", "revived")]:
+        shown["made"] = None
     return shown
 
 

@@ -9,7 +9,14 @@ from math import ceil
 from typing import Any
 
 from apps.events import facade as events
-from apps.orders.reports.disclosure import PEOPLE_MIN, coarsen, merge_small, split
+from apps.orders.reports.disclosure import (
+    PEOPLE_MIN,
+    coarsen,
+    merge_small,
+    split,
+    withhold_small,
+    withhold_small_flows,
+)
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
@@ -44,13 +51,14 @@ def compute_figures(event: events.EventView, as_of: datetime) -> dict[str, Any]:
     line = queue.report_figures().count_line(event, as_of, points)
     sale = reservations.report_figures().count_sale(event, as_of, points)
     buyers = len(sale.tickets_of_buyers)
+    flows = withhold_small_flows({what: sale.reservations[what] for what in reservations.report_figures().FLOWS})
     return {
         "people": {
             "joined": line.joined,
             "lobby": line.lobby,
             "priority": line.priority,
             "admitted": line.admitted,
-            "buyers": buyers,
+            "buyers": withhold_small(buyers),
             "joined_by_account": _by_account(line.joined, line.accounts),
         },
         "waits": _waits(line.waits),
@@ -61,10 +69,7 @@ def compute_figures(event: events.EventView, as_of: datetime) -> dict[str, Any]:
             "joined": coarsen(list(accumulate(line.joined_at)), line.joined_at),
             "admitted": coarsen(list(accumulate(line.admissions_at)), line.admissions_at),
         },
-        "holds": {
-            what: {"reservations": sale.reservations[what], "tickets": sale.tickets[what]}
-            for what in ("made", "bought", "canceled", "expired", "revived", "returned")
-        },
+        "holds": {what: {"reservations": count, "tickets": sale.tickets[what]} for what, count in flows.items()},
         "stock_curve": {
             "points_seconds": points,
             "held": coarsen(list(accumulate(sale.held_at)), sale.steps_at),

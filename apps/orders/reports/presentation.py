@@ -75,7 +75,7 @@ def _people(document: Mapping[str, Any]) -> Section:
         ("Of them in the lobby before the opening", _count(people["lobby"])),
         ("Of them with priority", _count(people["priority"])),
         ("Admitted", _count(people["admitted"])),
-        ("Bought tickets", _count(people["buyers"])),
+        ("Bought tickets", FEW if people["buyers"] is None else _count(people["buyers"])),
         *_by_account("Joined", people["joined_by_account"]),
     ]
     chart = _curves("Joined and admitted", admission, ("joined", "admitted"))
@@ -98,10 +98,13 @@ def _admission(admission: Mapping[str, Any]) -> Section:
 
 def _holds(holds: Mapping[str, Any]) -> Section:
     facts = [
-        (words, f"{_count(holds[what]['reservations'])} ({_count(holds[what]['tickets'])} tickets)")
-        for what, words in _HOLDS.items()
+        (words, _reservations(holds[what]["reservations"], holds[what]["tickets"])) for what, words in _HOLDS.items()
     ]
     return Section("holds", "Holds", tuple(facts), "A hold that is replaced by another selection is released.")
+
+
+def _reservations(count: int | None, tickets: int) -> str:
+    return f"{f'fewer than {PEOPLE_MIN}' if count is None else _count(count)} ({_tickets(tickets)})"
 
 
 def _stock(document: Mapping[str, Any]) -> Section:
@@ -175,9 +178,12 @@ def _proof(proof: Mapping[str, Any]) -> Section:
     facts += [(words, str(proof[name])) for name, words in names.items() if proof[name]]
     if not proof["is_verified"]:
         return Section("proof", "Order of the line", tuple(facts), f"Not verified: {proof['mismatch']}.")
-    claim = "A beacon outside the system took part in the draw." if proof["is_operator_proof"] else (
-        "Consistent, not operator-proof: no beacon outside the system took part."
-    )  # fmt: skip
+    if not proof["is_operator_proof"]:
+        claim = "Consistent, not operator-proof: no beacon outside the system took part."
+    elif proof["beacon_network"]:
+        claim = f"The draw used a value of {proof['beacon_network']}, whose signature is valid."
+    else:
+        claim = "The draw used a signed value of a beacon. Its key is in the public proof: check whose it is."
     note = f"Every number was recomputed from public data at publication, and matches. {claim}"
     return Section("proof", "Order of the line", tuple(facts), note)
 

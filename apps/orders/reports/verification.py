@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.events import facade as events
+from apps.kernel import clock
 from apps.kernel.tokens import signatures
 from apps.orders.reports import figures
 from apps.orders.reports.publication import FORMAT, KIND
@@ -33,9 +34,10 @@ def check_signature(document: Any) -> str:
     signed = {name: value for name, value in document.items() if name != "signature"}
     if not signatures.is_signed_by(public, signature, queue.canonical(signed)):
         raise ReportMismatch("the signature is not valid: the report was changed, or never issued")
-    missing = [name for name in (*figures.COMPUTED, "event", "as_of", "opened_at", "proof") if name not in document]
-    if missing:
-        raise ReportMismatch(f"the report has no {missing[0]}")
+    kinds = dict.fromkeys((*figures.COMPUTED, "proof"), dict) | dict.fromkeys(("event", "as_of", "opened_at"), str)
+    for name, kind in kinds.items():
+        if not isinstance(document.get(name), kind):
+            raise ReportMismatch(f"the report has no {name}")
     return str(key_id)
 
 
@@ -73,7 +75,9 @@ def check_against_ledger(document: Mapping[str, Any], event: events.EventView) -
     """Compute the report's figures again from this installation's ledger, as of the same moment. Raises
     ReportMismatch."""
     found = figures.compute_figures(event, datetime.fromisoformat(document["as_of"]))
-    pairs = dict(_leaves("", {name: document[name] for name in figures.COMPUTED}, found))
+    # First: the points of all curves and the waits depend on it.
+    pairs = {"opened_at": (document["opened_at"], clock.iso(event.policy.opens_at))}
+    pairs |= dict(_leaves("", {name: document[name] for name in figures.COMPUTED}, found))
     proof = queue.report_figures().describe_proof(event)
     pairs |= {f"proof.{name}": (document["proof"].get(name), value) for name, value in proof.items()}
     _require_equal(pairs)

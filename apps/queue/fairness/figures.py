@@ -11,6 +11,7 @@ from uuid import UUID
 from apps.events import facade as events
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
+from apps.queue import beacon_chains
 from apps.queue.fairness import published, stored, verification
 from apps.queue.fairness.json_fields import Mismatch
 from apps.queue.models import QueueEntry
@@ -123,6 +124,7 @@ def figures_of_proof(document: Any, as_of: datetime) -> dict[str, Any]:
 def proof_values(document: Any) -> dict[str, Any]:
     """Return the values of a published proof that fix the order of the line."""
     draw = document["draw"] or {}
+    beacon = json.loads(draw["statement"]).get("beacon") if draw else None
     return {
         "numbers": document["room"]["next_number"] - 1,
         "lobby": document["room"]["lobby_count"],
@@ -131,4 +133,5 @@ def proof_values(document: Any) -> dict[str, Any]:
             name: draw.get(name)
             for name in ("commitment", "digest", "seed", "beacon_value", "beacon_signature", "is_operator_proof")
         },
+        "beacon_network": beacon_chains.name_of_network(beacon),
     }

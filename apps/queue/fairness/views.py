@@ -11,7 +11,6 @@ from django.views.decorators.http import require_safe
 
 from apps.events import facade as events
 from apps.queue import beacon_chains
-from apps.queue.beacon_chains import Chain
 from apps.queue.fairness import published, receipts
 
 ACTS_SHOWN_MAX = 50
@@ -36,7 +35,7 @@ def fairness(request: HttpRequest, slug: str) -> HttpResponse:
         "reveal_by": header.reveal_by,
         "statement": statement,
         "beacon": _beacon_of(statement),
-        "network": _network_of(_beacon_of(statement)),
+        "network": beacon_chains.name_of_network(_beacon_of(statement)),
         "steps": _steps(header),
         "claim": receipts.OPERATOR_PROOF if header.is_operator_proof else receipts.NOT_OPERATOR_PROOF,
         "marked": marked[:MARKS_SHOWN_MAX],
@@ -62,16 +61,6 @@ def _statement(text: str | None) -> dict[str, Any]:
 def _beacon_of(statement: dict[str, Any]) -> dict[str, Any] | None:
     beacon = statement.get("beacon")
     return beacon if isinstance(beacon, dict) and beacon.get("source") not in (None, "", "none") else None
-
-
-def _network_of(beacon: dict[str, Any] | None) -> str | None:
-    """Return the name of the public network whose key signs the beacon, if it is one."""
-    try:
-        chain = Chain(str(beacon["scheme"]), bytes.fromhex(beacon["public_key"])) if beacon else None
-    except (KeyError, TypeError, ValueError):
-        return None
-    known = beacon_chains.find_known(chain) if chain else None
-    return None if known is None else known.name
 
 
 def _steps(header: published.Header) -> list[dict[str, Any]]:

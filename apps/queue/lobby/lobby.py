@@ -31,8 +31,8 @@ RULE = (
 )
 FALLBACK = (
     "a value of the beacon counts only if its round came out after the digest was published and its signature is valid "
-    "for the public key; without one by reveal_by "
-    "the secret is revealed with none, and the draw is called consistent, not operator-proof"
+    "for the public key; without one by reveal_by the secret is revealed with none, and the draw is called consistent, "
+    "not operator-proof"
 )
 NO_BEACON = "none is named: the draw is called consistent, not operator-proof"
 

@@ -22,7 +22,7 @@ _buyers = sql.load(_PACKAGE, "report_buyers")
 _stock_acts = sql.load(_PACKAGE, "report_stock_acts")
 
 _CONFIRMED, _CANCELED, _EXPIRED = "confirmed", "canceled", "expired"
-HOLD_ENDS = ("made", "bought", "canceled", "expired", "revived", "returned")
+FLOWS = ("made", "bought", "canceled", "expired", "revived", "returned")
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class SaleFigures:
 
     reservations: Counter[str] = field(default_factory=Counter)
     tickets: Counter[str] = field(default_factory=Counter)
-    """By what happened to them, HOLD_ENDS: holds made; bought; canceled or expired unpaid; bought although expired
+    """By what happened to them, FLOWS: holds made; bought; canceled or expired unpaid; bought although expired
     (also among the bought); returned after they were bought."""
     held_at: list[int] = field(default_factory=list)
     sold_at: list[int] = field(default_factory=list)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.orders.reports.disclosure import PEOPLE_MIN, coarsen, merge_small, split
+from apps.orders.reports.disclosure import PEOPLE_MIN, coarsen, merge_small, split, withhold_small_flows
 
 counts = st.lists(st.integers(0, 12), min_size=1, max_size=12)
 
@@ -45,3 +45,14 @@ def test_two_parts_are_shown_only_if_neither_is_small() -> None:
     assert split(0, 9) == (0, 9)
     assert split(4, 9) is None
     assert split(9, 1) is None
+
+
+def test_a_small_flow_does_not_follow_from_the_others() -> None:
+    """A bought reservation was made, or revived after it had expired: made + revived = bought + canceled + expired."""
+    large = {"made": 40, "bought": 20, "canceled": 15, "expired": 10, "revived": 5, "returned": 7}
+    assert withhold_small_flows(large) == large
+    for what, made in (("bought", 21), ("canceled", 26), ("expired", 31), ("revived", 44)):
+        shown = withhold_small_flows(large | {what: 1, "made": made})
+        assert (shown[what], shown["made"]) == (None, None)
+    assert withhold_small_flows(large | {"returned": 4}) == large | {"returned": None}
+    assert withhold_small_flows(dict.fromkeys(large, 0)) == dict.fromkeys(large, 0)

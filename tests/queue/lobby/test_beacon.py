@@ -300,7 +300,9 @@ def publish_round(event: Any, source: Source, *, reveal_by: datetime | None = No
     """Publish the round: after the digest, and in the past."""
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
-    Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
+    Draw.objects.filter(pk=event.id).update(
+        committed_at=digest_at - 2 * HOUR, frozen_at=digest_at - HOUR, digest_at=digest_at - HOUR
+    )
     commit_to_beacon(event, source.address, ROUND, digest_at - timedelta(minutes=1), reveal_by=reveal_by)
 
 
@@ -410,7 +412,9 @@ def test_a_round_of_a_chained_network_is_verified_with_the_previous_signature(so
     draw_all()
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
-    Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
+    Draw.objects.filter(pk=event.id).update(
+        committed_at=digest_at - 2 * HOUR, frozen_at=digest_at - HOUR, digest_at=digest_at - HOUR
+    )
     commit_to_beacon(event, source.address, ROUND, digest_at - timedelta(minutes=1), scheme=CHAINED)
     with pytest.raises(CommandError, match="not the signature of round"):
         enter_beacon(event, signed.signature.hex())

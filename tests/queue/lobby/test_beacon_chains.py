@@ -123,6 +123,7 @@ def test_keys_are_checked() -> None:
         assert not is_valid_key(Chain(scheme, key))
 
 
+@pytest.mark.slow
 def test_processes_of_the_fast_path_never_load_the_curve() -> None:
     code = (
         "import django, sys; django.setup(); import ticketing.fastpath_routes, apps.queue.lobby.draw; "

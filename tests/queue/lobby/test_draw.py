@@ -423,7 +423,9 @@ def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
         f"entrants' digest {bytes(draw_of(event).digest).hex()}",
         "secret revealed, no beacon was named",
         "numbered: 3 entrants",
+        "beacon signature",
     ]
+    assert RoomAct.objects.exclude(refusal="").get().refusal == "the commitment names no beacon: a value would break it"
 
 
 def test_the_published_rule_is_the_implemented_one() -> None:

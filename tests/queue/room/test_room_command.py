@@ -179,7 +179,7 @@ def test_refused_acts_are_recorded_with_their_reason(event: events.EventView) ->
         ("vip link", "revoke link=x"),
         ("admit", "admit count=1"),
     ]
-    assert "message, message: refused, a message has at most 280" in run("concert", "show")
+    assert "message: refused, a message has at most 280" in run("concert", "show")
 
 
 def test_a_closed_room_is_opened_only_by_its_on_sale() -> None:

@@ -329,7 +329,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         assert "\n" not in str(refused.value)
     assert not InventoryChange.objects.filter(refusal="").exists()
     recorded = list(InventoryChange.objects.order_by("id").values_list("kind", "quantity", "detail", "refusal"))
-    assert len(recorded) == 14, "all but those that the parser refuses"
+    assert len(recorded) == 15, "all but those that the parser refuses"
     assert recorded[0] == (
         "blocked",
         0,
