@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queue', '0006_plain_help_texts'),
+        ('queue', '0007_personal_data'),
     ]
 
     operations = [

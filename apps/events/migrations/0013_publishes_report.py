@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('events', '0011_plain_help_texts'),
+        ('events', '0012_presale'),
     ]
 
     operations = [

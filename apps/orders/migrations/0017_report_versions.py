@@ -7,8 +7,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('events', '0012_publishes_report'),
-        ('orders', '0014_plain_help_texts'),
+        ('events', '0013_publishes_report'),
+        ('orders', '0016_transfers'),
     ]
 
     operations = [

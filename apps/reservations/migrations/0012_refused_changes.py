@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reservations', '0010_plain_help_texts'),
+        ('reservations', '0011_personal_data'),
     ]
 
     operations = [

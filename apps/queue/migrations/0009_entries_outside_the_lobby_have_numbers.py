@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queue', '0007_signed_beacons_and_refusals'),
+        ('queue', '0008_signed_beacons_and_refusals'),
     ]
 
     operations = [
