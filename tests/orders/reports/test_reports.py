@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from pypdf import PdfReader
 
+from apps.accounts.models import User
 from apps.events import facade as events
 from apps.events.models import Event, OnSale
 from apps.kernel import clock

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import connection
 
 from apps.accounts.models import User
 from apps.events.facade import EventView
