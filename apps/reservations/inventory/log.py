@@ -48,9 +48,9 @@ def record(
         seat_ids=[change.seat_id for change in changes],
         quantities=[change.quantity for change in changes],
         details=[_detail(change) for change in changes],
-        who=_plain(who)[:120],
-        why=_plain(why)[:200],
-        refusal=_plain(refusal)[:300],
+        who=plain_line(who)[:120],
+        why=plain_line(why)[:200],
+        refusal=plain_line(refusal)[:300],
         now=now,
     )
 
@@ -60,6 +60,6 @@ def _detail(change: Change) -> str:
     return json.dumps({"category": change.about, **values} if change.about else values)
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return the text as one line that PostgreSQL can store."""
     return "".join(character if character.isprintable() else " " for character in text).strip()

@@ -9,7 +9,7 @@ from django.db import connection
 from apps.kernel import admin_actions
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
-from apps.reservations.inventory.log import Change, record
+from apps.reservations.inventory.log import Change, plain_line, record
 from apps.reservations.models import InventoryChange
 
 
@@ -25,7 +25,7 @@ def recording_refusals(event_id: int, kind: InventoryChange.Kind, wanted: str, *
     except (problems.Problem, CommandError) as refused:
         if not isinstance(refused, problems.Problem) or refused.status < 500:
             with transactions.write(), connection.cursor() as cursor:
-                change = Change(None, None, 0, None, wanted[:200])
+                change = Change(None, None, 0, None, plain_line(wanted)[:200])
                 refusal = admin_actions.describe_problem(refused) if isinstance(refused, problems.Problem) else refused
                 record(cursor, event_id, kind, [change], who=who, why=why, refusal=str(refusal) or "refused")
         raise

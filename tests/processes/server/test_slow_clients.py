@@ -67,7 +67,7 @@ def buyer_calls(server: Web) -> Callable[[], None]:
     def buy() -> None:
         entry = factories.join(event)
         held = factories.hold(event, entry, ga_section="floor", ga_quantity=1)
-        token = issue_admission_token(entry.id, event.slug, entry.number)
+        token = issue_admission_token(entry.id, event.slug, entry.number, None)
         buyer = {"email": "ada@example.org", "name": "Ada", "payment_method": sandbox.APPROVES}
         path, key = f"/api/reservations/{held.id}/checkout", uuid.uuid4().hex
         assert call(server, "POST", path, buyer, Authorization=f"Bearer {token}", Idempotency_Key=key) == 202

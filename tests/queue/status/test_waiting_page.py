@@ -158,6 +158,7 @@ def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> Non
     acts = [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")]
     assert acts[1:] == [
         ("boss", "state", "open → paused", "the till is down"),
+        ("boss", "admit", "admit_now Concert", ""),
         ("boss", "admit", "0 of 5", ""),
         ("boss", "limits", "10/s, 3 active → 20/s, 4 active; 120 s to claim, 200 s to start", ""),
         ("boss", "admit", "1 of 5", ""),
