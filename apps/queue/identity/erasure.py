@@ -106,12 +106,14 @@ def entries_of_event(event_id: int, after: int, limit: int) -> tuple[list[UUID],
 
 
 def finish_event(event_id: int) -> None:
-    """Blank what operators wrote about the event's visitors: the notes of VIP links, and the reasons for letting
-    visitors through. Then record that its entries were erased, and commit."""
+    """Blank what operators wrote about the event's visitors: the notes of VIP links, the reasons for letting visitors
+    through, and what was asked for in refused acts. Then record that its entries were erased, and commit."""
     with transactions.write():
         WaitingRoom.objects.select_for_update(no_key=True).get(pk=event_id)
         VipLink.objects.filter(event=event_id).exclude(note="").update(note="")
         RoomAct.objects.filter(event=event_id, what=RoomAct.What.LET_THROUGH).exclude(why="").update(why="")
+        # The public proof has never contained these texts, so it stays the same.
+        RoomAct.objects.filter(event=event_id).exclude(refusal="").update(detail="", why="", refusal="refused")
         WaitingRoom.objects.filter(pk=event_id).update(erased_at=clock.now())
 
 

@@ -16,6 +16,7 @@ from apps.orders.privacy import retention
 from apps.orders.tasks import apply_retention
 from apps.queue.entries import vip_links
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.room import operations
 from apps.reservations import facade as reservations
 from apps.reservations.models import PurchaseCap, Reservation
 from tests.support.factories import assert_audit_clean, hold, join, make_event
@@ -69,6 +70,7 @@ def test_queue_entries_of_past_events_are_erased_once(
     left = [join(concert) for _ in range(7)]
     held = hold(concert, left[0], seats=["hall-A-2"])
     link = vip_links.make_link(concert.id, note="for Ada Lovelace", who="ann")
+    operations.record_refusal(concert.id, RoomAct.What.REMOVE, "remove Ada", "no entry is Ada's", who="ann", why="Ada")
     RoomAct.objects.create(
         event_id=concert.id, at=clock.now(), who="ann", what="let in", detail="number 2", why="for Ada Lovelace"
     )
@@ -81,6 +83,8 @@ def test_queue_entries_of_past_events_are_erased_once(
     assert Reservation.objects.get(pk=held.id).buyer.startswith("visitor:erased-")
     assert Reservation.objects.get(pk=order.reservation_id).buyer == order.buyer
     assert VipLink.objects.get(pk=link.pk).note == ""
+    refused = RoomAct.objects.exclude(refusal="").get()
+    assert (refused.who, refused.detail, refused.why, refused.refusal) == ("ann", "", "", "refused")
     assert RoomAct.objects.get(what="let in").why == ""
     assert set(PurchaseCap.objects.values_list("event", flat=True)) == {later.id}
     assert QueueEntry.objects.get(pk=waiting.id).visitor_id == waiting.visitor_id

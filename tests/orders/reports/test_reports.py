@@ -22,6 +22,7 @@ from apps.kernel import clock
 from apps.kernel.tokens import signatures
 from apps.orders.models import ReportVersion
 from apps.orders.reports import publication
+from apps.orders.tasks import apply_retention
 from apps.queue import facade as queue
 from apps.queue.models import QueueEntry
 from apps.reservations.models import Reservation
@@ -240,6 +241,21 @@ def test_later_returns_do_not_contradict_a_report(client: Client, sold: events.E
     later = publish(sold)
     assert later["version"] == 2
     assert later["holds"]["returned"]["tickets"] > json.loads(saved.read_text())["holds"]["returned"]["tickets"]
+    assert "Ledger: every figure" in verify(saved)
+
+
+def test_a_report_still_verifies_after_its_people_were_erased(
+    client: Client, sold: events.EventView, tmp_path: Path, settings: Any
+) -> None:
+    """An erased identity still says whether it had an account, and several purchases of one buyer stay one buyer's."""
+    settings.RETENTION_QUEUE_DAYS = 90
+    publish(sold)
+    saved = tmp_path / "report.json"
+    saved.write_bytes(client.get(JSON_ADDRESS).content)
+    Event.objects.update(starts_at=clock.now() - timedelta(days=91))
+    assert apply_retention() > 0
+    assert not QueueEntry.objects.filter(account__isnull=False).exists()
+    assert not Reservation.objects.filter(account__isnull=False).exists()
     assert "Ledger: every figure" in verify(saved)
 
 
