@@ -155,12 +155,11 @@ def test_some_pings_are_answered(server: Web, slug: str) -> None:
     with websockets.sync.client.connect(f"ws://127.0.0.1:{server.port}/api/events/{slug}/sections/updates") as client:
         for _ in range(CONTROL_FRAMES_BURST):
             assert client.ping().wait(WAIT_SECONDS_MAX)
-        with pytest.raises(ConnectionClosed) as closed:  # noqa: PT012
+        # A ping that the server has not read when it closes resets the connection, and the close frame may be lost.
+        with pytest.raises(ConnectionClosed):  # noqa: PT012
             for _ in range(CONTROL_FRAMES_BURST):
                 client.ping()
                 client.recv(0.2)
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1008
 
 
 def test_frames_before_the_response_to_the_handshake_disconnect(server: Web, slug: str) -> None:
