@@ -148,6 +148,31 @@ def test_an_address_of_another_account_cannot_be_taken_over(ann: User, log_in: L
     assert "another account uses it" in browser.get("/accounts/").content.decode()
 
 
+@pytest.mark.parametrize("how", ["reset", "change", "log-out everywhere", "set by staff"])
+def test_a_pending_change_ends_when_the_owner_ends_all_sessions(
+    ann: User, chief: User, log_in: LogIn, browser: Client, how: str
+) -> None:
+    """Otherwise a thief of the password could move the account to an own mailbox, after the owner has changed it."""
+    log_in(ann).post("/accounts/email", {"email": "thief@example.org"})
+    (message,) = delivered()
+    match how:
+        case "reset":
+            browser.post(RESET, {"email": ann.email})
+            form_url = browser.get(link_in(delivered()[0])).url
+            response = browser.post(form_url, {"password1": NEW, "password2": NEW})
+        case "change":
+            fields = {"oldpassword": PASSWORD, "password1": NEW, "password2": NEW}
+            response = log_in(ann).post("/accounts/password", fields)
+        case "log-out everywhere":
+            response = log_in(ann).post("/accounts/log-out-everywhere")
+        case _:
+            url = f"/admin/accounts/user/{ann.pk}/password/"
+            response = log_in(chief).post(url, {"password1": NEW, "password2": NEW, "usable_password": "true"})
+    assert response.status_code == 302, response.content
+    Client().post(link_in(message))
+    assert User.objects.get(pk=ann.pk).email == "ann@example.org"
+
+
 def test_a_pending_change_gives_no_access_to_mails_of_its_address(ann: User, log_in: LogIn, browser: Client) -> None:
     """An account that has yet to confirm an address gets no reset link sent there."""
     log_in(ann).post("/accounts/email", {"email": "victim@example.org"})

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 
 from apps.accounts.models import User
 from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
@@ -53,6 +54,19 @@ def test_an_inactive_or_deleted_account_gets_no_tokens(api: Api, ann: User) -> N
     User.objects.all().delete()
     assert_problem(api.post("/auth/token/refresh", {"refresh": str(refresh)}), 401, "token-invalid")
     assert_problem(api.get("/orders", token=str(refresh.access_token)), 401, "token-invalid")
+
+
+def test_an_account_that_must_confirm_its_address_gets_no_tokens_before(api: Api, ann: User, settings: Any) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    credentials = {"username": ann.username, "password": PASSWORD}
+    assert_problem(api.post("/auth/token", credentials), 403, "address-not-confirmed")
+    wrong = {**credentials, "password": "wrong"}
+    assert_problem(api.post("/auth/token", wrong), 401, "credentials-wrong")
+    confirmed = EmailAddress.objects.create(user=ann, email=ann.email, verified=True, primary=True)
+    assert api.post("/auth/token", credentials).status_code == 200
+    confirmed.delete()
+    User.objects.update(is_staff=True)
+    assert api.post("/auth/token", credentials).status_code == 200, "an administrator has created staff accounts"
 
 
 def test_only_a_valid_refresh_token_is_accepted(api: Api, ann: User) -> None:

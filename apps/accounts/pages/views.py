@@ -19,7 +19,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from django.views.generic import FormView, TemplateView
 
-from apps.accounts import security_log
+from apps.accounts import pending_address, security_log
 from apps.accounts.models import User
 from apps.accounts.pages.adapter import delete_signed_in_cookie, set_signed_in_cookie
 from apps.accounts.pages.forms import ChangeEmailForm
@@ -125,6 +125,7 @@ def log_out_everywhere(request: HttpRequest) -> HttpResponse:
     """End all other sessions and all tokens of the account; this browser stays logged in."""
     assert isinstance(request.user, User)
     versions.raise_version(request.user)
+    pending_address.drop(request.user)
     update_session_auth_hash(request, request.user)
     security_log.record(request, security_log.Kind.LOGGED_OUT_EVERYWHERE, request.user)
     messages.success(request, "All other devices were logged out.")

@@ -1,4 +1,4 @@
-"""Who may add a second factor: a user whose email address is confirmed, and staff.
+"""Confirmed addresses, and who may add a second factor: a user whose email address is confirmed, and staff.
 
 Otherwise a stranger could sign up with another person's address, and lock the owner out for good with a second factor.
 Staff accounts are created by an administrator.
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from allauth.account import app_settings
 from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -30,6 +31,12 @@ def confirmed_address_required(view: View) -> View:
         return view(request, *args, **kwargs)
 
     return checked
+
+
+def is_confirmation_missing(user: User) -> bool:
+    """Return whether the account must confirm its address before it can be used."""
+    is_required = app_settings.EMAIL_VERIFICATION == app_settings.EmailVerificationMethod.MANDATORY
+    return is_required and not user.is_staff and not has_confirmed_address(user)
 
 
 def has_confirmed_address(user: User) -> bool:

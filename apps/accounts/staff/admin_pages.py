@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.http import HttpRequest, HttpResponse
 
+from apps.accounts import pending_address
 from apps.accounts.models import SecurityEvent, User
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
@@ -31,6 +32,8 @@ class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
             require_recent_authentication(request)
         response: HttpResponse = super().user_change_password(request, id, form_url)
         if response.status_code == 302:
+            if account := User.objects.filter(pk=id).first():
+                pending_address.drop(account)
             record_staff_action(request, f"password set: account {id}")
         return response
 

@@ -14,6 +14,7 @@ from apps.accounts import security_log
 from apps.accounts.models import NAME_LENGTH_MAX, User
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.accounts.second_factor import codes
+from apps.accounts.second_factor.enrollment import is_confirmation_missing
 from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
@@ -37,6 +38,11 @@ class CodeWrong(problems.Problem):
 class SecondFactorRequired(problems.Problem):
     type, status = "second-factor-required", 403
     title = "Staff accounts need two-factor authentication. Set it up on your account's page."
+
+
+class AddressNotConfirmed(problems.Problem):
+    type, status = "address-not-confirmed", 403
+    title = "Confirm your email address first: open the link in the mail that we sent when you log in on the site."
 
 
 class Credentials(serializers.Serializer):
@@ -82,7 +88,7 @@ class Tokens(APIView):
         responses={
             200: TokenPair,
             401: OpenApiResponse(description="`credentials-wrong`, `code-required`, `code-wrong`"),
-            403: OpenApiResponse(description="`second-factor-required`"),
+            403: OpenApiResponse(description="`second-factor-required`, `address-not-confirmed`"),
         },
     )
     def post(self, request: Request) -> Response:
@@ -99,6 +105,8 @@ class Tokens(APIView):
                 raise CodeWrong
         elif user.is_staff and codes.lacks_required_factor(user):
             raise SecondFactorRequired
+        if is_confirmation_missing(user):
+            raise AddressNotConfirmed
         security_log.record(site_request, security_log.Kind.TOKENS_ISSUED, user)
         refresh = RefreshToken.for_user(user)
         return Response({"access": str(refresh.access_token), "refresh": str(refresh)}, headers=NO_STORE_HEADERS)
