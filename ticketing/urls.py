@@ -3,7 +3,6 @@
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import TemplateView
-from drf_spectacular.views import SpectacularAPIView
 
 from apps.accounts import urls as accounts
 from apps.events import urls as events
@@ -11,6 +10,7 @@ from apps.orders import urls as orders
 from apps.queue import urls as queue
 from apps.reservations import urls as reservations
 from ticketing.operations import health, security_contact
+from ticketing.operations.api_description import Description
 
 handler400 = "apps.kernel.http.middleware.bad_request"
 handler500 = "apps.kernel.http.middleware.server_error"
@@ -21,7 +21,7 @@ api = [
     *queue.api_urls,
     *reservations.api_urls,
     *orders.api_urls,
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", Description.as_view(), name="schema"),
     path("docs", TemplateView.as_view(template_name="api_docs.html"), name="api_docs"),
 ]
 

@@ -14,6 +14,8 @@ import yaml
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
+from django.utils.translation import trans_real
+from drf_spectacular.generators import SchemaGenerator
 
 import apps
 import ticketing
@@ -35,6 +37,24 @@ def schema(client: Client, db: None) -> dict[str, Any]:
 
 def test_the_schema_is_valid_without_warnings(tmp_path: Path, db: None) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yml"))
+
+
+def test_the_schema_is_generated_once_for_any_number_of_requests(client: Client, monkeypatch: Any, db: None) -> None:
+    """Otherwise a client could occupy the site's threads with a few requests a second, or its memory with languages."""
+    generate, generated = SchemaGenerator.get_schema, []
+
+    def counted(*given: Any, **how: Any) -> Any:
+        generated.append(how)
+        return generate(*given, **how)
+
+    monkeypatch.setattr(SchemaGenerator, "get_schema", counted)
+    versions, languages = ("version=2", "version=%0D%0AX-Y:%20z"), ("lang=de", "lang=%00", "lang=xx")
+    queries = ("", "format=json", "format=yaml", *versions, *languages)
+    responses = [client.get(f"/api/schema?{query}") for query in queries * 3]
+    assert {response.status_code for response in responses} == {200}
+    assert len({response.content for response in responses}) == 2, "YAML and JSON"
+    assert len(generated) <= 2
+    assert "xx" not in trans_real._translations
 
 
 def test_every_operation_of_the_schema_is_in_the_docs(schema: dict[str, Any]) -> None:
