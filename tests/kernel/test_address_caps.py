@@ -1,4 +1,5 @@
-"""Caps on what one address has at once: a /64 is one client, offices have more, and a released place is free again."""
+"""Caps on what one address has at once: a /64 is one client, a /48 has eight times as much, offices have more, and a
+released place is free again."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -40,6 +41,9 @@ def entered(cap: AddressCap, *addresses: str) -> int:
         (["203.0.113.7"], 12),
         (["::ffff:203.0.113.7"], 12),
         (["2001:db8:f::1", "2001:db8:f::2"], 8),
+        ([f"2001:db8:1:{number:x}::1" for number in range(20)], 32),
+        ([f"2001:db8:f:{number:x}::1" for number in range(20)], 64),
+        ([f"2001:db8:{number:x}::1" for number in range(12)], 48),
         (["127.0.0.1"], 100),
         (["::1"], 100),
         ([""], 100),
@@ -51,7 +55,7 @@ def test_each_address_has_its_cap(addresses: list[str], count: int) -> None:
 
 def test_a_released_place_is_free_again_and_no_address_is_kept() -> None:
     cap = AddressCap("tests", 2)
-    addresses = ["198.51.100.1", "198.51.100.2", "127.0.0.1"]
+    addresses = ["198.51.100.1", "2001:db8::1", "127.0.0.1"]
     for _ in range(3):
         for address in addresses:
             assert [cap.enter(address) for _ in range(2)] == [True, True]

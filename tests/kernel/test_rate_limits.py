@@ -138,6 +138,25 @@ def test_ipv6_is_limited_by_its_64_prefix_and_mapped_ipv4_as_ipv4() -> None:
     assert deployment.ask("poll", "::FFFF:198.51.100.1") is not None
 
 
+def test_an_ipv6_48_has_eight_times_the_limits_of_an_address_where_passwords_are_checked() -> None:
+    deployment = Deployment()
+    networks = [f"2001:db8:1:{number:x}::1" for number in range(100)]
+
+    def allowed(kind: str) -> int:
+        return sum(deployment.allowed(kind, 50, address) for address in networks)
+
+    assert allowed("log-in") == 8 * settings.RATE_LIMITS["log-in"][0][1] < 50 * len(networks)
+    assert allowed("page") == 50 * len(networks)
+    assert deployment.ask("log-in", "2001:db8:2::1") is None
+    assert deployment.ask("log-in") is None
+    attempts = deployment.limits.attempt_wait
+    for number in range(8 * settings.RATE_LIMITS["password"][0][1]):
+        assert attempts("password", "2001:db8:1:ffff::1", f"name-{number}") is None
+        deployment.limits.record_attempt("password", networks[number % 100], f"name-{number}")
+    assert attempts("password", "2001:db8:1:ffff::1", "name") is not None
+    assert attempts("password", "2001:db8:2::1", "name") is None
+
+
 def test_exempt_and_unlimited_requests_are_never_refused() -> None:
     exempt = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
     strict = Limits({"poll": ((1.0, 1), (1.0, 1))}, exempt, time=Clock())

@@ -15,10 +15,16 @@ from apps.kernel.rate_limits.sharing import Sharing
 KINDS = ("join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "write", "code", "feed")
 ATTEMPT_KINDS = frozenset(("password", "account"))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""
+SITE_KINDS = frozenset(("log-in", "password", "mail"))
+"""Limits that an IPv6 /48 has too, SITE_FACTOR times as high as an address's: one customer often has a whole /48, with
+65,536 times what an address may do. Other kinds have no such limit: the phones of a carrier share a /48, too."""
+SITE_FACTOR = 8
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8
 """A client with one IPv6 address usually has its whole /64 network, so the network is one subject."""
+_SUBJECT_LENGTH, _SITE_LENGTH = 16, 12
+"""The hexadecimal digits of a /64 and of its /48."""
 _MAPPED = bytes(10) + b"\xff\xff"
 
 Rate = tuple[float, int]
@@ -42,6 +48,11 @@ class Limits:
             kind: (of_address and _buckets(kind)(*of_address), of_token and _buckets(kind)(*of_token))
             for kind, (of_address, of_token) in rates.items()
         }
+        self._of_site = {
+            kind: _buckets(kind)(of_address[0] * SITE_FACTOR, of_address[1] * SITE_FACTOR)
+            for kind, (of_address, _) in rates.items()
+            if kind in SITE_KINDS and of_address is not None
+        }
         self.refused: dict[tuple[str, str], int] = {}
 
     def ask(self, kind: str, address: str, token: str = "") -> float | None:
@@ -61,6 +72,8 @@ class Limits:
                 return self._refuse(kind, "token", of_token, token, now)
         if of_address is not None and not of_address.take(subject, now):
             return self._refuse(kind, "address", of_address, subject, now)
+        if kind in self._of_site and (site := site_of(subject)) and not self._of_site[kind].take(site, now):
+            return self._refuse(kind, "site", self._of_site[kind], site, now)
         return None
 
     def attempt_wait(self, kind: str, address: str, token: str) -> float | None:
@@ -82,7 +95,10 @@ class Limits:
         if token and of_token is not None:
             yield "token", of_token, token[-TOKEN_LENGTH_MAX:]
         if address and of_address is not None:
-            yield "address", of_address, network_of(address)
+            subject = network_of(address)
+            yield "address", of_address, subject
+            if kind in self._of_site and (site := site_of(subject)):
+                yield "site", self._of_site[kind], site
 
     def subject(self, address: str) -> str:
         """Return the subject under which the address is counted; empty if it is exempt."""
@@ -96,6 +112,8 @@ class Limits:
                 yield f"{kind}:address", of_address
             if of_token is not None:
                 yield f"{kind}:token", of_token
+        for kind, of_site in self._of_site.items():
+            yield f"{kind}:site", of_site
 
     def forget(self) -> None:
         """Reset all counts."""
@@ -127,6 +145,11 @@ def network_of(address: str) -> str:
     """Return the address, or for IPv6 its /64 network."""
     packed = _packed(address)
     return address[:TOKEN_LENGTH_MAX] if packed is None else packed[:IPV6_PREFIX_BYTES].hex()
+
+
+def site_of(subject: str) -> str:
+    """Return the /48 of a subject that is an IPv6 /64, else an empty string."""
+    return subject[:_SITE_LENGTH] if len(subject) == _SUBJECT_LENGTH else ""
 
 
 def _packed(address: str) -> bytes | None:
