@@ -63,9 +63,11 @@ class Web:
 
 
 @contextlib.contextmanager
-def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = None, **more: str) -> Iterator[Web]:
+def web(
+    site_port: int, *, workers: int = 1, database: dict[str, Any] | None = None, files_max: int = 0, **more: str
+) -> Iterator[Web]:
     """Run the web server with its fast path, yield it once every worker listens, and stop it with all of its workers
-    afterwards."""
+    afterwards. `files_max`: how many files each process may open."""
     port = free_port()
     environment = {
         **os.environ,
@@ -76,7 +78,8 @@ def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = N
         "LOG_LEVEL": "ERROR",
         **more,
     }
-    process = psutil.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment, cwd=CHECKOUT)
+    limit = ["sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh"] if files_max else []
+    process = psutil.Popen([*limit, sys.executable, "-m", "ticketing.server.run"], env=environment, cwd=CHECKOUT)
     try:
         served = Web(port, process)
         wait_until(served.healthy, "the web server answers", while_runs=process)

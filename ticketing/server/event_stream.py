@@ -14,6 +14,8 @@ from apps.kernel.push.hub import Listener
 
 BUFFER_BYTES_MAX = 16 * 1024
 """Unsent bytes at which a listener counts as slow. The kernel buffers as much again."""
+UNREAD_SECONDS_MAX = 20.0
+"""How long a closed connection waits for its client to read the rest."""
 
 
 class StreamListener(Listener):
@@ -47,6 +49,9 @@ class StreamListener(Listener):
         if not self._is_paused:
             self._transport.write(chunk(closing_event(retry_seconds)) + LAST_CHUNK)
         self._transport.close()
+        with suppress(RuntimeError):  # uvloop raises it for a closed connection.
+            if self._transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(UNREAD_SECONDS_MAX, self._transport.abort)
 
     # --- called by the connection -----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ For a request that arrives in one piece, these limits cost a comparison: timers 
 import asyncio
 import json
 import os
+import resource
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -33,7 +34,13 @@ from apps.kernel.fastpath.server_extensions import (
 from apps.kernel.http import client_address
 from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
-from ticketing.server.response_writer import BufferedRequestCycle, encode_response, send_response, write_response
+from ticketing.server.response_writer import (
+    BufferedRequestCycle,
+    encode_response,
+    run_without_chunks,
+    send_response,
+    write_response,
+)
 from ticketing.server.websocket_protocol import WebSocketProtocol
 
 # Longest time from the connection, or the first byte of a later request, to the end of the headers.
@@ -55,7 +62,8 @@ UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
 # Longest time without progress in sending the response.
 UNREAD_SECONDS_MAX = 20.0
 REQUESTS_AHEAD_MAX = 16
-CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
+# Files of a process that are not client connections: of the site, PostgreSQL, Redis, metrics.
+FILES_RESERVED = 256
 # A worker that shuts down responds on open connections for this long. Idle ones close by their own timer.
 SHUTDOWN_GRACE_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
 SECONDS_UNTIL_RETRY = 5
@@ -77,6 +85,15 @@ def _answer(status: str, type_: str, title: str, retry_seconds: int = 0) -> byte
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def _connections_max() -> int:
+    """Return WEB_CONNECTIONS_MAX, or fewer if the process may not open as many files: without a free file it could not
+    accept a connection to refuse it, and could not reach PostgreSQL, Redis or the site."""
+    most = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if files == resource.RLIM_INFINITY else max(min(most, files - FILES_RESERVED), 1)
+
+
+CONNECTIONS_MAX = _connections_max()
 MALFORMED = _answer("400 Bad Request", "malformed", "The request cannot be read.")
 TOO_LARGE = _answer("413 Content Too Large", "too-large", "The request is too large.")
 TOO_SLOW = _answer("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
@@ -200,10 +217,14 @@ class HttpProtocol(HttpToolsProtocol):
             self._abort()
         elif len(self.headers) > HEADERS_MAX or self._has_large_headers():
             self._cut(HEADERS_TOO_LARGE)
+        elif not self.url.isascii():
+            self._cut(MALFORMED)  # uvicorn checks it too, except for a WebSocket, where it fails.
         elif self.parser.get_method() in (b"GET", b"HEAD") and self._declares_body():
             self._cut(BODY_WITH_GET)
         if self.transport.is_closing():
             return
+        if self.parser.get_http_version() < "1.1":
+            self.expect_100_continue = False  # The client does not know interim responses.
         super().on_headers_complete()
         if self.cycle is not None and _is_shutting_down(self.server_state):
             self.cycle.keep_alive = False  # Its response announces that the connection closes.
@@ -258,6 +279,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _begin_task(self, cycle: Any, app: Any) -> None:
         cycle.scope[SEND_RESPONSE] = partial(send_response, cycle)
         cycle.scope[START_STREAM] = partial(self._start_stream, cycle)
+        if cycle.scope["http_version"] < "1.1":
+            app = partial(run_without_chunks, cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:

@@ -28,6 +28,9 @@ BODY_BYTES_MAX = 256 * 1024
 # The largest upload: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
 UPLOAD_BYTES_MAX = 72 * 1024 * 1024
 UPLOAD_PATH = "/admin/"
+SMALL_BYTES_MAX = 32 * 1024
+LARGER_BODIES_MAX = 400
+"""Bodies of more than SMALL_BYTES_MAX, other than uploads, that a process of `web` keeps in memory: 100 MiB."""
 UPLOADS_MAX = 2
 """Uploads that a process of `web` receives at once."""
 RETRY_SECONDS = 10
@@ -35,14 +38,22 @@ _READ_BYTES = 256 * 1024
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 
 
+class LargerBodies:
+    """The number of larger bodies in the memory of this process."""
+
+    count = 0
+
+
 class RequestBody:
     """The request's body as it arrives, and whether its client has gone."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, larger: LargerBodies) -> None:
         self.is_gone = False
         self.is_answered = False
         self._scope = scope
         self._receive = receive
+        self._larger = larger
+        self._is_counted = False
         self._leave: Callable[[], object] | None = None
         self._watcher: asyncio.Task[None] | None = None
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -51,10 +62,20 @@ class RequestBody:
         self.is_large = (self.declared or 0) > BODY_BYTES_MAX
 
     async def gather(self) -> bytes | None:
-        """Return the whole body; None if the request has none. Raises TooLarge and ClientDisconnected."""
+        """Return the whole body; None if the request has none. Raises TooLarge, ClientDisconnected, and Busy if too
+        many larger bodies are in memory."""
         if self._complete:
             return None
-        return b"".join([chunk async for chunk in self.chunks(BODY_BYTES_MAX)])
+        chunks, size = [], 0
+        async for chunk in self.chunks(BODY_BYTES_MAX):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > SMALL_BYTES_MAX and not self._is_counted:
+                if self._larger.count >= LARGER_BODIES_MAX:
+                    raise Busy("Too many large requests are being received.", retry_after_seconds=RETRY_SECONDS)
+                self._larger.count += 1
+                self._is_counted = True
+        return b"".join(chunks)
 
     async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
         """Yield the body as it arrives. Raises TooLarge and ClientDisconnected."""
@@ -78,10 +99,17 @@ class RequestBody:
         self._leave = leave
         self._watcher = asyncio.create_task(self._watch())
 
-    def stop_watching(self) -> None:
+    def close(self) -> None:
+        """Stop watching, once the request is answered or given up."""
         self._leave = None
         if self._watcher is not None:
             self._watcher.cancel()
+        if self._is_counted:
+            self._larger.count -= 1
+
+    def abandon(self) -> None:
+        """End the request as if its client had gone."""
+        self._gone()
 
     async def _watch(self) -> None:
         while not self.is_gone:

@@ -38,6 +38,29 @@ def encode_response(
     return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, connection_header, b"\r\n", body))
 
 
+async def run_without_chunks(cycle: Any, app: Any, scope: Any, receive: Any, send: Any) -> None:
+    """Call the application for a client before HTTP/1.1: the end of the connection ends a response without a length,
+    where uvicorn would send chunks. A response that fails midway is aborted, so that it does not look complete."""
+    is_unframed = False
+
+    async def send_unframed(message: Any) -> None:
+        nonlocal is_unframed
+        if message["type"] == "http.response.start":
+            is_unframed = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+            if is_unframed:
+                cycle.chunked_encoding = False
+        elif is_unframed:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    try:
+        await app(scope, receive, send_unframed)
+    except Exception:
+        if cycle.response_started and not cycle.response_complete:
+            cycle.transport.abort()
+        raise
+
+
 class _Defaults:
     """The headers at the start of every response, joined once per list. uvicorn makes a new list each second."""
 

@@ -26,7 +26,14 @@ from apps.kernel.observability import log_context
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
 from ticketing.server import password_queue
-from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX, RequestBody, Uploads, read_file
+from ticketing.server.request_body import (
+    BODY_BYTES_MAX,
+    UPLOAD_BYTES_MAX,
+    LargerBodies,
+    RequestBody,
+    Uploads,
+    read_file,
+)
 
 Headers = list[tuple[bytes, bytes]]
 Content = bytes | AsyncIterator[bytes] | None
@@ -35,6 +42,8 @@ RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
 # Requests of one client address that are forwarded at once. More of them wait, so that they do not take all threads.
 REQUESTS_PER_ADDRESS_MAX = 16
+# Clients that do not read a response: each occupies a connection to the site. The others remain for clients that do.
+UNREAD_MAX = CONNECTIONS_MAX // 2
 # Shorter than the site's idle timeout (30 s), so that this side closes idle connections.
 IDLE_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 2
@@ -77,6 +86,9 @@ class Forwarder:
         self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
         self._uploads = Uploads()
+        self._larger_bodies = LargerBodies()
+        # Requests whose client is not reading the response, the longest wait first.
+        self._unread: dict[RequestBody, None] = {}
         # Of each client address with forwarded requests. The requests hold the only references.
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -86,7 +98,7 @@ class Forwarder:
         if wait is not None:
             await _refuse(scope, send, RateLimited(wait))
             return
-        body = RequestBody(scope, receive)
+        body = RequestBody(scope, receive, self._larger_bodies)
         try:
             await self._forward(scope, body, send)
         except ClientDisconnected:
@@ -103,7 +115,7 @@ class Forwarder:
             # The request may have been executed: an idempotency key makes a retry safe.
             await _refuse(scope, send, Busy("The site gave no answer.", retry_after_seconds=RETRY_AFTER_SECONDS))
         finally:
-            body.stop_watching()
+            body.close()
 
     async def close(self) -> None:
         """Close the connections to the site."""
@@ -186,9 +198,22 @@ class Forwarder:
             headers = _response_headers(list(answer.raw_headers))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await self._send_chunk(body, send, chunk)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return True
+
+    async def _send_chunk(self, body: RequestBody, send: Send, chunk: bytes) -> None:
+        """Send a piece of the response, waiting while the client does not read. If too many clients do not read, the
+        one that has not read for the longest time is disconnected."""
+        if len(self._unread) >= UNREAD_MAX:
+            longest = next(iter(self._unread))
+            del self._unread[longest]
+            longest.abandon()
+        self._unread[body] = None
+        try:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            self._unread.pop(body, None)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -1,4 +1,5 @@
-"""A WSGI application that records each request as a line of JSON in the file RECORD_FILE, and returns the line."""
+"""A WSGI application that records each request as a line of JSON in the file RECORD_FILE, and returns the line, below
+/streamed without its length."""
 
 import json
 import os
@@ -22,5 +23,8 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
     line = json.dumps(record).encode() + b"\n"
     with _writing, open(os.environ["RECORD_FILE"], "ab") as file:
         file.write(line)
+    if record["path"].startswith("/streamed"):
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return iter([line[:20], line[20:]])
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(line)))])
     return [line]

@@ -20,6 +20,7 @@ from tests.support import factories
 from tests.support.databases import database_url
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web, wait_until, web
 from ticketing.devserver.ports import free_port
+from ticketing.server.http_protocol import FILES_RESERVED
 
 SILENT = 1_000
 BODY = b'{"visitor_id": "visitor-of-a-test"}'
@@ -120,6 +121,7 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
         (400,),
     ),
     "a GET with a body of no bytes": ((STATUS + b"Content-Length: 0\r\n" + CLOSE,), (401,)),
+    "a socket with bytes above ASCII in the address": ((SOCKET.replace(b"/socket", b"/\xff"),), (400,)),
     "a socket behind an unanswered request": ((STATUS + b"\r\n" + SOCKET,), (0,)),
     "an address without end": ((b"GET /api/" + b"x" * 1_000_000,), (431,)),
     "no HTTP": ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,), (400,)),
@@ -192,6 +194,30 @@ def test_thousands_of_silent_clients_block_no_other_client(server: Web) -> None:
         wait_until(lambda: at_rest(server) == NOTHING, "all of them are forgotten")
         memory.append(worker.memory_info().rss)
     assert memory[1] - memory[0] < GROWTH_BYTES_MAX
+
+
+def test_a_process_with_few_files_refuses_further_connections(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Without a free file it could neither accept nor refuse them, nor reach PostgreSQL for the others."""
+    with django_db_blocker.unblock():
+        url = database_url()
+    settings = {"DATABASE_URL": url, "DATABASE_DIRECT_URL": url}
+    with (
+        web(free_port(), files_max=FILES_RESERVED + 50, **settings) as small,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(small.connect()) for _ in range(FILES_RESERVED + 100)]
+        clients[0].sendall(b"GET /api/events/nowhere/sections HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert clients[0].recv(12) == b"HTTP/1.1 404"
+        assert {client.recv(12) for client in clients[FILES_RESERVED:]} == {b"HTTP/1.1 503"}
+
+
+def test_a_connection_serves_further_requests_after_an_upgrade_that_is_not_supported(server: Web) -> None:
+    """curl and Java offer HTTP/2 this way."""
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+    with server.connect() as client:
+        for headers in (upgrade, b"", upgrade, b""):
+            client.sendall(STATUS.replace(b"hostile", b"nowhere") + headers + b"\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 404")
 
 
 def test_a_client_that_keeps_requesting_and_never_reads_is_disconnected(server: Web) -> None:

@@ -173,3 +173,15 @@ def test_both_spellings_of_forwarded_headers_are_harmless(server: Web, record: P
     assert (headers["HTTP_HOST"], headers["HTTP_X_FORWARDED_HOST"]) == (HOST, HOST)
     assert headers[FORWARDED_BY] not in ("", "mine")
     assert "6.6.6.6" not in str(headers)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("path", ["/healthz", "/streamed/1", "/sized/1", "/api/events/nowhere/sections"])
+def test_a_client_of_http_1_0_gets_no_chunks(server: Web, method: str, path: str) -> None:
+    """nginx, for example, speaks HTTP/1.0 unless it is configured otherwise."""
+    request = f"{method} {path} HTTP/1.0\r\nHost: {HOST}\r\nConnection: keep-alive\r\nExpect: 100-continue\r\n\r\n"
+    head, separator, body = speak(server, request.encode()).partition(b"\r\n\r\n")
+    assert separator
+    assert not head.startswith(b"HTTP/1.1 100")
+    assert b"transfer-encoding" not in head.lower()
+    assert body == b"" if method == "HEAD" else json.loads(body), "one document, and nothing around it"

@@ -21,8 +21,9 @@ from apps.queue.identity.caller import issue_admission_token
 from tests.processes.server.site_processes import site
 from tests.support import factories
 from tests.support.databases import database_url
-from tests.support.web_processes import WAIT_SECONDS_MAX, Web, wait_until, web
+from tests.support.web_processes import Web, wait_until, web
 from ticketing.server.request_body import UPLOAD_BYTES_MAX, UPLOADS_MAX
+from ticketing.server.site_proxy import CONNECTIONS_MAX
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,7 +32,7 @@ RATIO_MAX = 5
 """How much longer a call may take beside slow clients; without the limits it is not answered at all."""
 ANSWER_SECONDS_MAX = 30
 LARGE_FILE = "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
-READERS = 12
+READERS = CONNECTIONS_MAX + 20
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_slow_bodies_do_not_delay_a_checkout(server: Web, name: str) -> None:
 
 
 def test_clients_that_do_not_read_a_file_do_not_delay_a_checkout(server: Web) -> None:
-    """The site would otherwise send the file in chunks, each when the client has read the one before."""
+    """Each occupies a connection to the site, which has CONNECTIONS_MAX of them, while it does not read."""
     buy = buyer_calls(server)
     buy()
     calm = median_seconds(buy)
@@ -123,8 +124,6 @@ def test_clients_that_do_not_read_a_file_do_not_delay_a_checkout(server: Web) ->
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.connect(("127.0.0.1", server.port))
             client.sendall(head("GET", LARGE_FILE, None))
-            client.settimeout(WAIT_SECONDS_MAX)
-            assert client.recv(12) == b"HTTP/1.1 200"
         beside = median_seconds(buy)
     assert beside < RATIO_MAX * calm, (calm, beside)
 
