@@ -7,7 +7,7 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.accounts import pending_address, security_log, security_signals
+        from apps.accounts import pending_address, personal_data, security_log, security_signals
         from apps.accounts.pages import mail
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
@@ -16,3 +16,4 @@ class AccountsConfig(AppConfig):
         security_signals.connect()
         pending_address.connect()
         maintenance.register("delete old entries of the security log", 3_600, security_log.delete_old)
+        maintenance.register("delete leftovers of erased accounts", 3_600, personal_data.delete_leftovers)

@@ -2,7 +2,14 @@
 
 from apps.accounts.models import User
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
-from apps.accounts.registries import after_log_in, before_log_in
+from apps.accounts.personal_data import (
+    accounts_of_address,
+    confirmed_addresses,
+    erase_account,
+    export_account,
+    is_staff,
+)
+from apps.accounts.registries import after_log_in, before_log_in, provide_personal_data
 from apps.accounts.second_factor.codes import lacks_required_factor
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
@@ -21,11 +28,17 @@ __all__ = [
     "AccountVersion",
     "SensitiveAdminMixin",
     "User",
+    "accounts_of_address",
     "after_log_in",
     "before_log_in",
+    "confirmed_addresses",
+    "erase_account",
+    "export_account",
     "is_current",
     "is_revoked",
+    "is_staff",
     "lacks_required_factor",
+    "provide_personal_data",
     "record_personal_data_read",
     "record_staff_action",
     "require_recent_authentication",

@@ -31,7 +31,8 @@ class User(AbstractUser):
 
     `token_version` is the account's version. Every session, token and refresh token has the version at its creation
     and is valid for that version only. A trigger in the database raises the version whenever the password or
-    `is_active` changes, whichever code changes them, and never lets it fall.
+    `is_active` changes, whichever code changes them, and never lets it fall. The trigger also leaves an erased account
+    unchanged, whichever request still writes it.
     """
 
     username = models.CharField(
@@ -44,6 +45,7 @@ class User(AbstractUser):
     email = models.EmailField("email address", max_length=NAME_LENGTH_MAX, blank=True)
     token_version = models.PositiveIntegerField(default=0, editable=False)
     token_version_changed_at = models.DateTimeField(null=True, editable=False, db_index=True)
+    erased_at = models.DateTimeField(null=True, editable=False)
 
     objects: ClassVar[UserManager] = UserManager()
 
@@ -82,7 +84,8 @@ class User(AbstractUser):
 
 
 class SecurityEvent(models.Model):
-    """An entry of the security log, for example a log-in, a changed password or an action of staff. Never changed."""
+    """An entry of the security log, for example a log-in, a changed password or an action of staff. Changed only by
+    an erasure, which replaces names, networks and browsers."""
 
     class Kind(models.TextChoices):
         SIGNED_UP = "signed_up", "signed up"
@@ -101,6 +104,8 @@ class SecurityEvent(models.Model):
         SECOND_FACTOR_RESET = "second_factor_reset", "second factors reset by an operator"
         STAFF_ACTION = "staff_action", "action of staff"
         PERSONAL_DATA_READ = "personal_data_read", "personal data read by staff"
+        PERSONAL_DATA_DOWNLOADED = "data_downloaded", "own personal data downloaded"
+        ACCOUNT_ERASED = "account_erased", "account erased"
 
     at = models.DateTimeField(default=clock.process_now, db_index=True)
     kind = models.CharField(max_length=30, choices=Kind.choices)
@@ -112,4 +117,7 @@ class SecurityEvent(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        indexes = [models.Index(fields=["kind", "-id"], name="accounts_security_event_kind")]
+        indexes = [
+            models.Index(fields=["kind", "-id"], name="accounts_security_event_kind"),
+            models.Index(fields=["name", "-id"], name="accounts_security_event_name"),
+        ]

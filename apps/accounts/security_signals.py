@@ -33,7 +33,7 @@ def _on_log_in(request: HttpRequest, user: Any, **kwargs: Any) -> None:
 
 
 def _on_log_out(request: HttpRequest, user: Any, **kwargs: Any) -> None:
-    if user is not None:
+    if user is not None and user.erased_at is None:
         record(request, Kind.LOGGED_OUT, user)
 
 

@@ -7,7 +7,7 @@ from allauth.mfa.totp import views as totp
 from allauth.mfa.webauthn import views as webauthn
 from django.urls import path, re_path
 
-from apps.accounts.pages import views
+from apps.accounts.pages import personal_data, views
 from apps.accounts.second_factor.enrollment import confirmed_address_required
 from apps.accounts.tokens import api_views
 
@@ -24,6 +24,8 @@ page_urls = [
     path("accounts/log-out", views.LogOut.as_view(), name="account_logout"),
     path("accounts/log-out-everywhere", views.log_out_everywhere, name="log_out_everywhere"),
     path("accounts/who", views.current_user, name="who"),
+    path("accounts/data.json", personal_data.download, name="account_data"),
+    path("accounts/erase", personal_data.erase, name="account_erase"),
     path("accounts/confirm", account.reauthenticate, name="account_reauthenticate"),
     path("accounts/confirm/code", mfa.reauthenticate, name="mfa_reauthenticate"),
     path("accounts/confirm/passkey", webauthn.reauthenticate_webauthn, name="mfa_reauthenticate_webauthn"),

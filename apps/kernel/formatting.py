@@ -17,6 +17,7 @@ from babel.units import format_unit
 _LOCALE = Locale("en")
 
 # Patterns of Unicode CLDR (https://www.unicode.org/reports/tr35/tr35-dates.html#Date_Field_Symbol_Table).
+DATE = "d MMMM y"
 DATE_TIME = "d MMMM y, HH:mm"
 WEEKDAY_DATE_TIME = "EEEE d MMMM y, HH:mm"
 DAY_TIME = "d MMMM, HH:mm"

@@ -16,6 +16,7 @@ class OrdersConfig(AppConfig):
         from apps.orders.checkout import guest_orders
         from apps.orders.checks import invariants, reconciliation
         from apps.orders.order_pages import live
+        from apps.orders.privacy import account_data
         from apps.orders.provider_sync import daily_comparison, status_inquiries
         from apps.orders.webhooks import feed
         from apps.reservations import facade as reservations
@@ -27,6 +28,7 @@ class OrdersConfig(AppConfig):
         live.connect_signals()
         reconciliation.register()
         reservations.provide_compensation_hooks(oversell.OrderSales())
+        accounts.provide_personal_data(account_data.AccountData())
         reservations.provide_order_names(selectors.numbers_by_reservation)
         maintenance.register("fail lapsed orders", 2, order_cancellation.fail_expired_orders)
         maintenance.register("ask about unsettled money", 10, status_inquiries.schedule_inquiries)

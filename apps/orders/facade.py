@@ -18,13 +18,10 @@ from apps.orders.invoices import invoices
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox
-from apps.orders.privacy import erasure, export
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.orders.transfers import transfer_mail
 from apps.orders.webhooks import delivery
 
-export_person = export.export_person
-erase_person = erasure.erase_person
 attach_orders = guest_orders.attach_orders
 list_unavailable_providers = circuit_breaker.list_unavailable
 count_open_differences = discrepancies.count_open

@@ -46,9 +46,11 @@ _MAILS = {
     ),
     "webauthn_added": ("A passkey was added", _CHANGE, "A passkey was added to your account."),
     "webauthn_removed": ("A passkey was removed", _CHANGE, "A passkey of your account was removed."),
+    "data_downloaded": ("Your data was downloaded", _CHANGE, "All data of your account was downloaded."),
+    "account_erased": ("Your account was erased", "accounts/email/account_erased.txt", ""),
     "recovery_codes_generated": ("New recovery codes", _CHANGE, "New recovery codes were created for your account."),
 }
-"""Subject, template, and what changed, by the name of allauth's mail."""
+"""Subject, template, and what changed, by the name of allauth's mail, or of our own."""
 
 
 def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:

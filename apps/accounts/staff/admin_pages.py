@@ -27,6 +27,10 @@ for model in (EmailAddress, EmailConfirmation, Authenticator):
 class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
     readonly_fields = ["last_login", "date_joined", "token_version", "token_version_changed_at"]
 
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Return False for an erased account, which a trigger leaves unchanged."""
+        return super().has_change_permission(request, obj) and (obj is None or obj.erased_at is None)
+
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
         if request.method == "POST":
             require_recent_authentication(request)

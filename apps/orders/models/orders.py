@@ -92,6 +92,7 @@ class Order(models.Model):
                 fields=["pay_deadline"], condition=Q(status__in=["placed", "paying"]), name="order_open_by_deadline"
             ),
             models.Index(fields=["event", "status"], name="order_by_event"),
+            models.Index(fields=["email"], name="order_by_email"),
         ]
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ time that the law requires (`retention`). An erased order has a placeholder as i
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -15,8 +15,8 @@ from django.db.models import Q, QuerySet
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
+from apps.kernel.formatting import DATE, format_datetime
 from apps.kernel.http import idempotency
-from apps.orders.checkout.buyer_details import normalize_email
 from apps.orders.locks import lock_order
 from apps.orders.models import (
     ERASED_DOMAIN,
@@ -30,7 +30,7 @@ from apps.orders.models import (
     TicketTransfer,
     WebhookDelivery,
 )
-from apps.orders.privacy.export import accounts_of, entries_of_person
+from apps.orders.privacy.person import Person, entries_of
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
@@ -46,51 +46,89 @@ MayErase = Callable[[Order, datetime], bool]
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What was erased: the numbers of the erased orders and of those that are still needed, and how many queue
-    entries were erased and still wait or shop."""
+    """What was erased: the numbers of the orders, and how many queue entries."""
 
     orders: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
     entry_count: int = 0
-    live_entry_count: int = 0
 
     def __add__(self, other: "Erasure") -> "Erasure":
-        return Erasure(self.orders + other.orders, self.kept + other.kept, self.entry_count + other.entry_count)
+        return Erasure(self.orders + other.orders, self.entry_count + other.entry_count)
 
 
-def erase_person(email: str) -> Erasure:
-    """Erase the orders of the person with this email address and of its accounts, except those that are still needed
-    (`is_settled`). Several transactions; it can be repeated, and continues where it was interrupted."""
-    email = normalize_email(email)
-    account_ids = {account.pk for account in accounts_of(email)}
+def erase_person(person: Person) -> Erasure:
+    """Erase the person's orders, reservations and queue entries, and the person in tickets of others, except what is
+    still needed (`find_needed`). Several transactions; it can be repeated, and continues where it was interrupted."""
 
-    def concerns(order: Order) -> bool:
-        return order.email == email or order.account_id in account_ids
+    def may_erase(order: Order, now: datetime) -> bool:
+        return person.owns(order) and is_settled(order, now) and not _has_kept_sale(person, order, now)
 
-    entry_ids = entries_of_person(email)
-    done = erase(entry_ids, lambda order, now: concerns(order) and is_settled(order, now), concerns=concerns)
-    done += _erase_received(email)
-    reservations.delete_caps_of_email(email)
-    return replace(done, live_entry_count=queue.count_live_entries(entry_ids))
+    done = erase(entries_of(person), may_erase)
+    _erase_received(person)
+    for email in person.emails:
+        reservations.delete_caps_of_email(email)
+    return done
 
 
-def _erase_received(email: str) -> Erasure:
-    """Erase this address and its holder's name from tickets of other people's orders. One transaction per order; orders
-    for events that are not over are kept while the ticket is valid, or the offer could still be accepted."""
-    order_ids = TicketTransfer.objects.filter(email=email).order_by("ticket__order").values_list("ticket__order")
-    kept = []
-    for (order_id,) in order_ids.distinct():
+def _has_kept_sale(person: Person, order: Order, now: datetime) -> bool:
+    """Return whether the person's other orders for the event are still needed. One buyer's sales are erased together,
+    with one new key, so that the figures of the sale still count one buyer."""
+    if order.confirmed_at is None:
+        return False
+    others = Order.objects.filter(
+        person.own_orders, event=order.event_id, buyer=order.buyer, confirmed_at__isnull=False
+    )
+    return any(not is_settled(other, now) for other in others.exclude(pk=order.pk))
+
+
+def find_needed(person: Person) -> list[str]:
+    """Return sentences that say which data is still needed; empty if `erase_person` erases, or has erased,
+    everything."""
+    now = clock.now()
+    found = Order.objects.filter(person.own_orders).order_by("placed_at", "pk")
+    orders = [order for order in found if not order.is_erased]
+    busy = _orders_with_money_under_way([order.pk for order in orders])
+    reasons = []
+    for order in orders:
+        if order.status in Order.OPEN:
+            reasons.append(f"Order {order.number} is still being paid.")
+        elif order.pk in busy:
+            reasons.append(f"A payment or refund of order {order.number} is still under way.")
+        elif not is_settled(order, now):
+            reasons.append(f"Order {order.number} is needed for {_name_and_end(order.event_id)}.")
+    others = Order.objects.exclude(pk__in=[order.pk for order in orders])
+    others = others.filter(tickets__transfers__in=_received(person)).distinct().order_by("placed_at", "pk")
+    held_for = [order.event_id for order in others if _held_tickets(person, order) and not is_settled(order, now)]
+    reasons += [f"A ticket from another person is needed for {_name_and_end(event_id)}." for event_id in held_for]
+    names = queue.events_of_live_entries(entries_of(person), now - EVENT_LASTS)
+    return reasons + [f"The place in line for {name} is still in use." for name in names]
+
+
+def _name_and_end(event_id: int) -> str:
+    event = events.get_event_by_id(event_id)
+    return f"{event.name} until {format_datetime(event.starts_at + EVENT_LASTS, event.timezone, DATE)}"
+
+
+def _received(person: Person) -> QuerySet[TicketTransfer]:
+    return TicketTransfer.objects.filter(email__in=person.emails)
+
+
+def _held_tickets(person: Person, order: Order) -> QuerySet[Ticket]:
+    """Return the order's valid tickets that others passed to the person."""
+    return Ticket.objects.filter(order=order, transfer__in=_received(person), voided_at=None)
+
+
+def _erase_received(person: Person) -> None:
+    """Erase the person's addresses and name from tickets that others offered or passed on; open offers end. One
+    transaction for each order. A valid ticket for an event that is not over keeps both."""
+    order_ids = _received(person).order_by("ticket__order").values_list("ticket__order", flat=True)
+    for order_id in order_ids.distinct():
         with transactions.write():
             order = lock_order(order_id)
-            of_person = TicketTransfer.objects.filter(email=email, ticket__order=order)
-            is_in_use = Q(accepted_at=None, ended_at=None, ticket__voided_at=None, expires_at__gt=clock.now())
-            held = Ticket.objects.filter(transfer__in=of_person, voided_at=None)
-            if not is_settled(order, clock.now()) and (of_person.filter(is_in_use).exists() or held.exists()):
-                kept.append(order.number)
-            else:
-                Ticket.objects.filter(transfer__in=of_person).update(holder=NAME)
-                _erase_transfers(of_person)
-    return Erasure(kept=tuple(kept))
+            if is_settled(order, clock.now()) or not _held_tickets(person, order).exists():
+                transfers = _received(person).filter(ticket__order=order)
+                transfers.filter(accepted_at=None, ended_at=None).update(ended_at=clock.now())
+                Ticket.objects.filter(transfer__in=transfers).update(holder=NAME)
+                _erase_transfers(transfers)
 
 
 def _erase_transfers(transfers: QuerySet[TicketTransfer]) -> None:
@@ -107,24 +145,20 @@ def is_settled(order: Order, now: datetime) -> bool:
     return order.status not in Order.STANDING or _is_over(order.event_id, now)
 
 
-def erase(
-    entry_ids: Sequence[UUID], may_erase: MayErase | None, *, concerns: Callable[[Order], bool] | None = None
-) -> Erasure:
+def erase(entry_ids: Sequence[UUID], may_erase: MayErase | None) -> Erasure:
     """Erase those orders of these queue entries for which `may_erase` returns true (None: no order) and no money is
-    under way, and the entries that have no other order and do not wait for an event to come. `concerns` selects the
-    orders that the result names as kept. One transaction per BATCH_MAX entries."""
+    under way, and the entries that have no other order and do not wait for an event to come. One transaction per
+    BATCH_MAX entries."""
     done, new_buyers = Erasure(), dict[tuple[int, str], str]()
     for start in range(0, len(entry_ids), BATCH_MAX):
-        batch = entry_ids[start : start + BATCH_MAX]
         with transactions.write():
-            done += _erase_batch(batch, may_erase, concerns, new_buyers)
+            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, new_buyers)
     return done
 
 
 def _erase_batch(
-    entry_ids: Sequence[UUID], may_erase: MayErase | None, concerns: Callable[[Order], bool] | None,
-    new_buyers: dict[tuple[int, str], str],
-) -> Erasure:  # fmt: skip
+    entry_ids: Sequence[UUID], may_erase: MayErase | None, new_buyers: dict[tuple[int, str], str]
+) -> Erasure:
     # The order of all locks: entries, orders, reservations, cap rows.
     entries = queue.lock_entries_to_erase(entry_ids, clock.now() - EVENT_LASTS)
     rows = Order.objects.select_for_update(no_key=True).filter(entry__in=entry_ids).order_by("pk")
@@ -132,17 +166,13 @@ def _erase_batch(
     now = clock.now()
     busy = _orders_with_money_under_way([order.pk for order in found])
     chosen = [order for order in found if may_erase is not None and order.pk not in busy and may_erase(order, now)]
-    kept = [order for order in found if order not in chosen]
-    in_use = {order.entry_id for order in kept} | reservations.entries_with_live_reservation(entries)
+    in_use = {order.entry_id for order in found if order not in chosen}
+    in_use |= reservations.entries_with_live_reservation(entries)
     free = [entry for entry in entries if entry not in in_use]
     queue.erase_entries(free)
     buyers = reservations.erase_reservations([order.reservation_id for order in chosen], free, new_buyers)
     _erase_orders(chosen, buyers)
-    return Erasure(
-        tuple(order.number for order in chosen),
-        tuple(order.number for order in kept if concerns is None or concerns(order)),
-        len(free),
-    )
+    return Erasure(tuple(order.number for order in chosen), len(free))
 
 
 def _orders_with_money_under_way(order_ids: Collection[UUID]) -> set[UUID]:

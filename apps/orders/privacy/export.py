@@ -3,14 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from django.contrib.auth import get_user_model
-from django.db.models import Q
-
+from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.orders.checkout.buyer_details import normalize_email
 from apps.orders.models import (
     CodeUse,
     Order,
@@ -21,45 +17,31 @@ from apps.orders.models import (
     Ticket,
     TicketTransfer,
 )
+from apps.orders.privacy.person import Person, entries_of
 from apps.orders.selectors import get_order
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
 
-def accounts_of(email: str) -> list[Any]:
-    """Return the accounts with this email address or this name; accounts are named by their address."""
-    users = get_user_model()._default_manager
-    name = get_user_model().USERNAME_FIELD
-    return list(users.filter(Q(email__iexact=email) | Q(**{f"{name}__iexact": email})).order_by("pk"))
-
-
-def entries_of_person(email: str) -> list[UUID]:
-    """Return the queue entries of this person: those of orders with the email address, and those of its accounts."""
-    account_ids = [account.pk for account in accounts_of(email)]
-    orders = Order.objects.filter(Q(email=email) | Q(account__in=account_ids))
-    return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(account_ids)})
-
-
-def export_person(email: str) -> dict[str, Any]:
-    """Return accounts, orders, reservations and queue entries of the person with this email address.
+def export_person(person: Person) -> dict[str, Any]:
+    """Return accounts, orders, reservations and queue entries of the person.
 
     An entry's other orders, with another address, are not exported: browsers are shared.
     """
-    email = normalize_email(email)
-    accounts = accounts_of(email)
-    entry_ids = entries_of_person(email)
-    own = Q(email=email) | Q(account__in=[account.pk for account in accounts])
-    orders = Order.objects.filter(own).order_by("placed_at")
+    entry_ids = entries_of(person)
+    orders = Order.objects.filter(person.own_orders).order_by("placed_at")
     return {
-        "email": email,
+        "emails": sorted(person.emails),
         "exported_at": clock.iso(clock.now()),
-        "accounts": [_account(account) for account in accounts],
+        "accounts": [accounts.export_account(account_id) for account_id in sorted(person.account_ids)],
         "orders": [_order(order) for order in orders],
         "reservations": reservations.export_reservations(entry_ids),
         "queue_entries": queue.export_entries(entry_ids),
         "tickets_from_others": [
             _received(transfer)
-            for transfer in TicketTransfer.objects.filter(email=email).select_related("ticket__order").order_by("pk")
+            for transfer in TicketTransfer.objects.filter(email__in=person.emails)
+            .select_related("ticket__order")
+            .order_by("offered_at", "pk")
         ],
     }
 
@@ -73,17 +55,6 @@ def _received(transfer: TicketTransfer) -> dict[str, Any]:
         "name": next(iter(names[:1]), ""),
         "offered_at": _iso(transfer.offered_at),
         "accepted_at": _iso(transfer.accepted_at),
-    }
-
-
-def _account(account: Any) -> dict[str, Any]:
-    return {
-        "id": account.pk,
-        "name": account.get_username(),
-        "email": account.email,
-        "full_name": account.get_full_name(),
-        "joined_at": _iso(account.date_joined),
-        "last_log_in_at": _iso(account.last_login),
     }
 
 

@@ -4,7 +4,7 @@ An erased entry keeps its number, its times and its place in the published proof
 a random visitor id, which no browser has. It only says whether there was an account, for the figures of the sale.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ ERASED = "erased-"
 """The beginning of an erased entry's visitor id; `erased-account-` if it had an account."""
 
 
-def entries_of_accounts(account_ids: Sequence[int]) -> list[UUID]:
+def entries_of_accounts(account_ids: Collection[int]) -> list[UUID]:
     """Return the ids of all entries of these accounts."""
     return list(QueueEntry.objects.filter(account__in=account_ids).order_by("pk").values_list("pk", flat=True))
 
@@ -56,9 +56,11 @@ def lock_entries(entry_ids: Sequence[UUID], over_before: datetime) -> list[UUID]
     ]
 
 
-def count_live_entries(entry_ids: Sequence[UUID]) -> int:
-    """Return how many of these entries are not erased and still wait or shop."""
-    return _unerased().filter(pk__in=entry_ids, status__in=QueueEntry.LIVE).count()
+def events_of_live_entries(entry_ids: Sequence[UUID], over_before: datetime) -> list[str]:
+    """Return the names of the events for which one of these entries still waits or shops, without those that began
+    before `over_before`."""
+    live = _unerased().filter(pk__in=entry_ids, status__in=QueueEntry.LIVE, event__starts_at__gte=over_before)
+    return sorted(set(live.values_list("event__name", flat=True)))
 
 
 def erase_entries(entry_ids: Sequence[UUID]) -> None:

@@ -6,17 +6,19 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from apps.accounts import facade as accounts
 from apps.kernel.cli import report_errors_in_one_line
 from apps.orders.privacy import erasure, export
+from apps.orders.privacy.person import person_of_email
 
 
 class Command(BaseCommand):
     help = (
         "Exports everything that is stored about the person with this email address as JSON, or erases it. Erasing "
-        "replaces the personal data of orders, reservations and queue entries; invoices stay as long as the law "
-        "requires, amounts and seats forever. Orders that are still needed stay: open ones, those of events to come, "
-        "and those with money under way; so do queue entries that still wait. Exits with 1 if any are left. See "
-        "docs/privacy.md."
+        "replaces the personal data of orders, reservations and queue entries, and closes the person's account; "
+        "invoices stay as long as the law requires, amounts and seats forever. Data that is still needed stays, and "
+        "the account with it: open orders, orders and tickets for events to come, money under way, and queue entries "
+        "that still wait. Exits with 1 if any is left. See docs/privacy.md."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -29,19 +31,20 @@ class Command(BaseCommand):
         email = options["email"]
         if "@" not in email:
             raise CommandError(f"{email!r} is not an email address")
+        person = person_of_email(email)
         if options["action"] == "export":
-            self.stdout.write(json.dumps(export.export_person(email), indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(export.export_person(person), indent=2, ensure_ascii=False))
             return
         if not options["yes"]:
             self.stderr.write(f"This erases the personal data of {email} and cannot be undone.")
             if input("Type yes to continue: ").strip().lower() != "yes":
                 raise CommandError("nothing was erased")
-        done = erasure.erase_person(email)
+        done = erasure.erase_person(person)
         self.stdout.write(f"erased: {len(done.orders)} orders, {done.entry_count} queue entries")
-        if export.accounts_of(email):
-            self.stdout.write("the account itself stays: delete it in the admin")
-        needed = [f"order {number}" for number in done.kept]
-        if done.live_entry_count:
-            needed.append(f"{done.live_entry_count} queue entries that still wait or shop")
-        if needed:
-            raise CommandError(f"still needed, repeat this later: {', '.join(needed)}")
+        if needed := erasure.find_needed(person):
+            raise CommandError(f"Repeat this later, since some data is still needed. {' '.join(needed)}")
+        for account_id in sorted(person.account_ids):
+            if accounts.is_staff(account_id):
+                raise CommandError(f"Account {account_id} belongs to staff. Remove its staff status first.")
+            accounts.erase_account(account_id)
+            self.stdout.write(f"erased: account {account_id}")

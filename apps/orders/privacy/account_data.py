@@ -1,0 +1,37 @@
+"""The data of an account's user for the account's pages (`accounts.provide_personal_data`)."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Max
+
+from apps.accounts import facade as accounts
+from apps.orders.models import Invoice, Order
+from apps.orders.privacy import erasure, export
+from apps.orders.privacy.person import person_of_account
+
+
+class AccountData:
+    def export(self, account_id: int) -> dict[str, Any]:
+        return export.export_person(person_of_account(account_id))
+
+    def find_needed(self, account_id: int) -> list[str]:
+        return erasure.find_needed(person_of_account(account_id))
+
+    def find_kept(self, account_id: int) -> list[str]:
+        own_orders = Order.objects.filter(person_of_account(account_id).own_orders)
+        year = Invoice.objects.filter(order__in=own_orders).aggregate(year=Max("year"))["year"]
+        if year is None:
+            return []
+        years = settings.RETENTION_INVOICES_YEARS
+        period = f"until the end of {year + years}, as tax law requires" if years else "as tax law requires"
+        return [f"Your invoices and credit notes, with your name and email address, {period}."]
+
+    def erase(self, account_id: int) -> list[str]:
+        """Erase the user's data, then close the account, unless more data is needed by now; return which."""
+        person = person_of_account(account_id)
+        erasure.erase_person(person)
+        needed = erasure.find_needed(person)
+        if not needed:
+            accounts.erase_account(account_id)
+        return needed

@@ -1,0 +1,52 @@
+"""The person whose data is exported or erased, and what belongs to it."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db.models import Q
+
+from apps.accounts import facade as accounts
+from apps.orders.checkout.buyer_details import normalize_email
+from apps.orders.models import Order
+from apps.queue import facade as queue
+
+
+class Person(NamedTuple):
+    """The email addresses and accounts of one person, and whether orders belong to it that another account placed with
+    one of the addresses."""
+
+    emails: frozenset[str]
+    account_ids: frozenset[int]
+    has_orders_of_other_accounts: bool
+
+    @property
+    def own_orders(self) -> Q:
+        by_address = Q(email__in=self.emails)
+        if not self.has_orders_of_other_accounts:
+            by_address &= Q(account=None)
+        return by_address | Q(account__in=self.account_ids)
+
+    def owns(self, order: Order) -> bool:
+        """Return what `own_orders` says about this order, which the caller has locked."""
+        by_address = order.email in self.emails and (self.has_orders_of_other_accounts or order.account_id is None)
+        return by_address or order.account_id in self.account_ids
+
+
+def person_of_email(email: str) -> Person:
+    """Return the person with this email address, whose identity an operator has checked: with all its orders, and the
+    accounts of this name, also if they have not confirmed the address."""
+    email = normalize_email(email)
+    return Person(frozenset([email]), frozenset(accounts.accounts_of_address(email)), True)
+
+
+def person_of_account(account_id: int) -> Person:
+    """Return the person with this account and the addresses that it has confirmed: a stranger can sign up with another
+    person's address. Orders of other accounts do not belong to it: people share mailboxes."""
+    emails = frozenset(map(normalize_email, accounts.confirmed_addresses(account_id)))
+    return Person(emails, frozenset([account_id]), False)
+
+
+def entries_of(person: Person) -> list[UUID]:
+    """Return the queue entries of the person's orders and accounts."""
+    orders = Order.objects.filter(person.own_orders)
+    return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(person.account_ids)})
