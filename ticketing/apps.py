@@ -16,6 +16,7 @@ class CompositionConfig(AppConfig):
         from apps.kernel.http import static_files
         from apps.kernel.observability import metrics, operations_port, request_metrics
         from apps.kernel.outbox import outbox_metrics
+        from apps.kernel.proof_of_work import challenges
         from apps.kernel.push import hub
         from apps.kernel.rate_limits import address_caps
         from apps.kernel.tokens import account_tokens
@@ -32,6 +33,7 @@ class CompositionConfig(AppConfig):
             *reservations.METRICS,
             *rate_limits.METRICS,
             *address_caps.METRICS,
+            *challenges.METRICS,
             *request_metrics.METRICS,
             *concurrency_limit.METRICS,
             *outbox_metrics.METRICS,

@@ -20,7 +20,8 @@ from redis.retry import Retry
 from ticketing import settings_parser
 from ticketing.demo_state import read_state
 from ticketing.operations import deployment_rules
-from ticketing.settings_allauth import *  # noqa: F403 - only constants
+from ticketing.settings_parts.allauth import *  # noqa: F403 - only constants
+from ticketing.settings_parts.proof_of_work import *  # noqa: F403 - only constants
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

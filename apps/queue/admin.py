@@ -18,6 +18,7 @@ from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations, rate_control
 from apps.queue.room.summary import summary_of
+from apps.queue.screening import review
 
 
 def _by(request):
@@ -92,6 +93,7 @@ KINDS = {
     "let_through": RoomAct.What.LET_THROUGH,
     "remove": RoomAct.What.REMOVE,
     "revoke": RoomAct.What.LINK,
+    "end_review": RoomAct.What.REVIEW,
 }
 """The recorded kind of each action."""
 CONFIRMATIONS = {
@@ -114,7 +116,10 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     list_select_related = ["event"]
     search_fields = ["event__slug", "event__name"]
     # Numbers are assigned under the row's lock, and actions change the state; a form would overwrite both.
-    fields = ["event", "rate_per_second", "rate_floor", "active_max", "claim_seconds", "admission_seconds"]
+    fields = [
+        "event", "rate_per_second", "rate_floor", "active_max", "claim_seconds", "admission_seconds", "screening",
+        "review_score",
+    ]  # fmt: skip
     readonly_fields = ["event"]
     form = RoomForm
     change_form_template = "admin/queue/room.html"
@@ -149,6 +154,12 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             operations.set_limits(obj.pk, **wanted, who=request.user.get_username())
         if "rate_floor" in form.changed_data:
             rate_control.set_floor(obj.pk, form.cleaned_data["rate_floor"], who=request.user.get_username())
+
+        changed = {"screening", "review_score"} & set(form.changed_data)
+        if changed:
+            when = form.cleaned_data["screening"] if "screening" in changed else None
+            score = (form.cleaned_data["review_score"] or 0) if "review_score" in changed else None
+            review.set_screening(obj.pk, when=when, review_score=score, who=request.user.get_username())
 
     def changeform_view(self, request, *args, **kwargs):
         try:
@@ -266,7 +277,8 @@ def _parse_count(text):
 @admin.register(QueueEntry)
 class QueueEntryAdmin(ReadOnlyAdmin):
     list_display = [
-        "number", "event", "status", "marked", "account", "visitor_id", "joined_at", "admission_expires_at"
+        "number", "event", "status", "score", "reasons", "marked", "account", "visitor_id", "joined_at",
+        "admission_expires_at",
     ]  # fmt: skip
     list_filter = ["status", "marked", "event"]
     list_select_related = ["event", "account"]
@@ -274,7 +286,16 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     search_help_text = "Searches for an entry's id, a visitor's id, or a part of a username."
     ordering = ["-joined_at"]
     action_form = ReasonForm
-    actions = ["let_through", "remove"]
+    actions = ["end_review", "let_through", "remove"]
+
+    @admin.action(description="End the review: these visitors wait in line with their numbers", permissions=["remove"])
+    def end_review(self, request, queryset):
+        ended = 0
+        for entry in queryset.select_related(None):
+            with _warn_if_refused(request, f"Number {entry.number}", entry.event_id, "end_review"):
+                review.end_review(entry.pk, **_by(request))
+                ended += 1
+        messages.info(request, f"{format_count(ended, 'review')} ended.")
 
     @admin.action(description="Give these visitors priority over all others", permissions=["remove"])
     def let_through(self, request, queryset):

@@ -1,6 +1,6 @@
 """Join, poll and leave an event's queue."""
 
-from functools import partial
+from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -11,14 +11,32 @@ from apps.events import facade as events
 from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import NO_STORE_HEADERS, OPTIONAL_CALLER
+from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
 from apps.queue.entries import positions, presale
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import guest_merge
-from apps.queue.identity.caller import authenticate, caller_from_place_cookie, delete_place_cookie
+from apps.queue.identity.caller import Caller, authenticate, caller_from_place_cookie, delete_place_cookie
+from apps.queue.screening.policy import policies
+from apps.queue.screening.screen import add_challenge, proof_in, screen
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, join_answer, status_answer
 from apps.queue.status import status
 from apps.queue.status.estimates import estimate
+
+
+def _join(
+    request: Request, event: events.EventView, caller: Caller, secret: str, body: dict[str, Any]
+) -> positions.EntryView:
+    policy, address = policies.read(event.id), client_address.address_from_environ(request.META)
+    is_admitted = presale.has_access(event, caller, body.get("access_code"), lambda: address)
+    has_entry = caller.entry_id is not None or caller_from_place_cookie(request, event.slug) is not None
+    try:
+        screening = screen(
+            event, policy, caller, address, proof=proof_in(body), has_entry=has_entry, has_presale_access=is_admitted
+        )
+        return positions.join(event, caller, screening, has_presale_access=is_admitted)
+    except WorkRequired as refusal:
+        raise add_challenge(refusal, event, caller, secret, address) from None
 
 
 class QueueView(APIView):
@@ -35,6 +53,7 @@ class QueueView(APIView):
                 description="`not-on-sale`, `room-drained`, `access-code-not-valid`, `access-code-used-up`, "
                 "`access-code-buyer-limit`"
             ),
+            428: OpenApiResponse(description="`work-required`: solve `challenge`, then join again with the `proof`"),
         },
     )
     def post(self, request: Request, event: str) -> Response:
@@ -43,9 +62,7 @@ class QueueView(APIView):
         body = get_json_object(request)
         caller, secret = resolve_joining_caller(known, body)
         guest_merge.merge_guest_entry(found.id, caller)
-        address = partial(client_address.address_from_environ, request.META)
-        is_admitted = presale.has_access(found, caller, body.get("access_code"), address)
-        entry = positions.join(found, caller, has_presale_access=is_admitted)
+        entry = _join(request, found, caller, secret, body)
         response = Response(
             join_answer(found, status.status_of_entry(found, entry), entry, caller),
             status=201,

@@ -1,18 +1,22 @@
 """The queue's API on the fast path. `api_views` handles the same requests on the site."""
 
 from functools import partial
+from typing import Any
 
 from apps.events import facade as events
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import Reply, private_reply, private_reply_of_json
 from apps.kernel.http import client_address, problems
+from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
-from apps.queue.entries.positions import join_async
+from apps.queue.entries.positions import EntryView, join_async
 from apps.queue.entries.presale import has_access_async
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import async_caller
-from apps.queue.identity.caller import caller_from_place_cookie
+from apps.queue.identity.caller import Caller, caller_from_place_cookie
+from apps.queue.screening.policy import Policy, policies
+from apps.queue.screening.screen import add_challenge, proof_in, screen
 from apps.queue.serializers import encode_join_answer, join_answer, status_answer
 from apps.queue.status import async_status
 
@@ -26,7 +30,11 @@ async def join(request: Request, slug: str) -> Reply:
     is_admitted = bool(code := body.get("access_code")) and await has_access_async(
         event, caller, code, partial(client_address.address_from_scope, request.scope)
     )
-    entry = await join_async(event, caller, has_presale_access=is_admitted)
+    policy = await policies.get(event.id)
+    if policy.is_off:
+        entry = await join_async(event, caller, has_presale_access=is_admitted)
+    else:
+        entry = await _join_screened(request, event, policy, caller, secret, body, is_admitted)
     encoded = async_status.encode_waiting_status(entry)
     if encoded is None:
         reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry, caller), 201)
@@ -34,6 +42,27 @@ async def join(request: Request, slug: str) -> Reply:
         reply = private_reply_of_json(encode_join_answer(event, encoded, entry), 201)
     set_join_cookies(request, reply, secret, entry)
     return reply
+
+
+async def _join_screened(
+    request: Request,
+    event: events.EventView,
+    policy: Policy,
+    caller: Caller,
+    secret: str,
+    body: dict[str, Any],
+    is_admitted: bool,
+) -> EntryView:
+    address = client_address.address_from_scope(request.scope)
+    # The cookie only lets the request reach the transaction, which decides whether there is an entry.
+    has_entry = caller.entry_id is not None or caller_from_place_cookie(request, event.slug) is not None
+    try:
+        screening = screen(
+            event, policy, caller, address, proof=proof_in(body), has_entry=has_entry, has_presale_access=is_admitted
+        )
+        return await join_async(event, caller, screening, has_presale_access=is_admitted)
+    except WorkRequired as refusal:
+        raise add_challenge(refusal, event, caller, secret, address) from None
 
 
 async def status(request: Request, slug: str) -> Reply:

@@ -21,11 +21,13 @@ from apps.queue.identity.caller import (
 )
 from apps.queue.status.status import QueueStatus
 
+_JOIN_FIELDS = frozenset({"visitor_id", "access_code", "proof"})
+
 
 def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> tuple[Caller, str]:
     """Return the caller that joins: `known` if identified, else the visitor named in the body, else a new visitor; and
     the visitor's secret unless the caller was identified. Raises Invalid."""
-    wrong = {name[:80]: "unknown field" for name in body if name not in ("visitor_id", "access_code")}
+    wrong = {name[:80]: "unknown field" for name in body if name not in _JOIN_FIELDS}
     if not isinstance(body.get("access_code", ""), str | None):
         wrong["access_code"] = "must be a string"
     if wrong:

@@ -139,7 +139,7 @@ class EntryState(NamedTuple):
 
     def refusal(self, now: datetime) -> problems.Problem | None:
         """Return why this entry may not start a reservation now, or None if it may."""
-        if self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY):
+        if self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY, QueueEntry.Status.REVIEW):
             return NotAdmitted()
         if self.status != QueueEntry.Status.READY:
             return AdmissionExpired()

@@ -6,11 +6,12 @@ from rest_framework import serializers
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.proof_of_work.challenges import PAYLOAD_LENGTH_MAX
 from apps.queue.entries import positions
 from apps.queue.identity.caller import Caller, issue_admission_token, issue_queue_token
 from apps.queue.status.status import QueueStatus
 
-STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
+STATUSES = ["lobby", "waiting", "review", "paused", "ready", "completed", "expired", "left", "drained"]
 STAGES = ["lobby", "drawing"]
 
 
@@ -23,6 +24,12 @@ class JoinBody(serializers.Serializer):
     )
     access_code = serializers.CharField(
         required=False, allow_null=True, allow_blank=True, help_text="During a presale by access code."
+    )
+    proof = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=PAYLOAD_LENGTH_MAX,
+        help_text="The solution of the challenge of a `work-required` refusal: Altcha's payload, in Base64.",
     )
 
 

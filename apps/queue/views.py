@@ -1,5 +1,6 @@
 """The pages for joining, waiting in and leaving the queue."""
 
+import math
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -15,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import client_address, problems
+from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue.entries import positions, presale
 from apps.queue.errors import EntryNotFound, NotOnSale, PresaleOnly, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
@@ -27,7 +29,10 @@ from apps.queue.identity.caller import (
     visitor_id_of_secret,
 )
 from apps.queue.identity.cookie_check import repeat_with_cookie
+from apps.queue.models import QueueEntry
 from apps.queue.room import operations
+from apps.queue.screening import screen as screening
+from apps.queue.screening.policy import policies
 from apps.queue.snapshot import room_snapshot
 from apps.queue.status import status as entry_status
 from apps.queue.status.estimates import WaitEstimate
@@ -35,6 +40,7 @@ from apps.queue.status.status_messages import describe_odds, describe_wait
 
 REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
+DELAY_REFRESH_SECONDS_MAX = 30
 
 
 @csrf_exempt  # The form's page is shared and has no CSRF token; SameOriginWrites checks the origin instead.
@@ -48,6 +54,8 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     """
     event = events.get_event(slug)
     if request.method != "POST":
+        if "delay" in request.GET:
+            return _wait_without_script(request, event, request.GET["delay"])
         return redirect("events:event", event.slug)  # A reload or a bookmark: the event's page has the button.
     known = authenticate(request, event.slug)
     secret = "" if known.is_known else _sent_secret(request)
@@ -62,7 +70,9 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         return _presale_page(request, event, code, problem)
     try:
         guest_merge.merge_guest_entry(event.id, caller)
-        entry = positions.join(event, caller, has_presale_access=is_admitted)
+        entry = _join_screened(request, event, caller, is_admitted)
+    except WorkRequired:
+        return _check_page(request, event, caller, secret, code)
     except NotOnSale:
         return redirect("events:event", event.slug)  # The event's page shows why: upcoming, closed or canceled.
     except PresaleOnly as problem:
@@ -88,6 +98,62 @@ def _presale_page(request: HttpRequest, event: events.EventView, code: str, prob
     response = render(request, "queue/presale.html", context, status=problem.status)
     for name, value in problem.headers().items():
         response.headers[name] = value
+    return response
+
+
+def _join_screened(
+    request: HttpRequest, event: events.EventView, caller: Caller, is_admitted: bool
+) -> positions.EntryView:
+    policy = policies.read(event.id)
+    if policy.is_off:
+        return positions.join(event, caller, has_presale_access=is_admitted)
+    proof, delay = request.POST.get("proof", ""), request.POST.get("delay", "")
+    # A visitor who is in line already needs no work to return to it.
+    entry = None if proof or delay else positions.find_entry(event.id, caller)
+    result = screening.screen(
+        event,
+        policy,
+        caller,
+        client_address.address_from_environ(request.META),
+        proof=proof,
+        delay=delay,
+        has_entry=entry is not None and entry.status in QueueEntry.LIVE,
+        has_presale_access=is_admitted,
+    )
+    return positions.join(event, caller, result, has_presale_access=is_admitted)
+
+
+def _check_page(request: HttpRequest, event: events.EventView, caller: Caller, secret: str, code: str) -> HttpResponse:
+    """Show the page whose script solves a challenge and joins. Without scripts it goes on to `_wait_without_script`."""
+    address = client_address.address_from_environ(request.META)
+    context = {
+        "event": event,
+        "work": {"challenge": screening.create_challenge(event, caller, address)},
+        "visitor_id": secret,
+        "access_code": code,
+    }
+    response = render(request, "queue/check.html", context)
+    response.headers["Cache-Control"] = "no-store"
+    if secret:
+        set_visitor_cookie(request, response, secret)
+    return response
+
+
+def _wait_without_script(request: HttpRequest, event: events.EventView, delay: str) -> HttpResponse:
+    """Show the wait that replaces the challenge for a browser without scripts. Joins no visitor: the button does."""
+    caller = authenticate(request, event.slug)
+    if not caller.is_known or not screening.takes_joins(event):
+        return redirect("events:event", event.slug)
+    seconds = screening.seconds_left(event, caller, delay) if delay else None
+    if seconds is None:
+        address = client_address.address_from_environ(request.META)
+        delay = screening.create_delay(event, caller, address)
+        seconds = screening.seconds_left(event, caller, delay) or 0.0
+    whole = math.ceil(seconds)
+    context = {"event": event, "delay": delay, "seconds": whole, "presale": event.presale_at(clock.now())}
+    context["refresh_seconds"] = min(whole, DELAY_REFRESH_SECONDS_MAX)
+    response = render(request, "queue/check_wait.html", context)
+    response.headers["Cache-Control"] = "no-store"
     return response
 
 

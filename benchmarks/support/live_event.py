@@ -127,12 +127,13 @@ def run_commands(environment: dict[str, str], commands: Sequence[str]) -> Iterat
     """Run the deployment's other processes, named by their management commands."""
     with ExitStack() as until:
         for command in commands:
-            until.enter_context(_running([sys.executable, "manage.py", command], environment))
+            until.enter_context(running([sys.executable, "manage.py", command], environment))
         yield
 
 
 @contextmanager
-def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+def running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+    """Run a process until the block ends."""
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
         yield

@@ -97,7 +97,7 @@ function oddsWords(ahead, left) {
 }
 
 const stageOf = (status) => (status.status === "lobby" && status.stage === "drawing" ? "drawing" : status.status);
-const STAMPS = { lobby: "Lobby", drawing: "Drawing", paused: "Paused", waiting: "In line", ready: "Your turn" };
+const STAMPS = { lobby: "Lobby", drawing: "Drawing", paused: "Paused", waiting: "In line", review: "In review", ready: "Your turn" };
 
 // Rejects responses that are not from the status API: from a proxy, a captive portal or a server that is shutting down.
 function isStatus(payload) {
@@ -150,6 +150,9 @@ function show(status) {
   } else if (stage === "drawing") {
     announcement = "Your position is being drawn.";
     document.title = `Drawing · ${pageTitle}`;
+  } else if (stage === "review") {
+    announcement = "The organizer is checking your place in line.";
+    document.title = `In review · ${pageTitle}`;
   } else {
     const number = status.position_in_queue ?? 0;
     const ahead = Math.max(0, number - 1);

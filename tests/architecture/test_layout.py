@@ -20,7 +20,7 @@ MODULES_MAX = 15
 """Per folder, without `__init__.py` and `apps.py`."""
 LINES_MAX = 600
 NOUNS = frozenset(
-    {"during", "formatting", "pending", "pricing", "sharing", "testing", "ticketing", "waiting", "wording"}
+    {"during", "formatting", "pending", "pricing", "screening", "sharing", "testing", "ticketing", "waiting", "wording"}
 )
 """Words ending in -ing that are nouns or adjectives of the field, and so may name a module."""
 

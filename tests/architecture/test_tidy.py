@@ -348,7 +348,9 @@ def test_the_table_of_the_environment_lists_exactly_the_variables_that_are_read(
 
 # A shell sets it for every program.
 _EVERY_PROGRAMS = {"PATH"}
-_READERS = re.compile(r"env(\.\w+)?|os\.environ\.get|_seconds|_count|_whole_number|_rate|Program")
+_READERS = re.compile(
+    r"_?env(\.\w+)?|os\.environ\.get|_seconds|_count|_whole_number|_whole|_choice|_bucket|_rate|Program"
+)
 
 
 def _variables_read(file: File) -> Iterator[str]:

@@ -135,7 +135,14 @@ def test_the_form_of_a_room_does_not_change_its_numbers(staff: Client, concert: 
     form = staff.get(f"/admin/queue/waitingroom/{concert.id}/change/")
     assert form.status_code == 200
     factories.join(concert)
-    fields = {"rate_per_second": 7, "active_max": 500, "claim_seconds": 120, "admission_seconds": 300, "next_number": 1}
+    fields = {
+        "rate_per_second": 7,
+        "active_max": 500,
+        "claim_seconds": 120,
+        "admission_seconds": 300,
+        "screening": "off",
+        "next_number": 1,
+    }
     assert staff.post(f"/admin/queue/waitingroom/{concert.id}/change/", fields).status_code == 302
     assert factories.join(concert).number == 2
 

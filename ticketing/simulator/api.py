@@ -115,6 +115,12 @@ class Api:
         return response
 
 
+def own_address(block: int, number: int) -> str:
+    """Return a loopback address of this machine, each in a /24 network of its own. `block` is the first number of the
+    block that is not taken. (On Linux every address in 127.0.0.0/8 is one of the machine's own.)"""
+    return f"127.{block + number // 250}.{number % 250}.1"
+
+
 def _document(raw: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON object in a response of this API; empty if there is none."""
     if headers.get("Content-Type", "").partition(";")[0].strip().lower() not in DOCUMENT_TYPES:
@@ -148,11 +154,13 @@ class _LoopbackOnly(ThreadedResolver):
         return own
 
 
-def open_session(connections: int, *, anywhere: bool) -> aiohttp.ClientSession:
-    """Return a client with this many connections at most, without cookies and proxies."""
+def open_session(connections: int, *, anywhere: bool, address: str = "") -> aiohttp.ClientSession:
+    """Return a client with this many connections at most, without cookies and proxies. `address`: of this machine, from
+    which it connects."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=connections,
+            local_addr=(address, 0) if address else None,
             keepalive_timeout=IDLE_SECONDS_MAX,
             resolver=None if anywhere else _LoopbackOnly(),
         ),

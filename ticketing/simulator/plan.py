@@ -12,6 +12,7 @@ POLL = "poll"
 LISTEN_BY = ("sse", "websocket", POLL)
 STREAMS_MAX = 25_000
 OTHER_FILES = 50
+ADDRESSES_MAX = 15_000
 
 
 class PlanRefused(ValueError):
@@ -55,6 +56,23 @@ class Plan:
     """Admissions per second that must not be exceeded; None: not checked."""
     active_max: int | None = None
     anywhere: bool = False
+    addresses: int = 0
+    """Loopback addresses from which the visitors come; 0: all from the usual one."""
+    bots: int = 0
+    """Programs beside the visitors; see bots.py."""
+    bot_kinds: tuple[str, ...] = ("naive", "patient", "distributed")
+    bot_addresses: int = 1
+    """Addresses that the distributed bots share."""
+    bot_cores: int = 8
+    """Cores that all bots share for proof of work; each visitor has one core."""
+    step_seconds: float = 0.0003
+    """The time that counts for one derivation of a visitor's browser."""
+    bot_step_seconds: float = 0.0001
+    """The same for a bot, which is a program and so about three times as fast."""
+    account_tokens: tuple[str, ...] = ()
+    """Access tokens of the accounts with which visitors join, each its own; empty: as guests."""
+    bot_account_tokens: tuple[str, ...] = ()
+    """Access tokens of the accounts that the bots share; empty: as guests."""
 
     def __post_init__(self) -> None:
         self._within("visitors", self.visitors, 1, VISITORS_MAX)
@@ -69,6 +87,14 @@ class Plan:
             self._within(name, getattr(self, f"{name}_seconds"), 0, SECONDS_MAX)
         self._within("at most", self.seconds_max, 1, SECONDS_MAX)
         self._within("for", self.least_seconds, 0, self.seconds_max)
+        self._within("bots", self.bots, 0, VISITORS_MAX)
+        self._within("addresses", self.addresses, 0, ADDRESSES_MAX)
+        self._within("bot addresses", self.bot_addresses, 1, ADDRESSES_MAX)
+        self._within("bot cores", self.bot_cores, 1, 100_000)
+        self._within("step seconds", self.step_seconds, 0, 60)
+        self._within("bot step seconds", self.bot_step_seconds, 0, 60)
+        if self.anywhere and (self.addresses or self.bots):
+            raise PlanRefused("bots and several addresses are for a site on this machine")
         for name in ("twice", "leavers", "walk_away", "double", "change", "back"):
             self._within(name, getattr(self, name), 0, 1)
 
@@ -79,7 +105,8 @@ class Plan:
     @property
     def files(self) -> int:
         """The number of files open at the same time."""
-        return self.streams + self.connections + OTHER_FILES
+        several = 2 * (self.addresses + self.bot_addresses) if self.bots or self.addresses else 0
+        return self.streams + self.connections + several + OTHER_FILES
 
     def _within(self, name: str, value: float, least: float, most: float) -> None:
         if not least <= value <= most:

@@ -1,16 +1,18 @@
 """A complete run: from the first arrival until every actor is done, with its result."""
 
 import asyncio
+import itertools
 import math
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
-from ticketing.simulator.api import Api, Busy, NoResponse, open_session
+from ticketing.simulator.api import Api, Busy, NoResponse, open_session, own_address
+from ticketing.simulator.bots import DISTRIBUTED, Bot, create_bots
 from ticketing.simulator.buyers import Buyer, SaleTerms
 from ticketing.simulator.plan import Plan, PlanRefused, check_base
 from ticketing.simulator.poll_listeners import Listener, MinimumStay
@@ -21,6 +23,7 @@ from ticketing.simulator.stats import Figures, passes_rate
 from ticketing.simulator.stream_listeners import StreamListeners
 from ticketing.simulator.streams import open_streams
 from ticketing.simulator.visitors import Habits, Visitor, VisitorContext
+from ticketing.simulator.work import Workers
 
 LEAVE_SECONDS_MAX = 15
 CHECK_SECONDS = 1.0
@@ -40,6 +43,8 @@ class Run:
     late_seconds_max: float = 0.0
     listeners: StreamListeners | None = None
     """The listeners with a stream."""
+    bot_figures: Figures = field(default_factory=Figures)
+    bot_workers: Workers | None = None
     ended: str = ""
     """Why the run ended early; empty if it did not."""
 
@@ -52,9 +57,11 @@ class Run:
 Watch = Callable[[Run], None]
 
 
-def create_actors(plan: Plan, context: VisitorContext, terms: SaleTerms) -> list[tuple[float, Actor]]:
+def create_actors(
+    plan: Plan, context: VisitorContext, terms: SaleTerms, contexts: Sequence[VisitorContext] = ()
+) -> list[tuple[float, Actor]]:
     """Return all actors with their arrival times in seconds. The seed determines everything except the names, so that a
-    second run with the same seed has new visitors."""
+    second run with the same seed has new visitors. `contexts`: of the addresses from which visitors come in turn."""
     rng = random.Random(plan.seed)  # noqa: S311 - reproducible on purpose
     run = secrets.token_hex(5)
     moments = sorted(rng.uniform(0, plan.over_seconds) for _ in range(plan.visitors))
@@ -78,7 +85,10 @@ def create_actors(plan: Plan, context: VisitorContext, terms: SaleTerms) -> list
                 changes_mind=own.random() < plan.change,
                 comes_back=own.random() < plan.back,
             )
-        visitor = Buyer(name, context, own, habits, terms) if buys else Visitor(name, context, own, habits)
+        at = contexts[number % len(contexts)] if contexts else context
+        visitor = Buyer(name, at, own, habits, terms) if buys else Visitor(name, at, own, habits)
+        if plan.account_tokens:
+            visitor.account_token = plan.account_tokens[number % len(plan.account_tokens)]
         actors.append((moment, visitor))
     polling = plan.listeners - plan.streams
     listeners = [Listener(context, random.Random(rng.random())) for _ in range(polling)]  # noqa: S311
@@ -96,20 +106,63 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
     figures = Figures()
     result = Run(plan, figures, ObservedQueue(figures.breaches, plan.rate_max, plan.active_max))
     async with open_session(plan.connections, anywhere=plan.anywhere) as session:
-        context = VisitorContext(plan.event, Api(base, session, Figures()), figures, result.line)
+        workers = Workers(plan.step_seconds)
+        api = Api(base, session, Figures())
+        context = VisitorContext(plan.event, api, figures, result.line, workers=workers)
         terms = await _read_event(plan, context)
         context.api.figures = figures
         agenda = Agenda(plan.connections)
-        for moment, actor in create_actors(plan, context, terms):
-            agenda.add(moment, actor)
-        agenda.add(plan.least_seconds, MinimumStay())
-        result.began_at = context.now()
-        async with _listening(result, context):
-            await _run(agenda, result, context, watch, stopping)
-            if result.listeners is not None and not stopping.is_set():
-                await result.listeners.settle(stopping)
+        async with AsyncExitStack() as sessions:
+            contexts = [
+                await _at_address(context, own_address(1, number), sessions, plan) for number in range(plan.addresses)
+            ]
+            for moment, actor in create_actors(plan, context, terms, contexts):
+                agenda.add(moment, actor)
+            for bot in await _create_bots(plan, context, terms, result, sessions):
+                agenda.add(0.0, bot)
+            agenda.add(plan.least_seconds, MinimumStay())
+            result.began_at = context.now()
+            async with _listening(result, context):
+                await _run(agenda, result, context, watch, stopping)
+                if result.listeners is not None and not stopping.is_set():
+                    await result.listeners.settle(stopping)
     _check_rate(result)
     return result
+
+
+async def _at_address(context: VisitorContext, address: str, sessions: AsyncExitStack, plan: Plan) -> VisitorContext:
+    """Return the same context for visitors from another address."""
+    session = await sessions.enter_async_context(open_session(plan.connections, anywhere=False, address=address))
+    return replace(context, api=Api(context.api.base, session, context.api.figures))
+
+
+async def _create_bots(
+    plan: Plan, context: VisitorContext, terms: SaleTerms, result: Run, sessions: AsyncExitStack
+) -> list[Bot]:
+    """Create the plan's bots. Their figures are their own: a bot breaks rules that visitors keep."""
+    if not plan.bots:
+        return []
+    figures = result.bot_figures
+    workers = result.bot_workers = Workers(plan.bot_step_seconds, plan.bot_cores)
+    own = replace(
+        context,
+        api=replace(context.api, figures=figures),
+        figures=figures,
+        line=ObservedQueue(figures.breaches),
+        workers=workers,
+    )
+    contexts = {}
+    for block, kind in enumerate(plan.bot_kinds, start=64):
+        count = plan.bot_addresses if kind == DISTRIBUTED else 1
+        contexts[kind] = [
+            await _at_address(own, own_address(64 * (block - 63), number), sessions, plan) for number in range(count)
+        ]
+    rng = random.Random(plan.seed + 1)  # noqa: S311
+    bots = create_bots(plan.bots, contexts, terms, rng, secrets.token_hex(5))
+    if plan.bot_account_tokens:
+        for bot, token in zip(bots, itertools.cycle(plan.bot_account_tokens), strict=False):
+            bot.account_token = token
+    return bots
 
 
 @asynccontextmanager
@@ -189,7 +242,7 @@ async def _monitor(
                 watch(result)
             if not context.closing and (stopping.is_set() or result.seconds > result.plan.seconds_max):
                 result.ended = "interrupted" if stopping.is_set() else "time limit"
-                context.closing = True
+                context.ending.is_on = True
                 agenda.hurry()
                 deadline = now + LEAVE_SECONDS_MAX
             if deadline is not None and now > deadline:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from ticketing.simulator.bots import describe
 from ticketing.simulator.population import Run
 from ticketing.simulator.stats import most_within, per_second, percentiles
 from ticketing.simulator.stream_listeners import ListenerResults
@@ -43,6 +44,13 @@ def report(run: Run) -> Iterator[str]:
         yield f"waited      median {half:,.0f} s, longest {most:,.0f} s; {accurate:.0f} % within the first estimate"
     yield f"order       {_order(run)}"
     yield f"outcomes    {_list(_outcomes(run)) or 'none'}"
+    if run.bot_workers is not None:
+        bought, by_bots = counts["tickets"], run.bot_figures.counts["tickets"]
+        yield f"bots        {plan.bots:,}: {describe(run.bot_figures.counts, run.bot_workers)}"
+        if run.bot_figures.refusals:
+            yield f"            refused {_list(run.bot_figures.refusals.most_common())}"
+        share = 100 * by_bots / max(1, bought + by_bots)
+        yield f"            {by_bots:,} of {bought + by_bots:,} tickets, {share:.1f} %"
     habits = [(habit, counts[habit]) for habit in HABITS if counts[habit]]
     if habits:
         yield f"habits      {_list(habits)}"

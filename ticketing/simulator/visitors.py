@@ -10,11 +10,13 @@ from typing import Any
 from ticketing.simulator.api import Api, ApiResponse, Busy, NoResponse
 from ticketing.simulator.queue_rules import ON_TIME_SECONDS_MAX, ObservedQueue, claims_of, number_of
 from ticketing.simulator.stats import Breaches, Figures
+from ticketing.simulator.work import Workers, WorkTooLong
 
 TRIES_MAX = 6
 """Attempts per call before the visitor gives up; pauses double from FIRST_PAUSE_SECONDS."""
 FIRST_PAUSE_SECONDS = 0.5
 BUSY_TRIES_MAX = 60
+WORK_TRIES_MAX = 5
 OVER = frozenset({"completed", "expired", "left", "drained"})
 
 Step = Callable[[], Awaitable[float | None]]
@@ -41,16 +43,28 @@ class Habits:
 
 
 @dataclass(slots=True)
+class Closing:
+    """Whether the run is ending early: no more visitors join, and those in line leave. Shared by all contexts."""
+
+    is_on: bool = False
+
+
+@dataclass(slots=True)
 class VisitorContext:
-    """State shared by all visitors."""
+    """State shared by all visitors of one address."""
 
     event: str
     api: Api
     figures: Figures
     line: ObservedQueue
     now: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
-    closing: bool = False
-    """The run is ending early: no more visitors join, and those in line leave."""
+    workers: Workers = field(default_factory=Workers)
+    """They solve the challenges of joins."""
+    ending: Closing = field(default_factory=Closing)
+
+    @property
+    def closing(self) -> bool:
+        return self.ending.is_on
 
     @property
     def breaches(self) -> Breaches:
@@ -65,6 +79,7 @@ class Visitor:
     """One visitor with one browser. Each step makes one call and sets the next step; see schedule.Actor."""
 
     __slots__ = (
+        "account_token",
         "admission_token",
         "busy_tries",
         "context",
@@ -78,10 +93,12 @@ class Visitor:
         "number",
         "outcome",
         "position",
+        "proof",
         "queue_token",
         "random",
         "step",
         "tries",
+        "work_tries",
     )
     keeps_open = True
 
@@ -89,13 +106,13 @@ class Visitor:
         self.name, self.context, self.random, self.habits = name, context, rng, habits
         self.leaves_at = math.inf
         self.step: Step = self.join
-        self.outcome = ""
-        self.queue_token = self.admission_token = ""
+        self.outcome = self.account_token = ""
+        self.queue_token = self.admission_token = self.proof = ""
         self.number: int | None = None
         self.position: int | None = None
         self.estimated_wait: tuple[float, float] | None = None
         self.joined_at = self.inside_until = self.late_seconds = 0.0
-        self.tries = self.busy_tries = 0
+        self.tries = self.busy_tries = self.work_tries = 0
 
     async def act(self, late_seconds: float) -> float | None:
         self.late_seconds = late_seconds
@@ -154,13 +171,17 @@ class Visitor:
         if len(responses) < len(results):
             # One tab failed: retry both. An entry that was committed is found again by the visitor id.
             raise next(error for error in results if isinstance(error, BaseException))
+        # The site may want work from one tab only, if the pressure has just begun or ended.
+        responses = [one for one in responses if one.problem != "work-required"] or responses
         response = responses[0]
+        if response.problem == "work-required":
+            return await self.work(response)
         if response.status != 201:
             return self._not_joined(response)
         tokens = [str(one.document.get("queue_token", "")) for one in responses]
         if len({claims_of(token).get("sub", token) for token in tokens}) != 1:
             return self.report_breach("two queue entries", f"{self.name}: two tabs have different queue entries")
-        self.queue_token = tokens[0]
+        self.queue_token = tokens[0] or self.account_token
         if not self.queue_token:
             return self.unexpected("join", response)
         self.context.line.joins.append(self.joined_at)
@@ -173,7 +194,21 @@ class Visitor:
         return self.handle_status(max(responses, key=lambda one: one.document.get("status") == "ready"))
 
     async def _send_join(self) -> ApiResponse:
-        return await self.context.api.call("join", "POST", self.context.queue, body={"visitor_id": self.name})
+        body = {} if self.account_token else {"visitor_id": self.name}
+        if self.proof:
+            body["proof"] = self.proof
+        return await self.context.api.call("join", "POST", self.context.queue, body=body, token=self.account_token)
+
+    async def work(self, response: ApiResponse) -> float | None:
+        """Solve the challenge, and join again once a core would have solved it."""
+        self.work_tries += 1
+        if self.work_tries > WORK_TRIES_MAX:
+            return self.report_breach("work without end", f"{self.name}: {self.work_tries} challenges")
+        try:
+            self.proof, seconds = await self.context.workers.solve(response.document["challenge"])
+        except WorkTooLong:
+            return self.report_breach("work too long", f"{self.name}: more derivations than a simulation computes")
+        return self.continue_with(self.join, seconds)
 
     def _not_joined(self, response: ApiResponse) -> float | None:
         if response.problem == "not-on-sale":
@@ -203,9 +238,9 @@ class Visitor:
             if status == "expired":
                 self._miss_admission()
             return self.finish("sales were over" if status == "drained" else f"{status} in line")
-        if status not in ("lobby", "waiting", "paused") or not isinstance(document.get("next_poll"), int):
+        if status not in ("lobby", "waiting", "paused", "review") or not isinstance(document.get("next_poll"), int):
             return self.unexpected("status", response)
-        if isinstance(position, int):
+        if isinstance(position, int) and status != "review":
             line.waits(self.name, self.number, position, response.sent_at)
             if position == 0:
                 self._miss_admission()

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
+from apps.kernel.proof_of_work.forms import WorkForm
 
 
 def _password_field(label: str, autocomplete: str, **kwargs: Any) -> forms.CharField:
@@ -28,7 +29,7 @@ class _FieldNames:
         return self.html_names.get(field_name, field_name)
 
 
-class LogInForm(_FieldNames, allauth_forms.LoginForm):
+class LogInForm(WorkForm, _FieldNames, allauth_forms.LoginForm):
     html_names = {"login": "username"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +43,10 @@ class LogInForm(_FieldNames, allauth_forms.LoginForm):
         )
         self.fields["password"] = _password_field("Password", "current-password")
         self.order_fields(["login", "password"])
+
+    def clean(self) -> Any:
+        self.require_work()
+        return super().clean()
 
     def clean_login(self) -> str:
         return account_name(self.cleaned_data["login"])

@@ -16,9 +16,11 @@ from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.accounts.second_factor import codes
 from apps.accounts.second_factor.enrollment import is_confirmation_missing
 from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
-from apps.kernel.http import problems
+from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
 from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.kernel.proof_of_work.challenges import PAYLOAD_LENGTH_MAX
+from apps.kernel.proof_of_work.purposes import LOG_IN
 from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 
 
@@ -55,6 +57,9 @@ class Credentials(serializers.Serializer):
         required=False,
         help_text="A code of the authenticator app, or a recovery code, if the account has two-factor authentication.",
     )
+    proof = serializers.CharField(
+        required=False, max_length=PAYLOAD_LENGTH_MAX, help_text="The solution of a `work-required` refusal."
+    )
 
 
 class Refresh(serializers.Serializer):
@@ -89,11 +94,13 @@ class Tokens(APIView):
             200: TokenPair,
             401: OpenApiResponse(description="`credentials-wrong`, `code-required`, `code-wrong`"),
             403: OpenApiResponse(description="`second-factor-required`, `address-not-confirmed`"),
+            428: OpenApiResponse(description="`work-required`: solve `challenge`, then send the `proof` as well"),
         },
     )
     def post(self, request: Request) -> Response:
         credentials = _read_body(Credentials, request)
         site_request = request._request
+        LOG_IN.check(client_address.address_from_environ(site_request.META), proof=credentials.get("proof", ""))
         user = authenticate(site_request, username=credentials["username"], password=credentials["password"])
         if user is None:
             raise CredentialsWrong

@@ -56,9 +56,9 @@ def flags(values: Iterable[bool]) -> Array:
     return Array(f"{{{','.join(['t' if value else 'f' for value in values])}}}")
 
 
-def byte_strings(values: Iterable[bytes]) -> Array:
+def byte_strings(values: Iterable[bytes | None]) -> Array:
     # Between quotation marks a backslash is written twice.
-    written = ['"\\\\x' + value.hex() + '"' for value in values]
+    written = ["NULL" if value is None else '"\\\\x' + value.hex() + '"' for value in values]
     return Array(f"{{{','.join(written)}}}")
 
 

@@ -40,6 +40,7 @@ from apps.kernel.rate_limits.limits import (
     forget_everything,
     network_of,
     record_attempt,
+    share,
     subject,
 )
 
@@ -56,5 +57,6 @@ __all__ = [
     "forget_everything",
     "network_of",
     "record_attempt",
+    "share",
     "subject",
 ]

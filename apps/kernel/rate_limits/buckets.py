@@ -91,6 +91,11 @@ class Buckets:
         self._queues[subject] = at
         return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - Not a secret.
 
+    def owed_seconds(self, subject: str, now: float) -> float:
+        """Return the seconds after which the bucket is full again: 0 if it is unused, at most `window`. Counts
+        nothing."""
+        return max(0.0, (self._recent.get(subject) or self._older.get(subject, 0.0)) - now)
+
     def set_usage(self, subject: str, seconds: float, now: float) -> None:
         """Raise the bucket's use to that of all processes, given as the seconds after which it is full again."""
         full_at = now + min(seconds, self.window)

@@ -181,7 +181,23 @@ class Refusals(Collector):
 
 
 _of_this_process = Limits(settings.RATE_LIMITS, settings.RATE_LIMITS_EXEMPT)
-_sharing = Sharing(_of_this_process.buckets, _of_this_process.time)
+_other_buckets: dict[str, Buckets] = {}
+
+
+def share(name: str, buckets: Buckets) -> Buckets:
+    """Share these buckets with the other processes too, and return them. They refuse no request by themselves."""
+    _other_buckets[name] = buckets
+    return buckets
+
+
+def forget_everything() -> None:
+    """Reset all counts (tests)."""
+    _of_this_process.forget()
+    for buckets in _other_buckets.values():
+        buckets.forget()
+
+
+_sharing = Sharing(lambda: [*_of_this_process.buckets(), *_other_buckets.items()], _of_this_process.time)
 METRICS = (Refusals(_of_this_process),)
 """The collectors of this process; the composition root registers them with the metrics."""
 
@@ -191,4 +207,3 @@ record_attempt = _of_this_process.record_attempt
 subject = _of_this_process.subject
 begin = _sharing.begin
 end = _sharing.end
-forget_everything = _of_this_process.forget

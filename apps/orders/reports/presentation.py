@@ -29,6 +29,8 @@ _ACTS = {
     "remove": "Visitors removed from the line",
     "let in": "Priority given",
     "vip link": "VIP links created or revoked",
+    "screening": "Proof of work or review set",
+    "review": "Reviews ended",
     "message": "Messages to the line",
     "draw": "Beacon values entered by hand",
     "blocked": "Seats or tickets blocked",

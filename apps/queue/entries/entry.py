@@ -28,8 +28,13 @@ class EntryView:
 
     @property
     def waits(self) -> bool:
-        """Whether the entry is in the queue, or missed its turn and may return."""
-        return self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY)
+        """Whether the entry is in the queue, in review, or missed its turn and may return."""
+        return self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY, QueueEntry.Status.REVIEW)
+
+    @property
+    def is_in_review(self) -> bool:
+        """Whether the entry keeps its number but is admitted only once the organizer has ended its review."""
+        return self.status == QueueEntry.Status.REVIEW
 
     @property
     def buyer(self) -> str:

@@ -20,6 +20,7 @@ from apps.kernel import clock, random_bytes
 from apps.kernel.db import arrays, sql, transactions
 from apps.kernel.group_commit.batcher import Batcher
 from apps.kernel.http import problems
+from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue import proofs
 from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
 from apps.queue.entries.presale import presale_refusal
@@ -29,6 +30,8 @@ from apps.queue.lobby.lobby import is_lobby_open, open_if_due
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room.admission import admit_next
 from apps.queue.room_row import Room, lock_rooms_call, rooms_from_rows, save_room_call
+from apps.queue.screening.result import UNSCREENED, Screening
+from apps.queue.snapshot import exceptions
 
 JOIN_TIMEOUT_MS = 10_000
 JOIN_LOCK_MS = 4_000
@@ -45,6 +48,8 @@ _lock_visitor_entries = sql.load(_PACKAGE, "lock_visitor_entries", prepared=True
 _lock_lobby_entries = sql.load(_PACKAGE, "lock_lobby_entries")
 _save_arrivals = sql.load(_PACKAGE, "save_arrivals")
 _insert_entries = sql.load(_PACKAGE, "insert_entries", prepared=True)
+_insert_screened_entries = sql.load(_PACKAGE, "insert_screened_entries")
+_used_works = sql.load(_PACKAGE, "used_works")
 _lowest_waiting = sql.load(_PACKAGE, "lowest_waiting", prepared=True)
 _entries_by_id = sql.load(_PACKAGE, "entries_by_id")
 
@@ -57,6 +62,7 @@ class JoinRequest:
     """The id of a new entry, generated here so that it can be found after a lost connection."""
     nonce: bytes = field(default_factory=random_bytes.next_bytes)
     has_presale_access: bool = False
+    screening: Screening = UNSCREENED
 
 
 JoinOutcome = EntryView | problems.Problem
@@ -73,14 +79,17 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
         raise NotOnSale("This event is canceled." if state == "canceled" else "Sales have closed.")
 
 
-def join(event: events.EventView, caller: Caller, *, has_presale_access: bool = False) -> EntryView:
+def join(
+    event: events.EventView, caller: Caller, screening: Screening = UNSCREENED, *, has_presale_access: bool = False
+) -> EntryView:
     """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks.
 
     Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, PresaleOnly for a new entry without
-    `has_presale_access`, RoomDrained, and Busy under overload or if the outcome is unknown. If the entry was created
+    `has_presale_access`, RoomDrained, WorkRequired (without a challenge) if a new entry needs work that the caller has
+    not done or has used up, and Busy under overload or if the outcome is unknown. If the entry was created
     nevertheless, joining again returns it.
     """
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening))
     try:
         outcome = joins.submit_sync(request, JOIN_TIMEOUT_MS)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -88,9 +97,11 @@ def join(event: events.EventView, caller: Caller, *, has_presale_access: bool = 
     return _unwrap_outcome(outcome)
 
 
-async def join_async(event: events.EventView, caller: Caller, *, has_presale_access: bool = False) -> EntryView:
+async def join_async(
+    event: events.EventView, caller: Caller, screening: Screening = UNSCREENED, *, has_presale_access: bool = False
+) -> EntryView:
     """`join` for async handlers, on any event loop."""
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening))
     try:
         outcome = await joins.submit(request)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -130,6 +141,8 @@ def _validate(request: JoinRequest) -> JoinRequest:
 def _unwrap_outcome(outcome: JoinOutcome) -> EntryView:
     if isinstance(outcome, problems.Problem):
         raise outcome
+    if outcome.is_in_review:
+        exceptions.mark_exceptional(outcome.event_id, outcome.number, outcome.id)
     return outcome
 
 
@@ -201,6 +214,10 @@ class _JoinBatch:
         """Existing entries that this batch has changed."""
         self.new: dict[int, list[Entry]] = {}
         self.nonces: dict[uuid.UUID, bytes] = {}
+        self.screenings: dict[uuid.UUID, Screening] = {}
+        """Those of new entries, unless the room has no screening."""
+        self.used_works: set[tuple[int, bytes]] = set()
+        """Of the solutions in this batch, with the event: those that an entry has used up."""
         self.lowest: dict[int, int | None] = {}
         """The lowest waiting number of each room before this batch."""
         self.now = datetime.min
@@ -216,21 +233,34 @@ class _JoinBatch:
         identities = {identity for request in self.requests if (identity := self._identity(request)) is not None}
         reading = [_lock_entries_call(identities), clock.now_call()]
         reading += [_lowest_waiting.call(event_id=event_id) for event_id in self.events]
+        works = self._works_by_event()
+        reading += [
+            _used_works.call(event_id=event_id, works=arrays.byte_strings(works[event_id])) for event_id in works
+        ]
         if tokens:
-            entries, moment, *lowest = sql.execute_batch(cursor, reading)
+            entries, moment, *rest = sql.execute_batch(cursor, reading)
         else:
-            locked, entries, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
+            locked, entries, moment, *rest = sql.execute_batch(cursor, [lock, *reading])
+        lowest, used = rest[: len(self.events)], rest[len(self.events) :]
         self.rooms = rooms_from_rows(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
         self.live_entries = _by_identity(entries.rows)
         ((self.now,),) = moment.rows
         self.lowest = {event_id: one.rows[0][0] for event_id, one in zip(self.events, lowest, strict=True)}
+        self.used_works = {(one, row[0]) for one, found in zip(works, used, strict=True) for row in found.rows}
         for event_id, room in self.rooms.items():
             open_if_due(cursor, room, self.events[event_id], self.now)
         in_lobby = {one for one in identities if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
         if in_lobby - self.live_entries.keys():
             rows = _lock_lobby_entries.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
             self.ended_in_lobby = _by_identity(rows)
+
+    def _works_by_event(self) -> dict[int, list[bytes]]:
+        works: dict[int, list[bytes]] = {}
+        for request in self.requests:
+            if request.screening.work is not None:
+                works.setdefault(request.event.id, []).append(request.screening.work)
+        return works
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
         """Return the identity for which the request joins: the caller's own, or that of the owner of the token's entry.
@@ -262,20 +292,24 @@ class _JoinBatch:
             presale = None if request.has_presale_access else request.event.presale_at(self.now)
             if presale is not None:
                 raise presale_refusal(presale)
-            entry = self._reopen_lobby_entry(identity) or self._new_entry(request, room, identity)
+            entry = self._reopen_lobby_entry(request, identity) or self._new_entry(request, room, identity)
             self.live_entries[identity] = entry
         return entry
 
-    def _reopen_lobby_entry(self, identity: _Identity) -> Entry | None:
-        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw."""
+    def _reopen_lobby_entry(self, request: JoinRequest, identity: _Identity) -> Entry | None:
+        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. Like a
+        new one it may go to review, or leaving and joining again would end a review. It needs no work."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:
-            entry.status, entry.ended_at = QueueEntry.Status.WAITING, None
+            entry.status, entry.ended_at = _first_status(request.screening), None
             self.arrived[entry.id] = entry
         return entry
 
     def _new_entry(self, request: JoinRequest, room: Room, identity: _Identity) -> Entry:
         event_id, account_id, visitor_id = identity
+        screening = request.screening
+        if screening is not UNSCREENED:
+            self._use_work(event_id, screening)
         in_lobby = _is_lobby(room)
         number = None if in_lobby else room.next_number
         # The draw assigns the numbers up to the lobby's count, so the room's next number is always above that count.
@@ -286,12 +320,26 @@ class _JoinBatch:
             previous = room.chain_head or proofs.genesis(request.event.slug)
             room.chain_head = proofs.link(previous, number, proofs.leaf(request.entry_id, request.nonce))
         entry = Entry(
-            request.entry_id, event_id, number, in_lobby, account_id, visitor_id, QueueEntry.Status.WAITING,
-            claim_expires_at=None, admission_expires_at=None, busy_until=None, ended_at=None,
+            request.entry_id, event_id, number, in_lobby, account_id, visitor_id,
+            _first_status(screening), claim_expires_at=None, admission_expires_at=None, busy_until=None, ended_at=None,
         )  # fmt: skip
         self.nonces[entry.id] = request.nonce
+        if screening is not UNSCREENED:
+            self.screenings[entry.id] = screening
         self.new.setdefault(event_id, []).append(entry)
         return entry
+
+    def _use_work(self, event_id: int, screening: Screening) -> None:
+        """Record that this batch uses the work up. Raises WorkRequired if there is none, or if it is used up already:
+        by a committed entry, or by a request before this one in the batch."""
+        used = (event_id, screening.work)
+        if screening.work is None:
+            if screening.needs_work:
+                raise WorkRequired
+        elif used in self.used_works:
+            raise WorkRequired("This proof has been used for an earlier join.")
+        else:
+            self.used_works.add((event_id, screening.work))
 
     def write(self, cursor: sql.Cursor) -> None:
         """Write all changes, each row once, and admit new entries within the caps if no entry waits ahead of them."""
@@ -336,19 +384,34 @@ class _JoinBatch:
         return [(len(entries), call)]
 
     def _insert_entries_calls(self, entries: Sequence[Entry]) -> list[tuple[int, sql.Call]]:
-        if not entries:
-            return []
-        call = _insert_entries.call(
-            ids=arrays.uuids([entry.id for entry in entries]),
-            event_ids=arrays.numbers([entry.event_id for entry in entries]),
-            numbers=arrays.numbers([entry.number for entry in entries]),
-            in_lobby=arrays.flags([entry.in_lobby for entry in entries]),
-            nonces=arrays.byte_strings([self.nonces[entry.id] for entry in entries]),
-            account_ids=arrays.numbers([entry.account_id for entry in entries]),
-            visitor_ids=arrays.texts([entry.visitor_id for entry in entries]),
-            joined_at=self.now,
-        )
-        return [(len(entries), call)]
+        screened = [entry for entry in entries if entry.id in self.screenings] if self.screenings else []
+        plain = [entry for entry in entries if entry.id not in self.screenings] if screened else entries
+        calls = []
+        if plain:
+            calls.append((len(plain), _insert_entries.call(**self._columns(plain))))
+        if screened:
+            screenings = [self.screenings[entry.id] for entry in screened]
+            call = _insert_screened_entries.call(
+                **self._columns(screened),
+                statuses=[str(entry.status) for entry in screened],
+                works=arrays.byte_strings([one.work for one in screenings]),
+                scores=arrays.numbers([one.score for one in screenings]),
+                reasons=arrays.texts([one.reasons for one in screenings]),
+            )
+            calls.append((len(screened), call))
+        return calls
+
+    def _columns(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        return {
+            "ids": arrays.uuids([entry.id for entry in entries]),
+            "event_ids": arrays.numbers([entry.event_id for entry in entries]),
+            "numbers": arrays.numbers([entry.number for entry in entries]),
+            "in_lobby": arrays.flags([entry.in_lobby for entry in entries]),
+            "nonces": arrays.byte_strings([self.nonces[entry.id] for entry in entries]),
+            "account_ids": arrays.numbers([entry.account_id for entry in entries]),
+            "visitor_ids": arrays.texts([entry.visitor_id for entry in entries]),
+            "joined_at": self.now,
+        }
 
     def _can_admit(self, first: Entry) -> bool:
         """Return whether this batch should admit: no entry waits ahead, or the room is off.
@@ -372,6 +435,10 @@ class _JoinBatch:
             for entry in self.arrived.values()
             if entry.event_id == event_id and entry.status == QueueEntry.Status.WAITING
         ]
+
+
+def _first_status(screening: Screening) -> QueueEntry.Status:
+    return QueueEntry.Status.REVIEW if screening.for_review else QueueEntry.Status.WAITING
 
 
 def _is_lobby(room: Room) -> bool:

@@ -8,6 +8,7 @@ closed account) are forwarded to the site, which responds and deletes the cookie
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -45,6 +46,7 @@ class Credentials:
 @dataclass(frozen=True, slots=True)
 class AuthenticatedAccount:
     version: accounts.AccountVersion
+    account_since: datetime
     has_guest_entry: bool
     """Whether the browser has a guest entry in this event's queue, which must be merged first."""
 
@@ -79,7 +81,12 @@ async def _authenticate_account(request: Request, event: events.EventView | None
     if account is None:
         raise ForwardToSite
     version = account.version
-    caller = Caller(account_id=version.account_id, visitor_id=credentials.visitor_id, account_version=version)
+    caller = Caller(
+        account_id=version.account_id,
+        visitor_id=credentials.visitor_id,
+        account_version=version,
+        account_since=account.account_since,
+    )
     return caller, account.has_guest_entry
 
 
@@ -100,7 +107,8 @@ def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAcc
             found.append(None)
         else:
             version = accounts.AccountVersion(account.pk, account.token_version)
-            found.append(AuthenticatedAccount(version, (one.event_id, one.visitor_id) in guest_entries))
+            has_guest_entry = (one.event_id, one.visitor_id) in guest_entries
+            found.append(AuthenticatedAccount(version, account.date_joined, has_guest_entry))
     return found
 
 
@@ -154,5 +162,5 @@ def _load_active_accounts(ids: set[int]) -> Mapping[int, accounts.User]:
     if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
         return {}
     rows = accounts.User.objects.filter(pk__in=ids, is_active=True)
-    rows = rows.only("pk", "password", "is_active", "token_version")
+    rows = rows.only("pk", "password", "is_active", "token_version", "date_joined")
     return {account.pk: account for account in rows}

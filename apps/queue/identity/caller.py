@@ -13,7 +13,7 @@ import re
 import secrets
 import uuid
 from base64 import urlsafe_b64encode
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -61,6 +61,8 @@ class Caller(NamedTuple):
     """The number in the token or cookie; None in the lobby, and always None without `in_line`."""
     account_version: accounts.AccountVersion | None = None
     """The version of the account that the session, account token or admission token belongs to."""
+    account_since: datetime | None = None
+    """When the account was created."""
 
     @property
     def is_known(self) -> bool:
@@ -118,10 +120,11 @@ def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
     # A DRF view sets a user of its own on the request, so the session itself is read.
     session_request = getattr(request, "_request", request)
     user = get_user(session_request)
+    visitor_id = visitor_id_of(request)
     if not isinstance(user, accounts.User):
-        return Caller(visitor_id=visitor_id_of(request))
+        return Caller(visitor_id=visitor_id)
     version = accounts.AccountVersion(user.pk, user.token_version)
-    return Caller(account_id=user.pk, visitor_id=visitor_id_of(request), account_version=version)
+    return Caller(account_id=user.pk, visitor_id=visitor_id, account_version=version, account_since=user.date_joined)
 
 
 def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
@@ -160,7 +163,8 @@ def _authenticate_token(token: str, event_slug: str | None) -> Caller:
             raise problems.TokenInvalid from error
         if user is None:
             raise problems.TokenInvalid
-        return Caller(account_id=user.pk, account_version=accounts.AccountVersion(user.pk, user.token_version))
+        version = accounts.AccountVersion(user.pk, user.token_version)
+        return Caller(account_id=user.pk, account_version=version, account_since=user.date_joined)
     caller = _authenticate_queue_token(token, event_slug)
     if caller.account_version is not None and not accounts.is_current(caller.account_version):
         raise problems.TokenInvalid

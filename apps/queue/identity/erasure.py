@@ -34,6 +34,8 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
             "number": entry.number,
             "status": entry.status,
             "priority": entry.marked,
+            "score": entry.score,
+            "reasons_for_score": entry.reasons,
             "account": entry.account_id,
             "visitor_id": entry.visitor_id,
             "joined_at": clock.iso(entry.joined_at),

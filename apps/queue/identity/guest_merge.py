@@ -143,4 +143,6 @@ def _progress_rank(entry: QueueEntry, now: datetime) -> int:
     if entry.status == _Status.AWAY and entry.claim_expires_at is not None:
         is_over = entry.claim_expires_at + timedelta(seconds=RETURN_SECONDS) <= now
         return 5 if is_over else 4
+    if entry.status == _Status.REVIEW:
+        return 5
     return 3 if entry.marked else 4

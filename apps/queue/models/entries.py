@@ -18,6 +18,7 @@ class QueueEntry(models.Model):
 
     class Status(models.TextChoices):
         WAITING = "waiting", "waiting"  # → ready, left
+        REVIEW = "review", "in review"  # → waiting, left; keeps its number, and is not admitted
         READY = "ready", "ready"  # → completed, expired, left; if unclaimed: away, or waiting by a late poll
         AWAY = "away", "away"  # → waiting, expired
         COMPLETED = "completed", "completed"
@@ -28,7 +29,7 @@ class QueueEntry(models.Model):
         OPERATOR = "operator", "by an operator"
         VIP = "vip", "by a VIP link"
 
-    LIVE = (Status.WAITING, Status.READY, Status.AWAY)
+    LIVE = (Status.WAITING, Status.REVIEW, Status.READY, Status.AWAY)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     event = models.ForeignKey(
@@ -67,6 +68,15 @@ class QueueEntry(models.Model):
         null=True, blank=True, help_text="A reservation occupies the slot until then; set by holds."
     )
     ended_at = models.DateTimeField(null=True, blank=True)
+    score = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Points by which the join looked like a program; see the reasons."
+    )
+    reasons = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Each reason for the score, with its points."
+    )
+    work = models.BinaryField(
+        max_length=16, null=True, help_text="The id of the challenge or delay that the join used up."
+    )
 
     class Meta:
         verbose_name_plural = "queue entries"
@@ -75,13 +85,16 @@ class QueueEntry(models.Model):
             models.UniqueConstraint(fields=["event", "number"], name="queue_entry_number_once_per_event"),
             models.UniqueConstraint(
                 fields=["event", "account"],
-                condition=Q(status__in=["waiting", "ready", "away"], account__isnull=False),
+                condition=Q(status__in=["waiting", "review", "ready", "away"], account__isnull=False),
                 name="queue_entry_one_place_per_account",
             ),
             models.UniqueConstraint(
                 fields=["event", "visitor_id"],
-                condition=Q(status__in=["waiting", "ready", "away"], account__isnull=True),
+                condition=Q(status__in=["waiting", "review", "ready", "away"], account__isnull=True),
                 name="queue_entry_one_place_per_visitor",
+            ),
+            models.UniqueConstraint(
+                fields=["event", "work"], condition=Q(work__isnull=False), name="queue_entry_work_once"
             ),
             # Written without a bare comparison: a check of NULL is not false, so it passes.
             models.CheckConstraint(
@@ -113,6 +126,7 @@ class QueueEntry(models.Model):
             models.Index(fields=["event"], condition=Q(status="ready"), name="queue_entry_ready_slots"),
             models.Index(fields=["event", "ended_at"], condition=Q(ended_at__isnull=False), name="queue_entry_endings"),
             models.Index(fields=["event"], condition=~Q(marked=""), name="queue_entry_marked"),
+            models.Index(fields=["event"], condition=Q(status="review"), name="queue_entry_in_review"),
             # For polls about ended entries. Waiting entries are not in it, so joins do not maintain it.
             models.Index(
                 fields=["event", "visitor_id"],

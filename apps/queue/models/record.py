@@ -54,6 +54,8 @@ class RoomAct(models.Model):
         LINK = "vip link", "VIP link"
         MESSAGE = "message", "message to waiting visitors"
         DRAW = "draw", "lobby and draw"
+        SCREENING = "screening", "proof of work and review"
+        REVIEW = "review", "ended a review"
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
     at = models.DateTimeField()

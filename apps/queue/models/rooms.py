@@ -19,6 +19,11 @@ class WaitingRoom(models.Model):
         PAUSED = "paused", "paused"
         DRAINED = "drained", "drained"
 
+    class Screening(models.TextChoices):
+        OFF = "off", "off"
+        PRESSURE = "pressure", "under pressure: many joins at once, or many from one address"
+        ON = "on", "on: every join needs proof of work"
+
     event = models.OneToOneField(
         "events.Event", on_delete=models.CASCADE, primary_key=True, related_name="waiting_room"
     )
@@ -62,9 +67,26 @@ class WaitingRoom(models.Model):
     numbered_through = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="While drawn numbers are being written: no higher number is admitted yet."
     )
+    screening = models.CharField(
+        "proof of work",
+        max_length=10,
+        choices=Screening.choices,
+        default=Screening.OFF,
+        db_default=Screening.OFF,
+        help_text="When a join needs proof of work.",
+    )
+    review_score = models.PositiveSmallIntegerField(
+        "review from score",
+        null=True,
+        blank=True,
+        help_text="Joins with this score or more wait for your review, with the reasons beside them; empty: none do.",
+    )
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(review_score__isnull=True) | Q(review_score__gte=1), name="waiting_room_review_score_sane"
+            ),
             models.CheckConstraint(condition=Q(head__lt=models.F("next_number")), name="waiting_room_head_below_next"),
             models.CheckConstraint(condition=Q(rate_per_second__gte=1), name="waiting_room_rate_positive"),
             models.CheckConstraint(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from apps.events import facade as events
@@ -43,19 +44,20 @@ def create_room(event_id: int) -> None:
     Also commits to the draw of a lobby. Runs inside the transaction that publishes the event.
     """
     event = events.get_event_by_id(event_id)
-    settings = event.policy.room
-    fields = (
+    wanted = event.policy.room
+    fields: dict[str, object] = (
         {"state": _State.OFF}
-        if settings is None
+        if wanted is None
         else {
             "state": _State.CLOSED,
-            "rate_per_second": settings.rate_per_second,
-            "active_max": settings.active_max,
-            "lobby_opens_at": settings.lobby_opens_at,
+            "rate_per_second": wanted.rate_per_second,
+            "active_max": wanted.active_max,
+            "lobby_opens_at": wanted.lobby_opens_at,
         }
     )
+    fields["screening"] = settings.PROOF_OF_WORK_JOIN
     _, is_new = WaitingRoom.objects.get_or_create(event_id=event_id, defaults=fields)
-    if is_new and settings is not None and settings.lobby_opens_at is not None:
+    if is_new and wanted is not None and wanted.lobby_opens_at is not None:
         lobby.create_commitment(event)
 
 

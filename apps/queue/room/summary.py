@@ -27,6 +27,7 @@ class Summary:
     state: str
     waiting: int
     away: int
+    in_review: int
     in_lobby: int
     marked: int
     active: int
@@ -41,6 +42,8 @@ class Summary:
     admission_seconds: int
     supply_available: int | None
     supply_held: int | None
+    screening: str
+    review_score: int | None
     message: str
     open_links: int
     ticked_at: datetime | None
@@ -99,6 +102,7 @@ def summary_of(event_id: int) -> Summary:
         state=room.state,
         waiting=waiting.filter(number__isnull=False)[: COUNTED_MAX + 1].count(),
         away=entries.filter(status=QueueEntry.Status.AWAY)[: COUNTED_MAX + 1].count(),
+        in_review=entries.filter(status=QueueEntry.Status.REVIEW)[: COUNTED_MAX + 1].count(),
         in_lobby=room.lobby_count if room.state == WaitingRoom.State.LOBBY else 0,
         marked=waiting.exclude(marked="").count(),
         active=active_count(event_id),
@@ -113,6 +117,8 @@ def summary_of(event_id: int) -> Summary:
         admission_seconds=room.admission_seconds,
         supply_available=room.supply_available,
         supply_held=room.supply_held,
+        screening=room.screening,
+        review_score=room.review_score,
         message=room.message,
         open_links=VipLink.objects.filter(
             event_id=event_id, used_at__isnull=True, revoked_at__isnull=True, expires_at__gt=now

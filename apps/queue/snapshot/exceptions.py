@@ -1,5 +1,5 @@
-"""Exceptional entries: those above the head that are not waiting, because they left, were removed or merged, or are
-admitted ahead of their turn.
+"""Exceptional entries: those above the head that are not waiting, because they left, were removed or merged, are in
+review, or are admitted ahead of their turn.
 
 Any other number above the head is waiting, so its poll needs no query. Each process keeps the exceptions as one bit per
 number. It reads new exceptions every second, and adds its own at once. An exception neither grants nor refuses
@@ -107,12 +107,12 @@ class ExceptionFeed:
         since, since_id = self._from
         with connection.cursor() as cursor:
             ended = _endings.rows(cursor, event_id=self.event_id, since=since, since_id=since_id, most=SLICE_MAX)
-            marked = _marked_entries.rows(cursor, event_id=self.event_id)
+            marked = _marked_entries.rows(cursor, event_id=self.event_id, most=SLICE_MAX)
         for _, entry_id, number in ended:
             self.mark_exceptional(number, entry_id)
-        for entry_id, number in marked:
+        for entry_id, number, _ in marked:
             self.mark_exceptional(number, entry_id)
-        self._record_priority({number for _, number in marked if number is not None})
+        self._record_priority({number for _, number, has_priority in marked if has_priority and number is not None})
         if ended:
             self._newest = max(self._newest, ended[-1][0])
         if len(ended) == SLICE_MAX:

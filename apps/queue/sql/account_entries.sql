@@ -5,4 +5,4 @@ JOIN queue_queueentry AS entry
   ON entry.event_id = asked.event_id
  AND entry.account_id = asked.account_id
  AND entry.account_id IS NOT NULL
- AND entry.status IN ('waiting', 'ready', 'away')
+ AND entry.status IN ('waiting', 'review', 'ready', 'away')

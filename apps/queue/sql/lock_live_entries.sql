@@ -3,18 +3,18 @@
 SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
        busy_until, ended_at, marked
 FROM queue_queueentry
-WHERE status IN ('waiting', 'ready', 'away')
+WHERE status IN ('waiting', 'review', 'ready', 'away')
   AND id IN (
     SELECT entry.id
     FROM unnest(%(account_event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
     JOIN queue_queueentry AS entry ON entry.event_id = asked.event_id AND entry.account_id = asked.account_id
-    WHERE entry.status IN ('waiting', 'ready', 'away')
+    WHERE entry.status IN ('waiting', 'review', 'ready', 'away')
     UNION ALL
     SELECT entry.id
     FROM unnest(%(visitor_event_ids)s::bigint[], %(visitor_ids)s::text[]) AS asked (event_id, visitor_id)
     JOIN queue_queueentry AS entry
       ON entry.event_id = asked.event_id AND entry.visitor_id = asked.visitor_id AND entry.account_id IS NULL
-    WHERE entry.status IN ('waiting', 'ready', 'away')
+    WHERE entry.status IN ('waiting', 'review', 'ready', 'away')
   )
 ORDER BY id
 FOR NO KEY UPDATE

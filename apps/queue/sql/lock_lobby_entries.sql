@@ -3,7 +3,7 @@
 SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
        busy_until, ended_at, marked
 FROM queue_queueentry
-WHERE status NOT IN ('waiting', 'ready', 'away')
+WHERE status NOT IN ('waiting', 'review', 'ready', 'away')
   AND in_lobby
   AND number IS NULL
   AND id IN (

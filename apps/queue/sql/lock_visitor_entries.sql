@@ -6,6 +6,6 @@ FROM queue_queueentry
 WHERE event_id = %(event_id)s
   AND visitor_id = ANY(%(visitor_ids)s::text[])
   AND account_id IS NULL
-  AND status IN ('waiting', 'ready', 'away')
+  AND status IN ('waiting', 'review', 'ready', 'away')
 ORDER BY id
 FOR NO KEY UPDATE

@@ -8,6 +8,6 @@ WHERE EXISTS (
     WHERE entry.event_id = room.event_id
       AND entry.visitor_id = %(visitor_id)s
       AND entry.account_id IS NULL
-      AND entry.status IN ('waiting', 'ready', 'away')
+      AND entry.status IN ('waiting', 'review', 'ready', 'away')
 )
 ORDER BY room.event_id

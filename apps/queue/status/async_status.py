@@ -27,7 +27,7 @@ from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.snapshot import exceptions, room_snapshot
 from apps.queue.status import drawn_numbers, status_json
 from apps.queue.status import status as entry_status
-from apps.queue.status.estimates import estimate, estimate_for_number, expected_rate
+from apps.queue.status.estimates import estimate, estimate_for_number, estimate_in_review, expected_rate
 from apps.queue.status.status import QueueStatus
 
 SNAPSHOT_STALE_SHARE = 0.8
@@ -91,7 +91,7 @@ def encode_status_from_token(event: events.EventView, token: str) -> bytes | Non
 def encode_waiting_status(entry: EntryView) -> bytes | None:
     """Return the status of an entry that has just been read as waiting, if its turn is still to come. Return
     None if `status_of_entry` has to decide."""
-    if entry.number is None or entry.is_priority or not entry.waits:
+    if entry.number is None or entry.is_priority or entry.is_in_review or not entry.waits:
         return None
     snapshot = _peek_snapshot(entry.event_id, 0)
     if snapshot is None or entry.number <= snapshot.head:
@@ -148,8 +148,10 @@ async def status_of_entry(event: events.EventView, entry: EntryView) -> QueueSta
         return QueueStatus(estimate(entry), entry)
     # The snapshot may be older than this number: the entry has just been read as waiting.
     snapshot = await _get_snapshot(event.id, 0)
-    status = QueueStatus(estimate_for_number(snapshot, entry.number), entry)
     is_drawn = entry_status.needs_drawn_number(snapshot, entry.number)
+    if entry.is_in_review and not is_drawn:
+        return QueueStatus(estimate_in_review(snapshot, entry.number), entry)
+    status = QueueStatus(estimate_for_number(snapshot, entry.number), entry)
     if entry.is_priority or status.estimate.ahead == 0 or is_drawn:
         return await thread_pool.run_in_thread(entry_status.status_of_entry, event, entry)
     return status

@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.kernel import clock
@@ -63,7 +63,15 @@ def estimate(entry: EntryView) -> WaitEstimate:
         number = drawn_numbers.number_of(entry.id)  # Drawn, and not yet written to the entry.
     if entry.is_priority and number is not None:
         number = min(number, snapshot.head)  # Position 0, also after a missed turn.
-    return estimate_for_number(snapshot, number)
+    return estimate_in_review(snapshot, number) if entry.is_in_review else estimate_for_number(snapshot, number)
+
+
+def estimate_in_review(snapshot: RoomSnapshot, number: int | None) -> WaitEstimate:
+    """Return the estimate for an entry that waits for the organizer's review, which has no time limit."""
+    estimate = estimate_for_number(snapshot, number)
+    if estimate.status not in ("waiting", "paused"):
+        return estimate
+    return replace(estimate, status="review", ask_again_ms=max(NEXT_POLL_READY_MS, estimate.ask_again_ms))
 
 
 def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstimate:

@@ -540,9 +540,11 @@ def test_the_auditor_finds_a_claim_taken_back(event: EventView) -> None:
 
 
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
-    """In the order of the statement, which names every column except `erased_at`, which only the erasure uses."""
+    """In the order of the statement, which names every column except those of the erasure and of screening."""
     fields = [field.name for field in dataclasses.fields(Room)]
-    assert sorted([*fields, "erased_at"]) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
+    assert sorted([*fields, "erased_at", "review_score", "screening"]) == sorted(
+        column.attname for column in WaitingRoom._meta.concrete_fields
+    )
     WaitingRoom.objects.update(
         erased_at=clock.now(),
         message="hello", message_at=clock.now(), supply_at=clock.now(), supply_held=3, chain_head=b"\x00\xff",

@@ -81,7 +81,13 @@ def test_the_floor_is_set_on_the_page_and_an_invalid_one_is_refused_beside_its_f
     boss: Client, event: events.EventView
 ) -> None:
     page = f"/admin/queue/waitingroom/{event.id}/change/"
-    right = {"rate_per_second": "10", "active_max": "2", "claim_seconds": "120", "admission_seconds": "300"}
+    right = {
+        "rate_per_second": "10",
+        "active_max": "2",
+        "claim_seconds": "120",
+        "admission_seconds": "300",
+        "screening": "off",
+    }
     WaitingRoom.objects.update(rate_now=2)
     for wrong in ("0", "11", "-1", "many", "9" * 30):
         shown = boss.post(page, right | {"rate_floor": wrong}, follow=True).content.decode()
@@ -106,7 +112,13 @@ def test_the_forms_save_in_their_own_transaction(transactional_db: None, boss: C
     """Django wraps a form in a transaction; the services refuse to join one. Only a test without a transaction around
     it can show that. A second operator's change between the form's check and the lock is reported, too."""
     page = f"/admin/queue/waitingroom/{event.id}/change/"
-    form = {"active_max": "3", "claim_seconds": "120", "admission_seconds": "300", "rate_floor": "5"}
+    form = {
+        "active_max": "3",
+        "claim_seconds": "120",
+        "admission_seconds": "300",
+        "screening": "off",
+        "rate_floor": "5",
+    }
     saved = boss.post(page, form | {"rate_per_second": "20"}, follow=True).content.decode()
     assert "was changed successfully" in saved
     room = WaitingRoom.objects.get()
@@ -177,7 +189,13 @@ def test_a_refusal_is_shown_and_nothing_changes(
 
 def test_refused_limits_are_shown_beside_their_field_and_not_as_changed(boss: Client, event: events.EventView) -> None:
     page = f"/admin/queue/waitingroom/{event.id}/change/"
-    wrong = {"rate_per_second": "200000", "active_max": "2", "claim_seconds": "120", "admission_seconds": "300"}
+    wrong = {
+        "rate_per_second": "200000",
+        "active_max": "2",
+        "claim_seconds": "120",
+        "admission_seconds": "300",
+        "screening": "off",
+    }
     shown = boss.post(page, wrong, follow=True).content.decode()
     assert "The rate must be between 1 and 100000" in shown
     assert "was changed successfully" not in shown

@@ -145,7 +145,13 @@ def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> Non
     assert ": 0 admitted." in act("admit_now", count="5")
     changed = staff.post(
         f"{admin_url}{room.id}/change/",
-        {"rate_per_second": "20", "active_max": "4", "claim_seconds": "120", "admission_seconds": "200"},
+        {
+            "rate_per_second": "20",
+            "active_max": "4",
+            "claim_seconds": "120",
+            "admission_seconds": "200",
+            "screening": "off",
+        },
     )
     assert changed.status_code == 302
     assert ": 1 admitted." in act("admit_now", count="5")

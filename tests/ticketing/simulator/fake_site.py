@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import altcha
 from aiohttp import web
 
 from ticketing.devserver.ports import LOOPBACK
@@ -101,6 +102,10 @@ class FakeSite:
     free: int = 20
     """Availability of its only section."""
     streams: "Streams" = field(default_factory=Streams)
+    work_counter: int = 0
+    """Each join needs the solution of a challenge with this counter; 0: none does."""
+    addresses: set[str] = field(default_factory=set)
+    """From which joins came."""
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     def status_response(self, call: str, entry: Entry) -> web.Response:
@@ -146,7 +151,13 @@ class FakeSite:
         return response  # type: ignore[no-any-return]
 
     async def join(self, request: web.Request) -> web.Response:
-        visitor = (await request.json())["visitor_id"]
+        body = await request.json()
+        visitor = body["visitor_id"]
+        self.addresses.add(request.remote or "")
+        if self.work_counter and "proof" not in body:
+            return problem(428, "work-required", challenge=challenge(self.work_counter))
+        if self.work_counter:
+            assert altcha.verify_solution(body["proof"], "a secret").verified
         if visitor not in self.entries:
             self.entries[visitor] = Entry(next(self._numbers), visitor)
         return self.status_response("join", self.entries[visitor])
@@ -165,6 +176,10 @@ class FakeSite:
         payload = request.headers["Authorization"].removeprefix("Bearer ").split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return self.entries[claims["sub"]]
+
+
+def challenge(counter: int) -> dict[str, Any]:
+    return altcha.create_challenge("SHA-256", 1, counter=counter, hmac_secret="a secret").to_dict()
 
 
 def in_minutes(minutes: float) -> str:

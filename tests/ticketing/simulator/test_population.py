@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.ticketing.simulator.fake_site import Entry, FakeSite, in_minutes, open_site, problem, token
-from ticketing.simulator import api, visitors
+from tests.ticketing.simulator.fake_site import Entry, FakeSite, challenge, in_minutes, open_site, problem, token
+from ticketing.simulator import api, bots, visitors, work
 from ticketing.simulator.plan import Plan, PlanRefused
 from ticketing.simulator.population import Run, run
 from ticketing.simulator.report import progress, report
+from ticketing.simulator.work import Workers
 
 
 @pytest.fixture(autouse=True)
@@ -246,3 +247,66 @@ async def test_a_host_name_that_now_resolves_to_another_machine_is_refused(monke
         other_host = site.base.replace("127.0.0.1", "localhost")
         with pytest.raises(PlanRefused, match="no response"):
             await run(plan(site, base=other_host))
+
+
+# --- proof of work and bots -------------------------------------------------------------------------------------------
+
+
+async def test_visitors_solve_challenges() -> None:
+    async with open_site(work_counter=3) as site:
+        result = await visited(site, twice=0.5)
+    assert result.is_clean, result.figures.breaches
+    assert result.figures.counts["joined"] == len(site.entries) == 20
+
+
+async def test_visitors_come_from_the_planned_addresses() -> None:
+    async with open_site() as site:
+        await visited(site, addresses=3, connections=4)
+    assert site.addresses == {"127.1.0.1", "127.1.1.1", "127.1.2.1"}
+
+
+async def test_bots_have_their_own_figures() -> None:
+    async with open_site() as site:
+        result = await visited(site, bots=9, bot_addresses=2)
+    assert result.figures.counts["joined"] == 20
+    assert result.bot_figures.counts["joined"] == 9
+    assert site.addresses == {"127.0.0.1", "127.64.0.1", "127.128.0.1", "127.192.0.1", "127.192.1.1"}
+    assert "bots        9: 9 joined" in "\n".join(report(result))
+
+
+async def test_naive_bots_do_no_work_and_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bots, "NAIVE_PAUSE_SECONDS", 0.001)
+    async with open_site(work_counter=2) as site:
+        result = await visited(site, bots=4, bot_kinds=("naive",))
+        assert len(site.entries) == 20
+    assert result.bot_figures.counts["gave up"] == 4
+    assert result.is_clean, "what bots do is no breach of the site"
+
+
+async def test_bots_share_their_cores() -> None:
+    """Ten challenges of 0.02 s each, on two cores: the last is ready after 0.1 s. People have a core each."""
+    shared, own = Workers(0.01, cores=2), Workers(0.01)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    waits = [(await shared.solve(challenge(2)))[1] + loop.time() - began for _ in range(10)]
+    assert max(waits) == pytest.approx(0.1, abs=0.05)
+    assert shared.core_seconds == pytest.approx(0.2)
+    assert (await own.solve(challenge(2)))[1] == pytest.approx(0.02)
+
+
+async def test_a_challenge_that_takes_too_long_is_a_breach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "SOLVE_SECONDS_MAX", 0.001)
+    async with open_site(work_counter=1_000_000) as site:
+        result = await visited(site, visitors=1)
+    assert set(result.figures.breaches.counts) == {"work too long"}
+
+
+@pytest.mark.parametrize("wrong", [{"bots": 200_001}, {"addresses": 99_999}, {"bot_cores": 0}, {"bot_addresses": 0}])
+def test_bots_are_limited(wrong: dict[str, int]) -> None:
+    with pytest.raises(PlanRefused):
+        Plan(event="concert", base="http://127.0.0.1:1", visitors=1, over_seconds=1, **wrong)
+
+
+def test_bots_are_for_this_machine_only() -> None:
+    with pytest.raises(PlanRefused):
+        Plan(event="concert", base="https://example.org", visitors=1, over_seconds=1, bots=1, anywhere=True)

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from uvloop import new_event_loop
 
 from apps.kernel.cli import report_errors_in_one_line
+from ticketing.simulator.bots import KINDS
 from ticketing.simulator.plan import Plan, PlanRefused, check_base
 from ticketing.simulator.population import Run, run
 from ticketing.simulator.report import progress, report
@@ -58,6 +59,13 @@ class Command(BaseCommand):
         add("--anywhere", action="store_true", help="allow addresses of other machines")
         add("--connections", default="64", metavar="N", help="concurrent connections; default: 64")
         add("--seed", metavar="N", help="repeat an earlier run's random choices: arrivals and actions")
+        add("--addresses", default="0", metavar="N", help="loopback addresses of the visitors (Linux); default: one")
+        add("--bots", default="0", metavar="N", help="programs beside the visitors; default: none")
+        add("--bot-kinds", default=",".join(KINDS), metavar="LIST", help="default: naive,patient,distributed")
+        add("--bot-addresses", default="1", metavar="M", help="addresses of the distributed bots; default: 1")
+        add("--bot-cores", default="8", metavar="N", help="cores of all bots for proof of work; default: 8")
+        add("--step-seconds", default="0.0003", metavar="S", help="a browser's time of one derivation; default: 0.0003")
+        add("--bot-step-seconds", default="0.0001", metavar="S", help="a bot's; default: 0.0001")
         add("--rate", metavar="N", help="check that at most this many are admitted per second")
         add("--active", metavar="N", help="check that at most this many are admitted at the same time")
 
@@ -141,6 +149,13 @@ def _plan(options: dict[str, Any]) -> Plan:
         rate_max=None if rate is None else _number(rate, "--rate"),
         active_max=None if active is None else _whole(active, "--active"),
         anywhere=anywhere,
+        addresses=_whole(options["addresses"], "--addresses"),
+        bots=_whole(options["bots"], "--bots"),
+        bot_kinds=_kinds(options["bot_kinds"]),
+        bot_addresses=_whole(options["bot_addresses"], "--bot-addresses"),
+        bot_cores=_whole(options["bot_cores"], "--bot-cores"),
+        step_seconds=_number(options["step_seconds"], "--step-seconds"),
+        bot_step_seconds=_number(options["bot_step_seconds"], "--bot-step-seconds"),
     )
 
 
@@ -156,6 +171,13 @@ def _raise_file_limit(plan: Plan) -> None:
             f"{plan.listeners:,} listeners and {plan.connections:,} connections need {plan.files:,} open files, but "
             f"this account may open {limit:,} (ulimit -Hn): use fewer, raise the limit, or use --listen-by poll"
         )
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(kind.strip() for kind in text.split(","))
+    if not set(kinds) <= set(KINDS):
+        raise PlanRefused(f"--bot-kinds {text[:80]!r} is not a list of {', '.join(KINDS)}")
+    return kinds
 
 
 def _slug(text: str) -> str:

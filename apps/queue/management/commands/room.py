@@ -15,6 +15,7 @@ from apps.queue.errors import ActRefused
 from apps.queue.models import RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations, rate_control
 from apps.queue.room.summary import Summary, summary_of
+from apps.queue.screening import review
 
 _State = WaitingRoom.State
 STATES = {
@@ -37,6 +38,8 @@ KINDS = {
     "remove": RoomAct.What.REMOVE,
     "link": RoomAct.What.LINK,
     "revoke": RoomAct.What.LINK,
+    "screening": RoomAct.What.SCREENING,
+    "end-review": RoomAct.What.REVIEW,
 }
 """The recorded kind of each act that changes something."""
 LINKS_SHOWN = 50
@@ -64,12 +67,16 @@ class Command(BaseCommand):
         floor = act("floor", "set the lowest rate that rate control may use")
         floor.add_argument("rate", metavar="N", help="per second, or `auto`: a tenth of the rate")
         act("admit", "admit the next N visitors now, within the cap and the stock").add_argument("count", metavar="N")
+        screening = act("screening", "set when joins need proof of work, and from which score on they wait for review")
+        screening.add_argument("when", nargs="?", choices=WaitingRoom.Screening.values)
+        screening.add_argument("--review-from", metavar="N", help="a score from 1, or `never`")
         message = act("message", "set the message that waiting visitors read, at most 280 characters")
         message.add_argument("text", nargs="?", metavar="TEXT")
         message.add_argument("--clear", action="store_true", help="remove the message")
         for name, words in (
             ("let-through", "give one visitor priority over all others"),
             ("remove", "remove one visitor from the queue"),
+            ("end-review", "end one visitor's review, who then waits with the same number"),
         ):
             act(name, words).add_argument("whom", metavar="WHOM", help="the queue number, or the entry's id")
         link = act("link", "create a link that gives one visitor priority, once")
@@ -110,6 +117,11 @@ class Command(BaseCommand):
                 count = whole_number(options["count"], "N")
                 admitted = operations.admit_now(event.id, count, **self.by)
                 return f"{slug}: {admitted} of {count} admitted"
+            case "screening":
+                return self._screening(event, options)
+            case "end-review":
+                is_admitted = review.end_review(operations.find_entry_id(event.id, options["whom"]), **self.by)
+                return f"{slug}: {options['whom']} {'is admitted' if is_admitted else 'waits in line again'}"
             case "message":
                 return self._message(event, options)
             case "let-through":
@@ -168,6 +180,16 @@ class Command(BaseCommand):
         words = summary_of(event.id).floor_words
         return f"{event.slug}: {words[0].lower()}{words[1:]}{'' if changed else ', unchanged'}"
 
+    def _screening(self, event: events.EventView, options: dict[str, Any]) -> str:
+        when, text = options["when"], options["review_from"]
+        if when is None and text is None:
+            raise CommandError("give a setting or --review-from")
+        score = None if text is None else 0 if text == "never" else whole_number(text, "--review-from")
+        if score == 0 and text != "never":
+            raise CommandError("--review-from is a score from 1, or never")
+        changed = review.set_screening(event.id, when=when, review_score=score, **self.by)
+        return f"{event.slug}: {_describe_screening(summary_of(event.id))}{'' if changed else ', unchanged'}"
+
     def _message(self, event: events.EventView, options: dict[str, Any]) -> str:
         text = (options["text"] or "").strip()
         if bool(text) == options["clear"]:
@@ -189,9 +211,15 @@ class Command(BaseCommand):
 
 def _wanted(options: dict[str, Any]) -> str:
     """Return what was asked for, to record it with a refusal. A message or note is not repeated: it may be long."""
-    names = ("rate", "active", "claim_seconds", "admission_seconds", "count", "whom", "hours", "link")
+    names = (
+        "rate", "active", "claim_seconds", "admission_seconds", "count", "whom", "hours", "link", "when", "review_from",
+    )  # fmt: skip
     given = " ".join(f"{name}={str(options[name])[:40]}" for name in names if options.get(name) is not None)
     return f"{options['act']} {given}".strip()
+
+
+def _describe_screening(room: Summary) -> str:
+    return review.describe(room.screening, room.review_score)
 
 
 def _format_summary(room: Summary) -> str:
@@ -206,6 +234,7 @@ def _format_summary(room: Summary) -> str:
         f"  numbers    {room.head:,} reached of {room.last_number:,}",
         f"  stock      {room.supply_words}",
         f"  windows    {room.claim_seconds} s to claim, {room.admission_seconds} s to start",
+        f"  screening  {_describe_screening(room)}" + (f"; {room.in_review} in review" if room.in_review else ""),
         f"  message    {room.message.replace(chr(10), ' / ') or 'none'}",
         f"  VIP links  {room.open_links} open",
     ]

@@ -1,0 +1,1 @@
+"""Groups of settings, which `ticketing/settings.py` imports."""
