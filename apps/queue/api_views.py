@@ -18,7 +18,7 @@ from apps.queue.errors import EntryNotFound
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import Caller, authenticate, caller_from_place_cookie, delete_place_cookie
 from apps.queue.screening.policy import policies
-from apps.queue.screening.screen import add_challenge, proof_in, screen
+from apps.queue.screening.screen import add_challenge, screen
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, join_answer, status_answer
 from apps.queue.status import status
 from apps.queue.status.estimates import estimate
@@ -32,7 +32,13 @@ def _join(
     has_entry = caller.entry_id is not None or caller_from_place_cookie(request, event.slug) is not None
     try:
         screening = screen(
-            event, policy, caller, address, proof=proof_in(body), has_entry=has_entry, has_presale_access=is_admitted
+            event,
+            policy,
+            caller,
+            address,
+            proof=body.get("proof") or "",
+            has_entry=has_entry,
+            has_presale_access=is_admitted,
         )
         return positions.join(event, caller, screening, has_presale_access=is_admitted)
     except WorkRequired as refusal:

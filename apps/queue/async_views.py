@@ -16,7 +16,7 @@ from apps.queue.errors import EntryNotFound
 from apps.queue.identity import async_caller
 from apps.queue.identity.caller import Caller, caller_from_place_cookie
 from apps.queue.screening.policy import Policy, policies
-from apps.queue.screening.screen import add_challenge, proof_in, screen
+from apps.queue.screening.screen import add_challenge, screen
 from apps.queue.serializers import encode_join_answer, join_answer, status_answer
 from apps.queue.status import async_status
 
@@ -58,7 +58,13 @@ async def _join_screened(
     has_entry = caller.entry_id is not None or caller_from_place_cookie(request, event.slug) is not None
     try:
         screening = screen(
-            event, policy, caller, address, proof=proof_in(body), has_entry=has_entry, has_presale_access=is_admitted
+            event,
+            policy,
+            caller,
+            address,
+            proof=body.get("proof") or "",
+            has_entry=has_entry,
+            has_presale_access=is_admitted,
         )
         return await join_async(event, caller, screening, has_presale_access=is_admitted)
     except WorkRequired as refusal:

@@ -8,6 +8,7 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.request_types import AnyRequest, AnyResponse
+from apps.kernel.proof_of_work.challenges import PAYLOAD_LENGTH_MAX
 from apps.queue.entries.positions import EntryView
 from apps.queue.identity.caller import (
     Caller,
@@ -30,6 +31,9 @@ def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> tuple[Caller,
     wrong = {name[:80]: "unknown field" for name in body if name not in _JOIN_FIELDS}
     if not isinstance(body.get("access_code", ""), str | None):
         wrong["access_code"] = "must be a string"
+    proof = body.get("proof")
+    if proof is not None and (not isinstance(proof, str) or len(proof) > PAYLOAD_LENGTH_MAX):
+        wrong["proof"] = f"must be a string of at most {PAYLOAD_LENGTH_MAX} characters"
     if wrong:
         raise problems.Invalid(wrong)
     given = check_visitor_secret(body["visitor_id"]) if body.get("visitor_id") is not None else ""

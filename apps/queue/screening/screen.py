@@ -9,7 +9,6 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.fastpath import cache
-from apps.kernel.http import problems
 from apps.kernel.proof_of_work import challenges, delays
 from apps.kernel.proof_of_work.arrivals import Arrivals
 from apps.kernel.proof_of_work.challenges import WorkRequired
@@ -113,16 +112,6 @@ def seconds_left(event: events.EventView, caller: Caller, delay: str) -> float |
     """Return the seconds until the delay has passed; None if the token is not of this event and visitor."""
     waited = delays.verify(delay, binding_of(event, caller))
     return None if waited is None else waited.seconds_left
-
-
-def proof_in(body: dict[str, Any]) -> str:
-    """Return the proof in a request's body, or an empty text. Raises Invalid."""
-    proof = body.get("proof")
-    if proof is None:
-        return ""
-    if not isinstance(proof, str) or len(proof) > challenges.PAYLOAD_LENGTH_MAX:
-        raise problems.Invalid({"proof": f"at most {challenges.PAYLOAD_LENGTH_MAX} characters of text"})
-    return proof
 
 
 def _is_pressing(event: events.EventView, address: str) -> bool:

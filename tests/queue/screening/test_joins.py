@@ -25,7 +25,7 @@ from apps.queue.identity.caller import visitor_id_of_secret
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.screening import score as signals
 from apps.queue.screening import screen as screening
-from apps.queue.screening.policy import Policy
+from apps.queue.screening.policy import Policy, policies
 from apps.queue.screening.result import Screening
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, make_access_code
@@ -99,8 +99,11 @@ def test_a_proof_of_another_visitor_or_event_is_refused(api: Api, event: EventVi
     assert not QueueEntry.objects.exists()
 
 
-@pytest.mark.parametrize("proof", [7, [], {}, "x" * 2_001])
+@pytest.mark.parametrize("proof", [7, [], {}, False, "x" * 2_001])
 def test_a_proof_that_is_no_short_text_is_invalid(api: Api, event: EventView, proof: object) -> None:
+    assert_problem(api.post(QUEUE, {"proof": proof}), 422, "invalid")
+    WaitingRoom.objects.update(screening="off")
+    policies.clear()
     assert_problem(api.post(QUEUE, {"proof": proof}), 422, "invalid")
 
 
