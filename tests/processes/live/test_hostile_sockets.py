@@ -21,7 +21,7 @@ from ticketing.server.websocket_protocol import CONTROL_FRAMES_BURST, MESSAGE_BY
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SOCKETS = 1_000
-UNFINISHED_BYTES = 48 * 1024
+UNFINISHED_BYTES = 128 * 1024
 SLACK_BYTES = 24 * 1024 * 1024
 """Differences between two waves of clients that have nothing to do with their frames."""
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -97,13 +97,13 @@ def connections_of(server: Web) -> int:
 
 
 def test_a_thousand_unfinished_frames_occupy_no_memory(server: Web, slug: str) -> None:
-    """Without the limit each socket could keep 16 MB of one frame; here their clients send 48 KB."""
+    """Without the limit each socket could keep 16 MB of one frame; here their clients send 128 KB."""
     idle = growth_with(server, slug, b"")
     frames = {
         "a frame of 16 MB": frame_head(16 * 1024 * 1024) + b"x" * UNFINISHED_BYTES,
         "fragments without end": b"".join(
             frame_head(1_024, fin=False, opcode=Opcode.TEXT if first else Opcode.CONT) + b"x" * 1_024
-            for first in (True, *[False] * 47)
+            for first in (True, *[False] * 127)
         ),
         "a frame of 4 KB without its last byte": frame_head(MESSAGE_BYTES_MAX) + b"x" * (MESSAGE_BYTES_MAX - 1),
     }
