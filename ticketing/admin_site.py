@@ -41,12 +41,16 @@ class StaffSite(AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # Imported here for the same reason.
+        from apps.events import facade as events
         from apps.kernel.checks import auditor
         from apps.orders import facade as orders
 
-        context: dict[str, Any] = {"audit": auditor.get_status()}
-        if request.user.has_perm("orders.view_paymentdifference"):
-            context["waiting"] = orders.count_open_differences()
+        # Members of organizers see neither the audit of the whole site nor the differences of other organizers.
+        is_confined = events.is_member(request.user) and not request.user.has_perm("kernel.view_auditrun")
+        context: dict[str, Any] = {} if is_confined else {"audit": auditor.get_status()}
+        seen = events.permitted_organizers(request.user, "orders.view_paymentdifference")
+        if seen is None or seen:
+            context["waiting"] = orders.count_open_differences(seen)
         return super().index(request, {**(extra_context or {}), **context})
 
 

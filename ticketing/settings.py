@@ -284,7 +284,11 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = 7_200
-AUTHENTICATION_BACKENDS = ["apps.accounts.passwords.backend.PasswordBackend"]
+# The first backend checks passwords; the second answers permissions from memberships of organizers.
+AUTHENTICATION_BACKENDS = [
+    "apps.accounts.passwords.backend.PasswordBackend",
+    "apps.events.organizers.membership_backend.MembershipBackend",
+]
 PASSWORD_HASHERS = ["apps.accounts.passwords.hasher.BoundedPasswordHasher"]
 # Passwords that one process of the site hashes at the same time, at most half of its threads: log-ins then never occupy
 # all of them.

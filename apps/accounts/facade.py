@@ -1,6 +1,6 @@
 """The interface of the accounts app for the apps above it."""
 
-from apps.accounts.models import User
+from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.personal_data import (
     accounts_of_address,
@@ -23,11 +23,13 @@ from apps.accounts.tokens.versions import AccountVersion, is_current, is_revoked
 
 __all__ = [
     "ACCOUNT_ID_MAX",
+    "NAME_LENGTH_MAX",
     "PASSWORD_BACKEND",
     "AccessToken",
     "AccountVersion",
     "SensitiveAdminMixin",
     "User",
+    "account_name",
     "accounts_of_address",
     "after_log_in",
     "before_log_in",

@@ -14,19 +14,27 @@ from django.utils.safestring import SafeString
 from apps.events.announcements import admin as announcements_admin
 from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
-from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
+from apps.events.models import Category, Event, OnSale, Organizer, Seat, SeatingPlan, Section, Venue
+from apps.events.organizers import admin as organizers_admin
+from apps.events.organizers.admin_scope import OrganizerScopedAdmin
+from apps.events.organizers.default_organizer import get_default_organizer
+from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.kernel import clock
 
 __all__ = [
-    "announcements_admin"
+    "announcements_admin",
+    "organizers_admin",
 ]  # Imported so that its admin classes are registered: Django autodiscovers only this file.
 
 
-class ReadOnly(admin.ModelAdmin):
-    """Rows that services write and staff only view."""
+CHANGE_EVENT = "events.change_event"
+
+
+class ReadOnly(OrganizerScopedAdmin):
+    """Rows of events that services write and staff only view."""
 
     show_full_result_count = False
 
@@ -62,7 +70,31 @@ class VenueAdmin(admin.ModelAdmin):
     prepopulated_fields = {"slug": ("name",)}
 
 
-class SeatingPlanForm(forms.ModelForm):
+class _OwnedForm(forms.ModelForm):
+    """A form of a new row with an organizer: without a choice, the only one that the user may choose, else the
+    default."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "organizer" in self.fields:
+            self.fields["organizer"].required = False
+
+    def clean_organizer(self) -> Organizer:
+        chosen: Organizer | None = self.cleaned_data["organizer"]
+        if chosen is not None:
+            return chosen
+        field = self.fields["organizer"]
+        assert isinstance(field, forms.ModelChoiceField)
+        assert field.queryset is not None
+        offered = list(field.queryset[:2])
+        if len(offered) == 1:
+            return offered[0]
+        if not hasattr(self, "organizer_ids"):
+            return get_default_organizer()
+        raise forms.ValidationError("Choose an organizer.")
+
+
+class SeatingPlanForm(_OwnedForm):
     """Uploads a plan as a file; an error names its place in the file."""
 
     name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
@@ -70,7 +102,7 @@ class SeatingPlanForm(forms.ModelForm):
 
     class Meta:
         model = SeatingPlan
-        fields = ("venue", "name", "file")
+        fields = ("organizer", "venue", "name", "file")
 
     plan: Plan
     bytes_read: bytes
@@ -89,7 +121,8 @@ class SeatingPlanForm(forms.ModelForm):
 
 
 @admin.register(SeatingPlan)
-class SeatingPlanAdmin(admin.ModelAdmin):
+class SeatingPlanAdmin(OrganizerScopedAdmin):
+    organizer_path = "organizer"
     form = SeatingPlanForm
     list_display = ("name", "venue", "seat_count", "created_at")
     list_filter = ("venue", "created_at")
@@ -104,10 +137,15 @@ class SeatingPlanAdmin(admin.ModelAdmin):
         return False
 
     def get_fields(self, request: HttpRequest, obj: SeatingPlan | None = None) -> tuple[str, ...]:
-        return ("venue", "name", "file") if obj is None else ("venue", "name", "seat_count", "digest", "created_at")
+        if obj is None:
+            return ("organizer", "venue", "name", "file")
+        return ("organizer", "venue", "name", "seat_count", "digest", "created_at")
 
     def save_model(self, request: HttpRequest, obj: SeatingPlan, form: Any, change: bool) -> None:
-        stored = store_plan(form.cleaned_data["venue"], form.plan, form.bytes_read, form.cleaned_data["name"])
+        stored = store_plan(
+            form.cleaned_data["organizer"], form.cleaned_data["venue"], form.plan, form.bytes_read,
+            form.cleaned_data["name"],
+        )  # fmt: skip
         # The admin goes on with `obj`, so copy the stored row into it, whether new or existing.
         for field in SeatingPlan._meta.concrete_fields:
             setattr(obj, field.attname, getattr(stored, field.attname))
@@ -197,8 +235,23 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 
+class EventForm(_OwnedForm):
+    class Meta:
+        model = Event
+        fields = "__all__"  # noqa: DJ007 - The admin names the fields.
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        organizer, plan = data.get("organizer"), data.get("plan")
+        if organizer is not None and plan is not None and plan.organizer_id != organizer.pk:
+            self.add_error("plan", "This plan belongs to another organizer.")
+        return data
+
+
 @admin.register(Event)
-class EventAdmin(admin.ModelAdmin):
+class EventAdmin(OrganizerScopedAdmin):
+    organizer_path = "organizer"
+    form = EventForm
     list_display = ("name", "venue", "starts_at", "status", "currency", "published_at")
     list_filter = ("status", "venue", "starts_at")
     search_fields = ("name", "slug", "venue__name", "venue__city")
@@ -208,8 +261,8 @@ class EventAdmin(admin.ModelAdmin):
     inlines = (OnSaleInline, CategoryInline, SectionInline)
     actions = ("publish",)
     fields = (
-        "name", "slug", "description", "venue", "plan", "starts_at", "currency", "publishes_report", "status",
-        "published_at", "page", "announcements", "stock", "cancellation",
+        "name", "slug", "organizer", "description", "venue", "plan", "starts_at", "currency", "publishes_report",
+        "status", "published_at", "page", "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services only.
     readonly_fields = ("status", "published_at", "page", "announcements", "stock", "cancellation")
@@ -227,10 +280,12 @@ class EventAdmin(admin.ModelAdmin):
         return super().get_object(request, object_id, from_field)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
+        # A member cannot give an event to another organizer, or take one.
+        fixed = () if obj is None or permitted_organizers(request.user, CHANGE_EVENT) is None else ("organizer",)
         if obj is None or obj.status == Event.Status.DRAFT:
-            return self.readonly_fields
+            return (*self.readonly_fields, *fixed)
         # Tickets were sold with these values.
-        return (*self.readonly_fields, "slug", "venue", "plan", "starts_at", "currency")
+        return (*self.readonly_fields, *fixed, "slug", "venue", "plan", "starts_at", "currency")
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
         return {"slug": ("name",)} if obj is None or obj.status == Event.Status.DRAFT else {}

@@ -16,7 +16,8 @@ from django.utils.text import slugify
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
 from apps.events.event_views import Presale, WaitingRoomSettings
-from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
+from apps.events.models import Category, Event, OnSale, Organizer, SeatingPlan, Section, Venue
+from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
@@ -98,6 +99,7 @@ class EventSpec:
     poster: str = ""
     publishes_report: bool = False  # a report of the sale may be published after it
     draft: bool = False
+    organizer: str = ""  # slug; empty: the default organizer, or that of the existing event
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +186,13 @@ def _lock_creation() -> None:
         sql.load("apps.events", "lock_creation").rows(cursor)
 
 
-def store_plan(venue: Venue, plan: Plan, data: bytes, name: str = "") -> SeatingPlan:
-    """Store the plan as the venue's, or return the stored one for the same bytes. `name` is for files without a plan
-    name. Joins the caller's transaction."""
+def store_plan(organizer: Organizer, venue: Venue, plan: Plan, data: bytes, name: str = "") -> SeatingPlan:
+    """Store the organizer's plan of the venue, or return the stored one for the same bytes. `name` is for files without
+    a plan name. Joins the caller's transaction."""
     transactions.require_transaction()
     _lock_creation()
     stored, _ = SeatingPlan.objects.get_or_create(
+        organizer=organizer,
         venue=venue,
         digest=hashlib.sha256(data).hexdigest(),
         defaults={
@@ -317,7 +320,17 @@ def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
     return [f"{what} is “{stored}”, not “{given}”" for what, stored, given in pairs if given and given != stored]
 
 
+def _organizer(slug: str) -> Organizer:
+    if not slug:
+        return get_default_organizer()
+    found = Organizer.objects.filter(slug=slug).first() if _SLUG.fullmatch(slug) else None
+    if found is None:
+        raise EventRefused(f"there is no organizer {slug[:80]!r}: add it in the admin first")
+    return found
+
+
 def _write(spec: EventSpec, plan: Plan | None) -> Event:
+    organizer = _organizer(spec.organizer)
     venue = _venue(spec)
     now = clock.now()
     starts_at = resolve_venue_time(spec.starts_at, venue.timezone)
@@ -344,11 +357,12 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         raise EventRefused("the on-sale would end after the event starts")
     stored = None
     if plan is not None and spec.plan is not None:
-        stored = store_plan(venue, plan, spec.plan, spec.plan_name)
+        stored = store_plan(organizer, venue, plan, spec.plan, spec.plan_name)
     event = Event.objects.create(
         slug=spec.slug,
         name=spec.name,
         description=spec.description,
+        organizer=organizer,
         venue=venue,
         plan=stored,
         starts_at=starts_at,
@@ -434,6 +448,8 @@ def _differences(event: Event, spec: EventSpec) -> list[str]:
         found += _venue_differences(venue, spec)
     if spec.publishes_report and not event.publishes_report:
         found.append("report is off, not on (manage.py sale_report turns it on)")
+    if spec.organizer and spec.organizer != event.organizer.slug:
+        found.append(f"organizer is {event.organizer.slug}, not {spec.organizer}")
     if spec.draft and event.status != Event.Status.DRAFT:
         found.append(f"status is {event.status}, not draft")
     if event.status == Event.Status.CANCELED and not spec.draft:

@@ -101,6 +101,7 @@ class EventView:
     status: str
     policy: Policy
     price_policy: PricePolicy = DEFAULT_PRICE_POLICY
+    organizer_id: int = 0
 
     def selling_state(self, at: datetime) -> str:
         """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
@@ -190,11 +191,11 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
-    waiting room (null without a waiting room), six of its price policy, and two of its presale."""
+    waiting room (null without a waiting room), six of its price policy, two of its presale, and its organizer."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     presale = Presale(row[26], row[27]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:26])))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), row[28]))
 
 
 def get_event(slug: str) -> EventView:

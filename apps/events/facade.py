@@ -41,6 +41,16 @@ from apps.events.event_views import (
     selling_event_ids,
     selling_state,
 )
+from apps.events.organizers.admin_scope import OrganizerScopedAdmin
+from apps.events.organizers.legal_pages import Terms, current_terms
+from apps.events.organizers.legal_pages import list_links as list_legal_links
+from apps.events.organizers.membership_backend import (
+    is_member,
+    is_permitted,
+    list_memberships,
+    list_permitted_members,
+    permitted_organizers,
+)
 from apps.events.pricing import PricePolicy
 from apps.events.registries import (
     Availability,
@@ -62,6 +72,7 @@ __all__ = [
     "CurrentAnnouncements",
     "EventNotFound",
     "EventView",
+    "OrganizerScopedAdmin",
     "Policy",
     "Presale",
     "PriceChange",
@@ -69,6 +80,7 @@ __all__ = [
     "SeatView",
     "SectionSlugs",
     "SectionView",
+    "Terms",
     "WaitingRoomSettings",
     "add_category",
     "allocate_amount",
@@ -78,14 +90,20 @@ __all__ = [
     "calculate_bill",
     "cancel_event",
     "category_id",
+    "current_terms",
     "describe_bill",
     "get_cached_event",
     "get_event",
     "get_event_by_id",
     "get_event_for_command",
+    "is_member",
+    "is_permitted",
     "list_categories",
     "list_categories_of",
     "list_events",
+    "list_legal_links",
+    "list_memberships",
+    "list_permitted_members",
     "list_sections",
     "list_sections_of",
     "lock_plan",
@@ -94,6 +112,7 @@ __all__ = [
     "on_publish",
     "peek_event",
     "percent",
+    "permitted_organizers",
     "plan_version",
     "provide_availability",
     "publishes_report",

@@ -81,6 +81,10 @@ class EventPage:
     """None: the event has none, or it has ended."""
     sections: tuple[SectionOffer, ...]
     price_policy: PricePolicy
+    organizer: str
+    """The organizer's slug."""
+    legal_kinds: tuple[str, ...]
+    """The kinds of its current legal pages."""
 
 
 class _Row(NamedTuple):
@@ -150,7 +154,7 @@ def get_event_page(slug: str) -> EventPage:
         rows = _event_page.rows(cursor, slug=slug)
     if not rows:
         raise event_views.EventNotFound(slug)
-    ((event_id, hold_minutes, seats_per_reservation, per_buyer_cap, condition, until, *row, now),) = rows
+    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, *row, organizer, legal_kinds, now),) = rows
     presale = event_views.Presale(condition, until) if condition and now < until else None
     read = _Row(*row)
     policy = read.price_policy
@@ -169,7 +173,8 @@ def get_event_page(slug: str) -> EventPage:
         for section in sections
     )
     card = _card(read, now, available)
-    return EventPage(event_id, card, hold_minutes, seats_per_reservation, per_buyer_cap, presale, offers, policy)
+    limits = (hold_minutes, seats_max, buyer_max)
+    return EventPage(event_id, card, *limits, presale, offers, policy, organizer, tuple(legal_kinds))
 
 
 def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None) -> EventCard:

@@ -1,10 +1,11 @@
 """URLs of the events app. The page patterns form the namespace `events`; API patterns have prefixed names."""
 
-from django.urls import path
+from django.urls import path, re_path
 
 from apps.events import api_views, views
 from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
+from apps.events.organizers import views as organizers
 
 page_urls = [
     path("", views.catalog, name="catalog"),
@@ -12,6 +13,11 @@ page_urls = [
     path("events/<slug:slug>/announcements/", announcements.announcements, name="announcements"),
     path("events/<slug:slug>/plan.json", views.plan, name="plan"),
     path("events/<slug:slug>/poster.svg", views.poster, name="poster"),
+    re_path(
+        r"^organizers/(?P<slug>[-a-zA-Z0-9_]+)/(?P<kind>terms|privacy|imprint)$",
+        organizers.legal_page,
+        name="legal_page",
+    ),
 ]
 
 api_urls = [

@@ -15,6 +15,7 @@ from django.views.decorators.http import condition, require_safe
 
 from apps.events import event_views, http_cache, selectors
 from apps.events.announcements import feed, template_context
+from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
 
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
@@ -66,7 +67,11 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     }
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    context = {"event": shown, "news": template_context.newest(announcement_feed)}
+    context = {
+        "event": shown,
+        "news": template_context.newest(announcement_feed),
+        "legal": legal_pages.links_of(page.organizer, page.legal_kinds),
+    }
     html = render_to_string("events/event.html", context)  # Without the request, as in `catalog`.
     return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 

@@ -19,8 +19,10 @@ def run_action(
     do: Callable[[Action], str],
     page: Callable[[int], HttpResponse],
     address: tuple[Any, ...],
+    row: Any,
 ) -> HttpResponse:
-    """Run the action that the form names, if the user has its permission, and redirect to `address` with a message.
+    """Run the action that the form names, if the user has its permission for the row, and redirect to `address` with
+    a message.
 
     `acts` maps names to actions and their permissions. `do` executes the action and returns the message. If it raises a
     Problem, the problem becomes an error message on `page(status)`, which shows the submitted form again.
@@ -29,7 +31,7 @@ def run_action(
     if act is None:
         messages.error(request, "Choose an action. Nothing was changed.")
         return redirect(*address)
-    if not request.user.has_perm(permission):
+    if not request.user.has_perm(permission, row):
         raise PermissionDenied
     try:
         message = do(act)

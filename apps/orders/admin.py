@@ -17,6 +17,7 @@ from django.utils.html import format_html
 
 from apps.accounts import facade as accounts
 from apps.events import facade as events
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.admin_lists import (
     NonAtomicFormMixin,
     ReadOnlyInline,
@@ -113,7 +114,7 @@ def _apply(request: HttpRequest, rows: Iterable[Row], name: Callable[[Row], str]
 
 
 @admin.register(Order)
-class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     list_display = ["number", "event", "status", "reason", "email", "total", "placed_at", "confirmed_at"]
     list_filter = ["status", "reason", "event", "placed_at"]
     search_fields = ["number", "email", "name", "reservation__id"]
@@ -121,6 +122,7 @@ class OrderAdmin(ReadOnlyMixin, admin.ModelAdmin):
     list_select_related = ["event"]
     inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
     actions = ["resend_tickets", "reissue", "refund"]
+    action_permissions = {"act": "orders.change_order"}
     total = _money_column("total_minor", "total")
 
     def get_urls(self) -> list[Any]:
@@ -203,7 +205,7 @@ def _describe_refund(order: Order) -> tuple[str, str]:
 
 
 @admin.register(ReturnPolicy)
-class ReturnPolicyAdmin(admin.ModelAdmin):
+class ReturnPolicyAdmin(OrganizerScopedAdmin):
     list_display = ["event", "until_hours", "keeps_fees"]
     list_select_related = ["event"]
     autocomplete_fields = ["event"]
@@ -243,12 +245,15 @@ class _FailureInline(ReadOnlyInline):
 
 
 @admin.register(EventCancellation)
-class EventCancellationAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin):
+class EventCancellationAdmin(
+    OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyMixin, admin.ModelAdmin
+):
     """The progress of events' cancellations. Adding a row starts a cancellation."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
     list_select_related = ["event"]
     actions = ["resume"]
+    action_permissions = {"resume": "orders.add_eventcancellation"}
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.add_eventcancellation")
@@ -305,7 +310,8 @@ class EventCancellationAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, R
 
 
 @admin.register(Payment)
-class PaymentAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class PaymentAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "order__event__organizer"
     list_display = ["order", "attempt", "provider", "method", "status", "captured", "refunded", "occurred_at"]
     list_filter = ["status", "provider", "method", "created_at"]
     search_fields = ["order__number", "order__email", "reference", "id"]
@@ -321,7 +327,8 @@ class PaymentAdmin(ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(Refund)
-class RefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class RefundAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "order__event__organizer"
     list_display = [
         "order",
         "amount",
@@ -339,7 +346,8 @@ class RefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(ProviderMessage)
-class ProviderMessageAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class ProviderMessageAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "payment__order__event__organizer"
     list_display = [
         "message_id",
         "provider",
@@ -362,7 +370,8 @@ class ProviderMessageAdmin(ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(Ticket)
-class TicketAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "order__event__organizer"
     list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at"]
     list_filter = [
         "order__event",
@@ -375,11 +384,12 @@ class TicketAdmin(ReadOnlyMixin, admin.ModelAdmin):
     exclude = ["code"]
     readonly_fields = ["code_beginning"]
     actions = ["reissue", "undo_check_in"]
+    action_permissions = {"act": "orders.change_ticket", "door": "orders.check_in"}
     code_beginning = masked("code")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         # The page's address contains the code, which admits its holder.
-        return [*self.list_display, *(["page"] if self.has_act_permission(request) else [])]
+        return [*super().get_list_display(request), *(["page"] if self.has_act_permission(request) else [])]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_ticket")
@@ -427,13 +437,15 @@ class SandboxRefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(PaymentDifference)
-class PaymentDifferenceAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class PaymentDifferenceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "order__event__organizer"
     list_display = ["kind", "provider", "reference", "order", "ours", "theirs", "first_seen_at", "settled_at", "note"]
     list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]
     search_fields = ["reference", "order__number", "note"]
     list_select_related = ["order"]
     action_form = ReasonForm
     actions = ["settle"]
+    action_permissions = {"act": "orders.change_paymentdifference"}
     ours = _money_column("ours_minor", "ours")
     theirs = _money_column("theirs_minor", "theirs")
 

@@ -1,6 +1,8 @@
 """The errors of this app. Those that are Problems become API responses and page messages."""
 
-from apps.kernel.http.problems import NotFound, Problem
+from typing import Any
+
+from apps.kernel.http.problems import Invalid, NotFound, Problem
 
 
 class OrderNotFound(NotFound):
@@ -31,6 +33,17 @@ class InvoiceNotFound(NotFound):
 
 class ProviderNotFound(NotFound):
     title = "Payment provider not found."
+
+
+class TermsNotAccepted(Invalid):
+    """The organizer has terms or a privacy notice, and the checkout does not accept their current version. `terms` has
+    the version and the pages."""
+
+    type, title = "terms-not-accepted", "Accept the terms of the organizer to order."
+
+    def __init__(self, terms: dict[str, Any]) -> None:
+        super().__init__({"terms": "must be accepted: send the version of the terms that the buyer has accepted"})
+        self.extra["terms"] = terms
 
 
 class OrderNotCancelable(Problem):

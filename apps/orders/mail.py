@@ -9,10 +9,12 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
+from django.db.models import Q
 from django.template.loader import render_to_string
 from django.urls import reverse
 
 from apps.accounts import facade as accounts
+from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
@@ -103,7 +105,8 @@ def send_dispute_notice(message: Message) -> None:
     """Mail the staff who settle differences a notice that a buyer disputes a payment, or that the bank has decided."""
     dispute = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
     assert dispute.payment is not None
-    order, recipients = dispute.payment.order, _dispute_recipients()
+    order = dispute.payment.order
+    recipients = _dispute_recipients(order.event.organizer_id)
     description = Kind(dispute.kind).description
     if not recipients:
         logger.warning("order %s: %s, but no staff member has an email address", order.number, description)
@@ -122,11 +125,14 @@ def send_dispute_notice(message: Message) -> None:
     ).send()
 
 
-def _dispute_recipients() -> list[str]:
-    staff = accounts.User.objects.with_perm("orders.change_paymentdifference", backend=accounts.PASSWORD_BACKEND)
-    return list(
-        staff.filter(is_staff=True).exclude(email="").order_by("pk").values_list("email", flat=True)[:STAFF_MAX]
+def _dispute_recipients(organizer_id: int) -> list[str]:
+    """Return the addresses of site-wide staff and of the organizer's members with the permission to settle it."""
+    permission = "orders.change_paymentdifference"
+    staff = accounts.User.objects.with_perm(permission, backend=accounts.PASSWORD_BACKEND).values("pk")
+    found = accounts.User.objects.filter(
+        Q(pk__in=staff) | Q(pk__in=events.list_permitted_members(organizer_id, permission)), is_staff=True
     )
+    return list(found.exclude(email="").order_by("pk").values_list("email", flat=True)[:STAFF_MAX])
 
 
 def _send(

@@ -37,6 +37,11 @@ class CheckoutSerializer(serializers.Serializer):
         help_text="Who the tickets are for. Default, also for null and blank: the account's name.",
     )
     code = serializers.CharField(**_OPTIONAL, help_text="A promo code; case and blanks are ignored.")
+    terms = serializers.CharField(
+        **_OPTIONAL,
+        help_text="The version of the organizer's terms and privacy notice that the buyer has accepted, as in the "
+        "quote. Required for a new order if the organizer has them.",
+    )
     payment_method = serializers.CharField(
         **_OPTIONAL,
         help_text="One of the provider's methods, see docs/payments.md. Default: its first.",
@@ -51,11 +56,22 @@ class QuoteSerializer(serializers.Serializer):
     )
 
 
+class LegalPageSerializer(serializers.Serializer):
+    kind = serializers.ChoiceField(choices=["terms", "privacy"])
+    url = serializers.URLField()
+
+
+class TermsSerializer(serializers.Serializer):
+    version = serializers.CharField(help_text="What the checkout sends as `terms`.")
+    pages = LegalPageSerializer(many=True)
+
+
 class QuoteAnswerSerializer(serializers.Serializer):
     code = serializers.CharField(help_text="The promo code applied to the bill; empty: none.")
     total_minor = serializers.IntegerField(help_text="The bill's total.")
     currency = serializers.CharField()
     bill = events.describe_bill()
+    terms = TermsSerializer(allow_null=True, help_text="What to accept at checkout; null: nothing.")
 
 
 class NextActionSerializer(serializers.Serializer):

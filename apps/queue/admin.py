@@ -1,6 +1,6 @@
 """The admin of waiting rooms, their recorded operations, and queue entries."""
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from django import forms
 from django.contrib import admin, messages
@@ -11,6 +11,7 @@ from django.urls import path
 from django.utils.html import format_html
 
 from apps.accounts import facade as accounts
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, ReasonForm, confirm_action, format_count
 from apps.queue.entries import vip_links
@@ -107,7 +108,7 @@ CONFIRMATIONS = {
 
 
 @admin.register(WaitingRoom)
-class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
+class WaitingRoomAdmin(OrganizerScopedAdmin, NonAtomicFormMixin, admin.ModelAdmin):
     list_display = [
         "event", "state", "rate_per_second", "rate_now", "rate_floor", "active_max", "claim_seconds",
         "admission_seconds", "head",
@@ -132,15 +133,15 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
 
     def change_view(self, request, object_id, form_url="", extra_context=None):
         context = {**(extra_context or {})}
-        if object_id.isascii() and object_id.isdigit() and len(object_id) <= 18:
-            with suppress(WaitingRoom.DoesNotExist):
-                room = summary_of(int(object_id))
-                context |= {
-                    "room": room,
-                    "moves": operations.STATE_TRANSITIONS.get(room.state, ()),
-                    "may_move_people": request.user.has_perm("queue.change_queueentry"),
-                    "may_make_links": request.user.has_perm("queue.add_viplink"),
-                }
+        row = self.get_object(request, object_id)
+        if row is not None:
+            room = summary_of(row.pk)
+            context |= {
+                "room": room,
+                "moves": operations.STATE_TRANSITIONS.get(room.state, ()),
+                "may_move_people": request.user.has_perm("queue.change_queueentry", row.event),
+                "may_make_links": request.user.has_perm("queue.add_viplink", row.event),
+            }
         return super().change_view(request, object_id, form_url, context)
 
     def get_form(self, request, obj=None, change=False, **kwargs):
@@ -216,7 +217,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
                 return "The message is unchanged."
             return "Waiting visitors now see the message." if text.strip() else "The message was removed."
         if act in ("let_through", "remove"):
-            if not request.user.has_perm("queue.change_queueentry"):
+            if not request.user.has_perm("queue.change_queueentry", room.event):
                 raise PermissionDenied
             name = get("whom", "").strip()
             entry_id = operations.find_entry_id(room.pk, name)
@@ -275,7 +276,7 @@ def _parse_count(text):
 
 
 @admin.register(QueueEntry)
-class QueueEntryAdmin(ReadOnlyAdmin):
+class QueueEntryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = [
         "number", "event", "status", "score", "reasons", "marked", "account", "visitor_id", "joined_at",
         "admission_expires_at",
@@ -287,6 +288,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     ordering = ["-joined_at"]
     action_form = ReasonForm
     actions = ["end_review", "let_through", "remove"]
+    action_permissions = {"remove": "queue.change_queueentry"}
 
     @admin.action(description="End the review: these visitors wait in line with their numbers", permissions=["remove"])
     def end_review(self, request, queryset):
@@ -318,21 +320,21 @@ class QueueEntryAdmin(ReadOnlyAdmin):
 
 
 @admin.register(AdmissionBatch)
-class AdmissionBatchAdmin(ReadOnlyAdmin):
+class AdmissionBatchAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "event", "reason", "from_number", "to_number", "count", "active_count", "active_max", "epoch"]
     list_filter = ["reason", "event"]
     list_select_related = ["event"]
 
 
 @admin.register(RoomAct)
-class RoomActAdmin(ReadOnlyAdmin):
+class RoomActAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "event", "who", "what", "detail", "why", "refusal"]
     list_filter = ["what", ("refusal", admin.EmptyFieldListFilter), "event"]
     list_select_related = ["event"]
 
 
 @admin.register(RateChange)
-class RateChangeAdmin(ReadOnlyAdmin):
+class RateChangeAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "event_name", "from_rate", "to_rate", "reason"]
     list_filter = ["event"]
     list_select_related = ["event"]
@@ -368,13 +370,14 @@ class LinkForm(forms.ModelForm):
 
 
 @admin.register(VipLink)
-class VipLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
+class VipLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["created_at", "event", "note", "state", "expires_at", "used_at", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]
     search_fields = ["=id", "note"]
     action_form = ReasonForm
     actions = ["revoke"]
+    action_permissions = {"revoke": "queue.change_viplink"}
 
     def has_add_permission(self, request):
         return request.user.has_perm("queue.add_viplink")
@@ -383,13 +386,15 @@ class VipLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdm
         return request.user.has_perm("queue.change_viplink")
 
     def get_form(self, request, obj=None, change=False, **kwargs):
-        return LinkForm if obj is None else super().get_form(request, obj, change=change, **kwargs)
+        if obj is None:
+            return self.confine_form(request, LinkForm)
+        return super().get_form(request, obj, change=change, **kwargs)
 
     def get_fields(self, request, obj=None):
         if obj is None:
             return ["event", "note", "hours"]
-        # Only users who may create links see their addresses.
-        address = ["address"] if self.has_add_permission(request) else []
+        # Only users who may create links of this event see their addresses.
+        address = ["address"] if request.user.has_perm("queue.add_viplink", obj.event) else []
         return ["event", "note", "state", *address, "expires_at", "created_by", "created_at", "revoked_at", "used_at",
                 "entry"]  # fmt: skip
 

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.events import facade as events
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import admin_actions
 from apps.kernel.admin_lists import (
     CONFIRMED_MAX,
@@ -59,7 +60,7 @@ class TransitionInline(ReadOnlyInline):
 
 
 @admin.register(Reservation)
-class ReservationAdmin(ReadOnlyAdmin):
+class ReservationAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["id", "event", "status", "buyer", "seat_count", "total", "expires_at", "pay_deadline", "created_at"]
     list_filter = ["status", "event"]
     list_select_related = ["event", "access_code"]
@@ -68,6 +69,7 @@ class ReservationAdmin(ReadOnlyAdmin):
     ordering = ["-created_at"]
     inlines = [LineInline, TransitionInline]
     actions = ["release", "cancel"]
+    action_permissions = {"end": "reservations.change_reservation"}
 
     def lookup_allowed(self, lookup, value, request=None):
         # The list of access codes links to the reservations with a code.
@@ -139,7 +141,8 @@ def _describe_end(reservation: Reservation, stays: str) -> tuple[str, str]:
 
 
 @admin.register(ReservationTransition)
-class ReservationTransitionAdmin(ReadOnlyAdmin):
+class ReservationTransitionAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    organizer_path = "reservation__event__organizer"
     list_display = ["id", "at", "reservation_id", "from_status", "to_status", "who", "why"]
     list_filter = ["to_status"]
     search_fields = ["=reservation__id", "=who"]
@@ -152,7 +155,7 @@ def _stock_link(row: SeatInventory | GeneralAdmissionInventory) -> SafeString:
 
 
 @admin.register(SeatInventory)
-class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
+class SeatInventoryAdmin(OrganizerScopedAdmin, SeatHistoryMixin, ReadOnlyAdmin):
     list_display = [
         "seat", "stock", "section", "category", "status", "blocked_for", "accessible", "reservation_id",
     ]  # fmt: skip
@@ -163,6 +166,7 @@ class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
     ordering = ["seat_id"]
     action_form = ReasonForm
     actions = ["block_for_house", "block_out_of_use", "put_back"]
+    action_permissions = {"block": stock_page.MAY_CHANGE_SEATS}
 
     def get_urls(self):
         view = self.admin_site.admin_view(partial(stock_page.stock_view, site=self.admin_site))
@@ -236,7 +240,7 @@ def _reason_field(request):
 
 
 @admin.register(GeneralAdmissionInventory)
-class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
+class GeneralAdmissionInventoryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["section", "stock", "capacity", "free", "taken", "house", "out_of_use"]
     list_filter = ["event"]
     list_select_related = ["section", "event"]
@@ -248,7 +252,7 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
     def change_view(self, request, object_id, form_url="", extra_context=None):
         context = {**(extra_context or {})}
         row = self.get_object(request, object_id)
-        if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_GENERAL_ADMISSION):
+        if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_GENERAL_ADMISSION, row.event):
             rows = read_section_stock(row.event_id)
             context |= {
                 "row": next(one for one in rows if one.section.id == row.pk),
@@ -271,7 +275,7 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
 
 
 @admin.register(InventoryChange)
-class InventoryChangeAdmin(ReadOnlyAdmin):
+class InventoryChangeAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "event", "section", "seat", "kind", "quantity", "who", "why", "refusal"]
     list_filter = ["kind", ("refusal", admin.EmptyFieldListFilter), "event"]
     list_select_related = ["event", "section", "seat"]
@@ -281,7 +285,7 @@ class InventoryChangeAdmin(ReadOnlyAdmin):
 
 
 @admin.register(PurchaseCap)
-class PurchaseCapAdmin(ReadOnlyAdmin):
+class PurchaseCapAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["buyer", "event"]
     list_filter = ["event"]
     list_select_related = ["event"]
@@ -290,7 +294,8 @@ class PurchaseCapAdmin(ReadOnlyAdmin):
 
 
 @admin.register(CleanupLog)
-class CleanupLogAdmin(ReadOnlyAdmin):
+class CleanupLogAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    organizer_path = "section__event__organizer"
     list_display = [
         "swept_at", "section", "seats_released", "general_admission_released", "reservations_affected", "duration_ms",
         "swept_by",
@@ -300,6 +305,6 @@ class CleanupLogAdmin(ReadOnlyAdmin):
 
 
 @admin.register(AvailabilityFrame)
-class AvailabilityFrameAdmin(ReadOnlyAdmin):
+class AvailabilityFrameAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["event", "epoch", "sequence", "published_at"]
     list_select_related = ["event"]

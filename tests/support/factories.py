@@ -6,8 +6,11 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
+from django.contrib.auth import get_user_model
+
 from apps.events import facade as events
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
+from apps.events.models import Membership, Organizer, Role
 from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.http import problems
@@ -55,6 +58,21 @@ def make_event(
         )
     )
     return events.get_event(slug)
+
+
+def make_organizer(slug: str = "opera", name: str = "") -> Organizer:
+    """Create an organizer; `make_event(organizer=slug)` gives it an event."""
+    return Organizer.objects.create(slug=slug, name=name or slug.title())
+
+
+def make_member(organizer: Organizer, role: Role = Role.ORGANIZER, username: str = "") -> Any:
+    """Give an account, by default a new one, this role at the organizer. Return the account."""
+    users = get_user_model()
+    name = username or f"{role}@{organizer.slug}.example"
+    user = users.objects.filter(username=name).first() or users.objects.create_user(name)
+    Membership.objects.create(organizer=organizer, user=user, role=role)
+    user.refresh_from_db()
+    return user
 
 
 def make_access_code(event: events.EventView, *opens: str, **values: Any) -> AccessCode:

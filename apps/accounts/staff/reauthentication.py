@@ -62,7 +62,7 @@ def sensitive_action(action: Action) -> Action:
 
 
 class SensitiveAdminMixin(admin.ModelAdmin):
-    """For rows whose addition or change needs a recent authentication and is recorded."""
+    """For rows whose addition, change or deletion needs a recent authentication and is recorded."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.method == "POST":
@@ -76,3 +76,9 @@ class SensitiveAdminMixin(admin.ModelAdmin):
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         record_staff_action(request, f"changed: {self.opts.verbose_name} {obj}")
         return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        require_recent_authentication(request)  # Django calls this before it deletes rows, one or several.
+        for row in queryset:
+            record_staff_action(request, f"deleted: {self.opts.verbose_name} {row}")
+        return super().log_deletions(request, queryset)

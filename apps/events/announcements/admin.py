@@ -6,11 +6,12 @@ from django.urls import URLPattern, path
 
 from apps.events.announcements.admin_page import announcements_page
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementVersion
+from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
 
 
 @admin.register(AnnouncementVersion)
-class AnnouncementVersionAdmin(ReadOnlyAdmin):
+class AnnouncementVersionAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "event", "who", "announcement", "number", "text"]
     list_filter = ["event"]
     list_select_related = ["event"]
@@ -27,7 +28,7 @@ class AnnouncementVersionAdmin(ReadOnlyAdmin):
 
 
 @admin.register(AnnouncementArchive)
-class AnnouncementArchiveAdmin(ReadOnlyAdmin):
+class AnnouncementArchiveAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["event", "day", "first", "last", "version_count", "archived_at"]
     list_filter = ["event"]
     list_select_related = ["event"]

@@ -13,6 +13,7 @@ from apps.events import event_views
 from apps.events.announcements import feed, queries, service
 from apps.events.announcements.template_context import to_context
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX, AnnouncementVersion
+from apps.events.organizers.membership_backend import is_permitted
 from apps.kernel import admin_actions
 
 URL_NAME = "admin:events_announcements"
@@ -27,14 +28,14 @@ _NUMBER_DIGITS_MAX = 9
 @require_http_methods(["GET", "HEAD", "POST"])
 def announcements_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show one event's announcements, or run the posted action through `service`."""
-    if not any(map(request.user.has_perm, (MAY_SEE, MAY_POST, MAY_CHANGE))):
-        raise PermissionDenied
     try:
         event = event_views.get_event_by_id(event_id)
     except event_views.EventNotFound as error:
         raise Http404 from error
     if not event.is_public:
         raise Http404
+    if not any(is_permitted(request.user, permission, event) for permission in (MAY_SEE, MAY_POST, MAY_CHANGE)):
+        raise PermissionDenied
     if request.method != "POST":
         return _page(request, event, site)
     author = request.user.get_username()
@@ -44,6 +45,7 @@ def announcements_page(request: HttpRequest, event_id: int, site: AdminSite) -> 
         lambda act: act(event_id, request.POST, author),
         lambda status: _page(request, event, site, status=status),
         (URL_NAME, event_id),
+        event,
     )
 
 
@@ -94,7 +96,7 @@ def _page(request: HttpRequest, event: event_views.EventView, site: AdminSite, *
         "text_max": TEXT_CHARACTERS_MAX,
         "per_minute_max": service.PER_MINUTE_MAX,
         "given_text": form.get("text", "") if form.get("action") == "post" else "",
-        "may_say": request.user.has_perm(MAY_POST),
-        "may_change": request.user.has_perm(MAY_CHANGE),
+        "may_say": is_permitted(request.user, MAY_POST, event),
+        "may_change": is_permitted(request.user, MAY_CHANGE, event),
     }
     return TemplateResponse(request, "admin/events/announcements.html", context, status=status)

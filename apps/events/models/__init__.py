@@ -1,5 +1,6 @@
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
 from apps.events.models.catalog import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
+from apps.events.models.organizers import LegalPage, Membership, Organizer, Role
 
 __all__ = [
     "AnnouncementArchive",
@@ -7,7 +8,11 @@ __all__ = [
     "AnnouncementVersion",
     "Category",
     "Event",
+    "LegalPage",
+    "Membership",
     "OnSale",
+    "Organizer",
+    "Role",
     "Seat",
     "SeatingPlan",
     "Section",

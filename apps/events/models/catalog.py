@@ -10,6 +10,7 @@ from dataclasses import fields
 from django.db import models
 from django.db.models import F, Q
 
+from apps.events.models.organizers import Organizer
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 
 
@@ -30,6 +31,7 @@ class Venue(models.Model):
 class SeatingPlan(models.Model):
     """An imported plan: the normalized layout, never edited in place. Importing the same file again finds this row."""
 
+    organizer = models.ForeignKey(Organizer, on_delete=models.PROTECT, related_name="plans")
     venue = models.ForeignKey(Venue, on_delete=models.PROTECT, related_name="plans")
     name = models.CharField(max_length=200)
     digest = models.CharField(max_length=64, help_text="SHA-256 of the imported file.")
@@ -39,7 +41,9 @@ class SeatingPlan(models.Model):
 
     class Meta:
         ordering = ["venue", "name"]
-        constraints = [models.UniqueConstraint(fields=["venue", "digest"], name="seating_plan_once_per_venue")]
+        constraints = [
+            models.UniqueConstraint(fields=["organizer", "venue", "digest"], name="seating_plan_once_per_venue")
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.seat_count} seats)"
@@ -56,6 +60,7 @@ class Event(models.Model):
     slug = models.SlugField(max_length=80, unique=True)
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True)
+    organizer = models.ForeignKey(Organizer, on_delete=models.PROTECT, related_name="events")
     venue = models.ForeignKey(Venue, on_delete=models.PROTECT, related_name="events")
     plan = models.ForeignKey(SeatingPlan, on_delete=models.PROTECT, null=True, blank=True, related_name="events")
     starts_at = models.DateTimeField()

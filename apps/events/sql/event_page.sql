@@ -7,8 +7,20 @@ SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sal
        ARRAY(SELECT tax_rate FROM events_category WHERE event_id = event.id ORDER BY id),
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,
        on_sale.tax_rate, on_sale.tax_included,
+       organizer.slug,
+       ARRAY(
+           SELECT latest.kind
+           FROM (
+               SELECT DISTINCT ON (kind) kind, text <> '' OR url <> '' AS is_set
+               FROM events_legalpage
+               WHERE organizer_id = organizer.id
+               ORDER BY kind, id DESC
+           ) AS latest
+           WHERE latest.is_set
+       ),
        clock_timestamp()
 FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
+JOIN events_organizer AS organizer ON organizer.id = event.organizer_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
 WHERE event.slug = %(slug)s::text AND event.status <> 'draft'

@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 
 from apps.accounts import facade as accounts
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count, masked
 from apps.orders.checkin import door_links
@@ -42,12 +43,13 @@ class DoorLinkForm(forms.ModelForm):
 
 
 @admin.register(DoorLink)
-class DoorLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
+class DoorLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["name", "event", "door", "state", "good_from", "good_until", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]
     search_fields = ["=id", "name", "door"]
     actions = ["revoke"]
+    action_permissions = {"revoke": "orders.change_doorlink"}
 
     def has_add_permission(self, request):
         return request.user.has_perm("orders.add_doorlink")
@@ -56,7 +58,9 @@ class DoorLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAd
         return request.user.has_perm("orders.change_doorlink")
 
     def get_form(self, request, obj=None, change=False, **kwargs):
-        return DoorLinkForm if obj is None else super().get_form(request, obj, change=change, **kwargs)
+        if obj is None:
+            return self.confine_form(request, DoorLinkForm)
+        return super().get_form(request, obj, change=change, **kwargs)
 
     def get_changeform_initial_data(self, request):
         now = clock.process_now().replace(second=0, microsecond=0)
@@ -69,8 +73,8 @@ class DoorLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAd
     def get_fields(self, request, obj=None):
         if obj is None:
             return ["event", "name", "door", "good_from", "good_until"]
-        # Only staff with the permission to create links see a link's URL.
-        address = ["address"] if self.has_add_permission(request) else []
+        # Only staff with the permission to create links of this event see a link's URL.
+        address = ["address"] if request.user.has_perm("orders.add_doorlink", obj.event) else []
         return ["event", "name", "door", "state", *address, "good_from", "good_until", "created_by", "created_at",
                 "revoked_by", "revoked_at"]  # fmt: skip
 
@@ -103,7 +107,7 @@ class DoorLinkAdmin(accounts.SensitiveAdminMixin, NonAtomicFormMixin, ReadOnlyAd
 
 
 @admin.register(TicketScan)
-class TicketScanAdmin(ReadOnlyAdmin):
+class TicketScanAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["at", "outcome", "ticket", "door", "event", "who"]
     list_filter = ["outcome", "event"]
     list_select_related = ["event", "ticket"]

@@ -72,7 +72,7 @@ def _record_scan_once(event: events.EventView, sent: Scan, who: str, *, only_own
     with transactions.write():
         undoes = _scan_of(event, sent.undo) if sent.undo else None
         code = undoes.code if undoes is not None else read_code(sent.code)
-        ticket = _lock_ticket(code)
+        ticket = _lock_ticket(code, event.organizer_id)
         known = _scan_of(event, sent.scan_id)
         if known is not None:
             if known.code != code or known.undoes_id != (undoes.pk if undoes is not None else None):
@@ -87,8 +87,11 @@ def _record_scan_once(event: events.EventView, sent: Scan, who: str, *, only_own
         return _answer(record)
 
 
-def _lock_ticket(code: str) -> Ticket | None:
-    order_id = Ticket.objects.filter(code=code).values_list("order_id", flat=True).first()
+def _lock_ticket(code: str, organizer_id: int) -> Ticket | None:
+    """Lock the order of the ticket with this code, and return the ticket. To a door, the tickets of another organizer's
+    events are unknown: the answer would show whose they are."""
+    known = Ticket.objects.filter(code=code, order__event__organizer=organizer_id)
+    order_id = known.values_list("order_id", flat=True).first()
     if order_id is None:
         return None
     order = lock_order(order_id)

@@ -1,4 +1,5 @@
-"""Authorization of check-in: an account with the permission `orders.check_in`, or the holder of a door link.
+"""Authorization of check-in: an account with the permission `orders.check_in` for the event, or the holder of a door
+link.
 
 The signature proves that we issued the link. Every scan reads the link's row to check that the link is still valid, so
 a revocation takes effect at once.
@@ -125,7 +126,7 @@ def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Do
     without credentials, CheckInForbidden if the credentials do not authorize check-in at this event."""
     caller = queue.authenticate(request)
     account = None if caller.account_id is None else accounts.User.objects.filter(pk=caller.account_id).first()
-    if account is not None and account.has_perm(PERMISSION):
+    if account is not None and events.is_permitted(account, PERMISSION, event):
         if accounts.lacks_required_factor(account):
             raise CheckInForbidden(_REFUSALS["factor"])
         return Doorkeeper(f"staff:{account.pk}", account.get_username())

@@ -32,7 +32,10 @@ class Checkout(APIView):
                 description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the seats stay held"
             ),
             410: OpenApiResponse(description="`reservation-expired`"),
-            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`, `code-unknown`"),
+            422: OpenApiResponse(
+                description="`invalid`, `idempotency-mismatch`, `code-unknown`, `terms-not-accepted` with `terms`: the "
+                "version to send and its pages"
+            ),
             429: OpenApiResponse(description="`rate-limited`"),
         },
     )

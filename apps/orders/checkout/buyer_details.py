@@ -13,7 +13,7 @@ from apps.kernel.http import problems
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120
-FIELDS = ("email", "name", "payment_method", "code")
+FIELDS = ("email", "name", "payment_method", "code", "terms")
 _check_email = EmailValidator()
 
 
@@ -27,6 +27,8 @@ class CheckoutDetails:
     payment_method: str
     email_given: bool
     code: str = ""
+    terms: str = ""
+    """The version of the terms and the privacy notice that the buyer has accepted; empty for none."""
 
 
 def read_details(
@@ -50,9 +52,14 @@ def read_details(
         code = read_code(payload)
     except problems.Invalid as error:
         errors |= error.extra["errors"]
+    terms = payload.get("terms")
+    if terms is not None and not isinstance(terms, str):
+        errors["terms"] = "must be a string: the version of the accepted terms"
     if errors:
         raise problems.Invalid(errors)
-    return CheckoutDetails(address, full_name, str(method), email_given=bool(payload.get("email")), code=code)
+    return CheckoutDetails(
+        address, full_name, str(method), email_given=bool(payload.get("email")), code=code, terms=str(terms or "")
+    )
 
 
 def read_email(payload: Mapping[str, Any], errors: dict[str, str], *, default: str = "") -> str:

@@ -18,7 +18,8 @@ from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.checkout.buyer_details import CheckoutDetails, read_details
-from apps.orders.errors import PaymentTimeExpired
+from apps.orders.checkout.quote import terms_contract
+from apps.orders.errors import PaymentTimeExpired, TermsNotAccepted
 from apps.orders.lines import create_order_lines
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import CodeUse, Order, Payment
@@ -50,8 +51,9 @@ def check_out(
     body omits. A guest's reservation has no account; its order gets `account_id`, so that a buyer who logs in between
     hold and checkout finds the order in the account. Purchase caps still count the tickets for the reservation's buyer.
     A promo code in the body lowers the price of a new order and counts as one use; an existing order keeps its price.
-    Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused;
-    after the last two the seats stay held.
+    If the organizer has terms or a privacy notice, a new order needs their current version, which is stored with it.
+    Raises Invalid, TermsNotAccepted, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached
+    and CodeRefused; after the last two the seats stay held.
 
     Two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
     locks and reads that order. The order's lock is taken before the reservation's (docs/locking.md, rule 3).
@@ -64,6 +66,7 @@ def check_out(
     provider = chosen_provider()
     details = read_details(payload, methods=provider.methods, email=email, name=name)
     event = events.get_event_by_id(reservation.event_id)
+    terms = events.current_terms(event.organizer_id)
     grace = timedelta(seconds=event.policy.grace_seconds)
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
@@ -74,8 +77,13 @@ def check_out(
     # checkouts to commit.
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
-        order, is_new = _create_or_lock_order(reservation, details, account_id, bill)
+        order, is_new = _create_or_lock_order(
+            reservation, details, account_id, bill, "" if terms is None else terms.version
+        )
         if is_new:
+            if terms is not None and details.terms != terms.version:
+                # The transaction is rolled back. An existing order was placed with its terms.
+                raise TermsNotAccepted(terms_contract(terms))
             # A new order has no stored answer under any key.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
             order.pay_deadline = begun.pay_deadline
@@ -109,7 +117,11 @@ def check_out(
 
 
 def _create_or_lock_order(
-    reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None, bill: events.Bill
+    reservation: reservations.ReservationView,
+    details: CheckoutDetails,
+    account_id: int | None,
+    bill: events.Bill,
+    terms_version: str,
 ) -> tuple[Order, bool]:
     """Return the reservation's order and whether it is new. An existing order is locked; a new one needs no lock,
     because no other transaction can see it yet."""
@@ -125,6 +137,7 @@ def _create_or_lock_order(
         "name": details.name,
         "total_minor": bill.total_minor,
         "currency": reservation.currency,
+        "terms_version": terms_version,
     }
     with connection.cursor() as cursor:
         placed = _place_order.rows(cursor, **columns)
@@ -132,8 +145,14 @@ def _create_or_lock_order(
         order = lock_order_of_reservation(reservation.id)
         assert order is not None
         return order, False
-    ((placed_at,),) = placed
-    order = Order(**columns, status=Order.Status.PLACED, placed_at=placed_at, pay_deadline=placed_at)
+    ((placed_at, terms_accepted_at),) = placed
+    order = Order(
+        **columns,
+        terms_accepted_at=terms_accepted_at,
+        status=Order.Status.PLACED,
+        placed_at=placed_at,
+        pay_deadline=placed_at,
+    )
     order._state.adding = False
     create_order_lines(order, bill)
     return order, True

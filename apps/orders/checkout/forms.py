@@ -27,6 +27,7 @@ class CheckoutForm(forms.Form):
         required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}),
     )
+    terms = forms.CharField(label="Terms", required=False)
     payment_method = forms.ChoiceField(label="Payment", widget=forms.RadioSelect, required=False)
 
     def __init__(self, *args: object, methods: Mapping[str, str], **kwargs: object) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel.db import sql
 from apps.kernel.http import problems
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.checkout.buyer_details import normalize_email, read_code
 from apps.orders.models import CodeUse
 from apps.orders.promo_codes import promo_codes
@@ -22,6 +23,8 @@ class Quote:
     currency: str
     code: str = ""
     """The promo code applied to the bill; empty for none."""
+    terms: events.Terms | None = None
+    """What a new order must accept; None: nothing."""
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -29,7 +32,14 @@ class Quote:
             "total_minor": self.bill.total_minor,
             "currency": self.currency,
             "bill": self.bill.contract(),
+            "terms": None if self.terms is None else terms_contract(self.terms),
         }
+
+
+def terms_contract(terms: events.Terms) -> dict[str, Any]:
+    """Return the version that a checkout sends, and the pages that it names."""
+    pages = [{"kind": page.kind, "url": absolute_url(page.path)} for page in terms.pages]
+    return {"version": terms.version, "pages": pages}
 
 
 def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
@@ -56,4 +66,5 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
     bill = promo_codes.bill_reservation(reservation, offer)
     if code:
         promo_codes.check_offer(reservation, offer, bill, email=normalize_email(email) if sql.is_text(email) else "")
-    return Quote(bill, reservation.currency, code)
+    terms = events.current_terms(events.get_event_by_id(reservation.event_id).organizer_id)
+    return Quote(bill, reservation.currency, code, terms)

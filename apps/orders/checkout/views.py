@@ -13,13 +13,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
+from apps.events import facade as events
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.forms import CheckoutForm
 from apps.orders.checkout.quote import Quote, quote
-from apps.orders.errors import CodeRefused, PaymentTimeExpired
+from apps.orders.errors import CodeRefused, PaymentTimeExpired, TermsNotAccepted
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.selectors import OrderView
 from apps.reservations import facade as reservations
@@ -46,7 +47,7 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     key = idempotency.key_of_form(request)
     if order is None and not reservation.is_live:
         return redirect("reservations:reservation", reservation.id)
-    fields = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code")}
+    fields = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code", "terms")}
     initial = _initial(request, order)
     try:
         if fields["code"].strip():
@@ -66,7 +67,10 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     except (problems.Invalid, reservations.PurchaseCapReached) as problem:
         quoted = _quote_with_fallback(reservation, order, fields["code"])
         form = _form_with_code(request, quoted.code)
-        if isinstance(problem, problems.Invalid):
+        if isinstance(problem, TermsNotAccepted):
+            form.is_valid()
+            form.add_error("terms", "Tick this to place the order.")
+        elif isinstance(problem, problems.Invalid):
             form.refuse(problem.extra["errors"])
         else:
             form.is_valid()
@@ -127,12 +131,16 @@ def _checkout_page(
     quoted: Quote,
     status: int = 200,
 ) -> HttpResponse:
+    organizer_id = events.get_event_by_id(reservation.event_id).organizer_id
     context = {
         # An existing order keeps the bill that it was placed with.
         "reservation": reservation.shown() | {"bill": quoted.bill},
         "form": form,
         "code_shown": quoted.code,
         "order": order,
+        # An order that is retried was placed with its terms.
+        "terms": quoted.terms,
+        "legal": events.list_legal_links(organizer_id),
         "idempotency_key": secrets.token_urlsafe(18),
     }
     return render(request, "orders/checkout.html", context, status=status)

@@ -7,6 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyMixin
 from apps.kernel.formatting import format_money
 from apps.orders.invoices.invoice_pdf import render_invoice
@@ -14,7 +15,8 @@ from apps.orders.models import Invoice
 
 
 @admin.register(Invoice)
-class InvoiceAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class InvoiceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    organizer_path = "order__event__organizer"
     list_display = ["number", "kind", "order", "total", "issued_at", "pdf"]
     list_filter = ["kind", "year", "series"]
     search_fields = ["number", "order__number", "order__email"]

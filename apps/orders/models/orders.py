@@ -61,6 +61,14 @@ class Order(models.Model):
     placed_at = models.DateTimeField()
     confirmed_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True, help_text="When it failed, was canceled or fully refunded.")
+    terms_version = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The versions of the organizer's terms and privacy notice that the buyer accepted; empty: none.",
+    )
+    terms_accepted_at = models.DateTimeField(null=True, blank=True)
     tickets_sent_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -71,6 +79,11 @@ class Order(models.Model):
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="order_currency_is_iso"),
             models.CheckConstraint(condition=Q(total_minor__gte=0), name="order_total_not_negative"),
             models.CheckConstraint(condition=~Q(email="") & ~Q(name=""), name="order_has_buyer"),
+            models.CheckConstraint(
+                condition=Q(terms_version="", terms_accepted_at__isnull=True)
+                | (~Q(terms_version="") & Q(terms_accepted_at__isnull=False)),
+                name="order_terms_have_time",
+            ),
             models.CheckConstraint(
                 condition=~Q(status__in=["confirmed", "partly_refunded"])
                 | Q(confirmed_at__isnull=False, ended_at__isnull=True),

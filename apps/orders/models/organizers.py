@@ -10,12 +10,15 @@ from apps.orders.models.orders import Order
 
 
 class Audience(models.Model):
-    """A subscriber to messages about one event or all events, of some kinds or all kinds."""
+    """A subscriber to messages about one event, all events of an organizer, or all events of the site, of some kinds or
+    all kinds."""
 
     name = models.CharField(max_length=120, help_text="For staff: owner and purpose.")
-    event = models.ForeignKey(
-        "events.Event", on_delete=models.PROTECT, null=True, blank=True, related_name="+", help_text="Empty: all."
-    )
+    organizer = models.ForeignKey(
+        "events.Organizer", on_delete=models.PROTECT, null=True, blank=True, related_name="+",
+        help_text="All events of this organizer. Choose an organizer or an event; neither: all events of the site.",
+    )  # fmt: skip
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     kinds = models.JSONField(default=list, blank=True, help_text="Empty: all.")
     created_at = models.DateTimeField()
 
@@ -38,7 +41,10 @@ class WebhookEndpoint(Audience):
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.CheckConstraint(condition=~Q(secret=""), name="webhook_endpoint_has_secret")]
+        constraints = [
+            models.CheckConstraint(condition=~Q(secret=""), name="webhook_endpoint_has_secret"),
+            models.CheckConstraint(condition=Q(event=None) | Q(organizer=None), name="webhook_endpoint_one_subject"),
+        ]
 
 
 class FeedKey(Audience):
@@ -50,7 +56,10 @@ class FeedKey(Audience):
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.UniqueConstraint(fields=["digest"], name="feed_key_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["digest"], name="feed_key_once"),
+            models.CheckConstraint(condition=Q(event=None) | Q(organizer=None), name="feed_key_one_subject"),
+        ]
 
 
 class OrganizerMessage(models.Model):

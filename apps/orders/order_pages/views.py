@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
 
+from apps.events import facade as events
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
 from apps.orders.absolute_urls import absolute_url, strip_site_origin
@@ -39,7 +40,8 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
         access.set_order_cookie(request, response, order_id)
         return response
     shown = _order_context(access.get_authorized_order(request, order_id))
-    page = render(request, "orders/order.html", {"order": shown})
+    legal = events.list_legal_links(shown["event"].organizer_id)
+    page = render(request, "orders/order.html", {"order": shown, "legal": legal})
     return _allow_stripe(page) if shown["stripe"] else page
 
 

@@ -33,7 +33,10 @@ def export_person(person: Person) -> dict[str, Any]:
     return {
         "emails": sorted(person.emails),
         "exported_at": clock.iso(clock.now()),
-        "accounts": [accounts.export_account(account_id) for account_id in sorted(person.account_ids)],
+        "accounts": [
+            accounts.export_account(account_id) | {"memberships": events.list_memberships(account_id)}
+            for account_id in sorted(person.account_ids)
+        ],
         "orders": [_order(order) for order in orders],
         "reservations": reservations.export_reservations(entry_ids),
         "queue_entries": queue.export_entries(entry_ids),
@@ -65,6 +68,8 @@ def _order(order: Order) -> dict[str, Any]:
         "account": order.account_id,
         "buyer": order.buyer,
         "tickets_sent_at": _iso(order.tickets_sent_at),
+        "terms_version": order.terms_version,
+        "terms_accepted_at": _iso(order.terms_accepted_at),
         "promo_codes": [{"code": code, "email": email} for code, email in codes],
         "payments": _rows(Payment.objects.filter(order=order), _PAYMENT_FIELDS),
         "refund_records": _rows(Refund.objects.filter(order=order), _REFUND_FIELDS),

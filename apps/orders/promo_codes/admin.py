@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from django.contrib import admin
 from django.db.models import Q
 
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
 from apps.kernel.formatting import format_money
@@ -31,7 +32,8 @@ class PromoCodeForm(CodeForm):
 
 
 @admin.register(CodeUse)
-class CodeUseAdmin(ReadOnlyAdmin):
+class CodeUseAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    organizer_path = "code__event__organizer"
     list_display = ["code", "order", "buyer", "email", "discount", "used_at", "released_at", "honoured_at"]
     list_filter = ["code__event", ("released_at", admin.EmptyFieldListFilter), "used_at"]
     list_select_related = ["code", "order"]
@@ -44,7 +46,7 @@ class CodeUseAdmin(ReadOnlyAdmin):
 
 
 @admin.register(PromoCode)
-class PromoCodeAdmin(CodeAdmin):
+class PromoCodeAdmin(OrganizerScopedAdmin, CodeAdmin):
     form = PromoCodeForm
     fixed = TERMS
     uses_name = "uses"

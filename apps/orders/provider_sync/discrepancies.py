@@ -97,8 +97,11 @@ class OpenCount:
     """Open disputes among them, which have a deadline at the provider."""
 
 
-def count_open() -> OpenCount:
+def count_open(organizer_ids: frozenset[int] | None = None) -> OpenCount:
+    """Count the differences that wait for staff, of these organizers' orders or, by default, all."""
     waiting = PaymentDifference.objects.filter(settled_at=None)
+    if organizer_ids is not None:
+        waiting = waiting.filter(order__event__organizer__in=organizer_ids)
     return OpenCount(waiting.count(), waiting.filter(kind=Kind.DISPUTE).count())
 
 

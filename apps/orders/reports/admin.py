@@ -4,12 +4,13 @@ from django.contrib import admin
 from django.urls import reverse
 from django.utils.html import format_html
 
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.orders.models import ReportVersion
 
 
 @admin.register(ReportVersion)
-class ReportVersionAdmin(ReadOnlyAdmin):
+class ReportVersionAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["event", "version", "published_at", "published_by", "key_id", "page"]
     list_filter = ["event"]
     list_select_related = ["event"]

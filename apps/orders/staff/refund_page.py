@@ -31,10 +31,11 @@ PERMISSION = "orders.change_order"
 def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpResponse:
     """Show one order's money. POST either previews the refund (action `look`) or calls a service and shows its result
     or refusal."""
-    if not request.user.has_perm(PERMISSION):
-        raise PermissionDenied
-    if not Order.objects.filter(pk=order_id).exists():
+    order = Order.objects.select_related("event").filter(pk=order_id).first()
+    if order is None:
         raise Http404
+    if not request.user.has_perm(PERMISSION, order.event):
+        raise PermissionDenied
     if request.method != "POST":
         return _page(request, order_id, site)
     accounts.require_recent_authentication(request)

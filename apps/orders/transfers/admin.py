@@ -3,12 +3,13 @@
 from django.contrib import admin
 from django.http import HttpRequest
 
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.orders.models import TicketTransfer, TransferPolicy
 
 
 @admin.register(TransferPolicy)
-class TransferPolicyAdmin(admin.ModelAdmin):
+class TransferPolicyAdmin(OrganizerScopedAdmin):
     list_display = ["event", "until_hours", "per_ticket_max", "per_recipient_max"]
     list_select_related = ["event"]
     autocomplete_fields = ["event"]
@@ -18,7 +19,8 @@ class TransferPolicyAdmin(admin.ModelAdmin):
 
 
 @admin.register(TicketTransfer)
-class TicketTransferAdmin(ReadOnlyAdmin):
+class TicketTransferAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    organizer_path = "ticket__order__event__organizer"
     list_display = ["ticket", "sequence", "email", "offered_at", "expires_at", "accepted_at", "ended_at"]
     list_select_related = ["ticket"]
     search_fields = ["email", "ticket__order__number"]

@@ -4,9 +4,11 @@ import json
 
 from django import forms
 from django.contrib import admin, messages
+from django.db.models import Q
 from django.utils.html import format_html
 
 from apps.accounts import facade as accounts
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import clock, safe_http
 from apps.kernel.admin_lists import ReadOnlyAdmin, format_count, mask, masked
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
@@ -15,6 +17,9 @@ from apps.orders.webhooks import feed
 
 
 class _AudienceForm(forms.ModelForm):
+    organizer_ids: frozenset[int]
+    """Set for members only (apps.events.organizers.admin_scope)."""
+
     kinds = forms.MultipleChoiceField(
         choices=OrganizerMessage.Kind.choices,
         required=False,
@@ -22,11 +27,20 @@ class _AudienceForm(forms.ModelForm):
         help_text="None selected: all kinds.",
     )
 
+    def clean(self):
+        super().clean()
+        organizer, event = self.cleaned_data.get("organizer"), self.cleaned_data.get("event")
+        if organizer is not None and event is not None:
+            self.add_error("event", "Choose either an organizer or an event.")
+        elif organizer is None and event is None and hasattr(self, "organizer_ids"):
+            self.add_error("organizer", "Choose an organizer or an event.")
+        return self.cleaned_data
+
 
 class EndpointForm(_AudienceForm):
     class Meta:
         model = WebhookEndpoint
-        fields = ["name", "url", "event", "kinds", "is_active"]
+        fields = ["name", "url", "organizer", "event", "kinds", "is_active"]
 
     def clean_url(self):
         url = self.cleaned_data["url"].strip()
@@ -40,11 +54,24 @@ class EndpointForm(_AudienceForm):
 class FeedKeyForm(_AudienceForm):
     class Meta:
         model = FeedKey
-        fields = ["name", "event", "kinds"]
+        fields = ["name", "organizer", "event", "kinds"]
 
 
-class _AudienceAdmin(accounts.SensitiveAdminMixin):
-    list_select_related = ["event"]
+def _audience_scope(organizer_ids, prefix=""):
+    """Return the condition of the subscribers of these organizers; those of the whole site belong to none."""
+    of_event, of_organizer = f"{prefix}event__organizer__in", f"{prefix}organizer__in"
+    return Q(**{of_event: organizer_ids}) | Q(**{f"{prefix}event": None, of_organizer: organizer_ids})
+
+
+class _AudienceAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin):
+    list_select_related = ["event", "organizer"]
+
+    def scope(self, organizer_ids):
+        return _audience_scope(organizer_ids)
+
+    @admin.display(description="organizer")
+    def organizer_name(self, audience):
+        return super().organizer_name(audience) or str(audience.organizer or "")
 
     @admin.display(description="kinds")
     def wanted(self, audience):
@@ -82,7 +109,8 @@ class WebhookEndpointAdmin(_AudienceAdmin):
 
 
 @admin.register(WebhookDelivery)
-class WebhookDeliveryAdmin(ReadOnlyAdmin):
+class WebhookDeliveryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    organizer_path = "message__order__event__organizer"
     list_display = ["id", "endpoint", "kind", "order", "status", "attempts", "answer_status", "attempted_at"]
     list_filter = ["status", "endpoint"]
     list_select_related = ["endpoint", "message__order"]
@@ -93,6 +121,10 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     readonly_fields = ["body"]
     actions = ["replay"]
+    action_permissions = {"replay": "orders.change_webhookdelivery"}
+
+    def scope(self, organizer_ids):
+        return _audience_scope(organizer_ids, "endpoint__")
 
     @admin.display(description="kind")
     def kind(self, delivery):

@@ -40,7 +40,8 @@ def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence
         ((has_listeners,),) = _listeners.rows(cursor, event_id=order.event_id)
     if not has_listeners:
         return
-    of_event = Q(event=None) | Q(event_id=order.event_id)
+    organizer_id = events.get_event_by_id(order.event_id).organizer_id
+    of_event = Q(event_id=order.event_id) | (Q(event=None) & (Q(organizer=None) | Q(organizer_id=organizer_id)))
     active = WebhookEndpoint.objects.filter(of_event, is_active=True)
     endpoints = [endpoint for endpoint in active if endpoint.is_subscribed_to(kind)]
     keys = [key for key in FeedKey.objects.filter(of_event, revoked_at=None) if key.is_subscribed_to(kind)]

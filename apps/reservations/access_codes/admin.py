@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
+from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
 from apps.reservations.access_codes import generation
 from apps.reservations.models import AccessCode, Reservation
@@ -39,7 +40,7 @@ class AccessCodeForm(CodeForm):
 
 
 @admin.register(AccessCode)
-class AccessCodeAdmin(CodeAdmin):
+class AccessCodeAdmin(OrganizerScopedAdmin, CodeAdmin):
     form = AccessCodeForm
     fixed = FIXED
     uses_name = "reservations"

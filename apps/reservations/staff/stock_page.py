@@ -27,6 +27,7 @@ MAY_CHANGE_SEATS = "reservations.change_seatinventory"
 MAY_CHANGE_GENERAL_ADMISSION = "reservations.change_generaladmissioninventory"
 MAY_CHANGE_PRICES = "events.change_category"
 MAY_GUARD = "reservations.change_accesscode"
+MAY_CHANGE = (MAY_CHANGE_SEATS, MAY_CHANGE_GENERAL_ADMISSION, MAY_CHANGE_PRICES, MAY_GUARD)
 
 _Given = Mapping[str, str]
 _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
@@ -35,20 +36,15 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 @require_http_methods(["GET", "HEAD", "POST"])
 def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show one event's stock, or make a submitted change by its service."""
-    # A user who may change something may also see the page.
-    if not any(
-        map(
-            request.user.has_perm,
-            (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_GENERAL_ADMISSION, MAY_CHANGE_PRICES, MAY_GUARD),
-        )
-    ):
-        raise PermissionDenied
     try:
         event = events.get_event_by_id(event_id)
     except events.EventNotFound as error:
         raise Http404 from error
     if not event.is_public:
         raise Http404
+    # A user who may change something may also see the page.
+    if not any(events.is_permitted(request.user, permission, event) for permission in (MAY_SEE, *MAY_CHANGE)):
+        raise PermissionDenied
     if request.method != "POST":
         return _page(request, event, site)
     by = {"who": request.user.get_username(), "why": request.POST.get("why", "")}
@@ -58,6 +54,7 @@ def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
         lambda act: _perform(act, event, request.POST, by),
         lambda status: _page(request, event, site, status=status),
         (URL_NAME, event_id),
+        event,
     )
 
 
@@ -82,10 +79,10 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
         "reasons": BlockedFor.choices,
         "changes": latest_changes(event, CHANGES_SHOWN),
         "given": request.POST,
-        "may_change_seats": request.user.has_perm(MAY_CHANGE_SEATS),
-        "may_change_general_admission": request.user.has_perm(MAY_CHANGE_GENERAL_ADMISSION),
-        "may_guard": request.user.has_perm(MAY_GUARD),
-        "may_change_prices": request.user.has_perm(MAY_CHANGE_PRICES),
+        "may_change_seats": events.is_permitted(request.user, MAY_CHANGE_SEATS, event),
+        "may_change_general_admission": events.is_permitted(request.user, MAY_CHANGE_GENERAL_ADMISSION, event),
+        "may_guard": events.is_permitted(request.user, MAY_GUARD, event),
+        "may_change_prices": events.is_permitted(request.user, MAY_CHANGE_PRICES, event),
     }
     return TemplateResponse(request, "admin/reservations/stock.html", context, status=status)
 

@@ -29,6 +29,7 @@ class Command(BaseCommand):
         add("slug", metavar="SLUG", help="the event's id in URLs: lower-case letters, digits, hyphens")
         add("--name", required=True)
         add("--venue", required=True, metavar="NAME", help="reused if it exists, created otherwise")
+        add("--organizer", default="", metavar="SLUG", help="an existing organizer; default: the default organizer")
         add("--city", default="", help="of a new venue")
         add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
         add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
@@ -130,6 +131,7 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
         publishes_report=options["report"],
+        organizer=options["organizer"],
         draft=options["draft"],
     )
 

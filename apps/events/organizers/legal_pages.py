@@ -1,0 +1,90 @@
+"""The terms, privacy notice and imprint of an organizer, in versions."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from django.db.models import Q
+from django.urls import reverse
+
+from apps.events.models import LegalPage, Organizer
+from apps.kernel import clock
+from apps.kernel.db import transactions
+
+TEXT_CHARACTERS_MAX = 100_000
+KINDS = tuple(LegalPage.Kind)
+_ACCEPTED = {LegalPage.Kind.TERMS: ("accept", "terms"), LegalPage.Kind.PRIVACY: ("have read", "privacy notice")}
+"""What a buyer says at checkout about each page of these kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedPage:
+    kind: str
+    path: str
+    verb: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms and the privacy notice that a buyer accepts at checkout. `version` names both rows, as in
+    `terms-12.privacy-15`; a row never changes."""
+
+    version: str
+    organizer: str
+    pages: tuple[AcceptedPage, ...]
+
+
+def current_page(organizer_id: int, kind: str) -> LegalPage | None:
+    """Return the organizer's current page of this kind, or None if it has none."""
+    page = LegalPage.objects.filter(organizer_id=organizer_id, kind=kind).order_by("-id").first()
+    return page if page is not None and (page.text or page.url) else None
+
+
+def current_terms(organizer_id: int) -> Terms | None:
+    """Return what a buyer accepts at checkout, or None if the organizer has neither terms nor a privacy notice."""
+    found = _current_pages(organizer_id)
+    ids = {kind: found[kind].pk for kind in _ACCEPTED if kind in found}
+    if not ids:
+        return None
+    organizer = next(iter(found.values())).organizer
+    pages = tuple(AcceptedPage(kind, page_path(organizer.slug, kind), *_ACCEPTED[kind]) for kind in ids)
+    return Terms(".".join(f"{kind}-{pk}" for kind, pk in ids.items()), organizer.name, pages)
+
+
+def page_path(slug: str, kind: str) -> str:
+    return reverse("events:legal_page", args=[slug, kind])
+
+
+def list_links(organizer_id: int) -> list[dict[str, str]]:
+    """Return label and path of the organizer's current pages, for the footer of its pages; one query."""
+    found = _current_pages(organizer_id)
+    return links_of(next(iter(found.values())).organizer.slug, found) if found else []
+
+
+def links_of(slug: str, kinds: Container[str]) -> list[dict[str, str]]:
+    """Return label and path of these kinds of pages of the organizer with this slug."""
+    return [{"label": str(kind.label), "url": page_path(slug, kind)} for kind in KINDS if kind in kinds]
+
+
+def _current_pages(organizer_id: int) -> dict[LegalPage.Kind, LegalPage]:
+    """Return the current pages by kind, without their texts."""
+    latest = LegalPage.objects.filter(organizer_id=organizer_id).order_by("kind", "-id").distinct("kind")
+    rows = LegalPage.objects.filter(~Q(text="") | ~Q(url=""), pk__in=latest.values("pk"))
+    return {LegalPage.Kind(row.kind): row for row in rows.select_related("organizer").defer("text")}
+
+
+def publish_page(organizer: Organizer, kind: str, *, text: str, url: str, who: str) -> bool:
+    """Publish a new version, from now on the current one. Return False if the current one has this content already.
+
+    Two concurrent publications are stored one after the other; the later one is current. Joins the caller's
+    transaction.
+    """
+    transactions.require_transaction()
+    Organizer.objects.select_for_update(no_key=True).get(pk=organizer.pk)
+    current = LegalPage.objects.filter(organizer=organizer, kind=kind).order_by("-id").first()
+    if (current.text, current.url) == (text, url) if current is not None else not (text or url):
+        return False
+    LegalPage.objects.create(
+        organizer=organizer, kind=kind, text=text, url=url, published_at=clock.now(), published_by=who
+    )
+    return True
