@@ -2,8 +2,9 @@
 
 import re
 
-_UNLIMITED = ("/static/", "/api/webhooks/")
-"""Folders of cacheable files and of providers' webhooks, which are signed and come from a few addresses."""
+_UNLIMITED_FOLDERS = {False: "/static/", True: "/api/webhooks/"}
+"""By whether the request is a write: cacheable files, and providers' webhooks, which are signed and come from a few
+addresses."""
 _UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
 """Answered without queries. Other paths that only begin like these, and writes, are limited."""
 _FEED = "/api/organizer/"
@@ -22,11 +23,11 @@ _WRITES = frozenset(("join", "hold"))
 
 def kind_of(method: str, path: str) -> str | None:
     """Return the request's kind for `check_request`; None if it is unlimited."""
-    if path.startswith(_UNLIMITED):
+    is_write = method not in _SAFE
+    if path.startswith(_UNLIMITED_FOLDERS[is_write]):
         return None
     if path.startswith(_FEED):
         return "feed"
-    is_write = method not in _SAFE
     if path in _UNLIMITED_READS and not is_write:
         return None
     if is_write and path.startswith(_LOG_IN) and path != _LOG_OUT:
