@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 76, 36, 12, 34
+"""Labels of times are centered below their points, and larger on small screens."""
 _LABELS_MAX = 7
 _GRID = 4
 

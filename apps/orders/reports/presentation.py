@@ -102,7 +102,11 @@ def _holds(holds: Mapping[str, Any]) -> Section:
     facts = [
         (words, _reservations(holds[what]["reservations"], holds[what]["tickets"])) for what, words in _HOLDS.items()
     ]
-    return Section("holds", "Holds", tuple(facts), "A hold that is replaced by another selection is released.")
+    note = (
+        "In reservations, and in tickets. A hold that is replaced by another selection is released. A returned ticket "
+        "counts at once, its reservation once all its tickets are returned."
+    )
+    return Section("holds", "Holds", tuple(facts), note)
 
 
 def _reservations(count: int | None, tickets: int) -> str:
@@ -156,10 +160,12 @@ def _audit(audit: Mapping[str, Any]) -> Section:
         for check in audit["checks"]
     ]
     runs = audit["runs_during_sale"]
-    note = (
-        f"Checked at publication. Of the system's audits during the sale, {_count(runs['kept'])} are kept; "
-        f"{_count(runs['with_breaches'])} of them found something."
-    )
+    note = "Checked at publication. No audit of the system during the sale is recorded."
+    if runs["kept"]:
+        note = (
+            f"Checked at publication. Of the system's {_count(runs['kept'])} recorded audits during the sale, "
+            f"{_count(runs['with_breaches'])} found a breach."
+        )
     return Section("audit", "Audit", tuple(facts), note)
 
 

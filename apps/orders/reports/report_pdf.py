@@ -8,7 +8,21 @@ from typing import Any
 from reportlab.pdfgen.canvas import Canvas
 
 from apps.kernel.formatting import format_datetime
-from apps.orders.pdf_layout import ACCENT, BOLD, INK, MUTED, PALE, TEXT, fit, register_fonts, wrap, write, write_right
+from apps.orders.pdf_layout import (
+    ACCENT,
+    BOLD,
+    INK,
+    MUTED,
+    PALE,
+    TEXT,
+    fit,
+    register_fonts,
+    width_of,
+    wrap,
+    write,
+    write_centered,
+    write_right,
+)
 from apps.orders.reports.charts import Chart
 from apps.orders.reports.presentation import Section, describe_report
 
@@ -74,7 +88,8 @@ def render_report(document: Mapping[str, Any]) -> bytes:
         "This file is part of a signed document (JSON), which contains its SHA-256 digest and every figure above. It "
         "is published with the event; manage.py verify_report checks the signature and computes the figures again."
     )
-    sheet.paragraph(f"Key {document['signed_by']['key_id']}: {document['signed_by']['public']}", size=8, color=MUTED)
+    sheet.paragraph(f"Key {document['signed_by']['key_id']}:", size=8, color=MUTED)
+    sheet.paragraph(document["signed_by"]["public"], size=8, color=MUTED)
     sheet.end_page()
     canvas.showPage()
     canvas.save()
@@ -137,7 +152,7 @@ def _draw_chart(sheet: _Sheet, chart: Chart) -> None:
         x, y = at(chart.left - 6, mark.at + 3)
         write_right(canvas, x, y, mark.label, TEXT, 7)
     for mark in chart.marks_x:
-        write(canvas, *at(mark.at, chart.bottom + 16), mark.label, TEXT, 7)
+        write_centered(canvas, *at(mark.at, chart.bottom + 16), mark.label, TEXT, 7)
     canvas.setLineWidth(1.6)
     for index, line in enumerate(chart.lines):
         canvas.setStrokeColor(ACCENT if index else INK)
@@ -155,5 +170,8 @@ def _draw_chart(sheet: _Sheet, chart: Chart) -> None:
 
 def _wrap_all(text: str, font: str, size: float, width: float) -> list[str]:
     """Wrap the text, also within long words such as digests."""
-    pieces = " ".join(" ".join(word[at : at + 32] for at in range(0, len(word), 32)) for word in text.split())
-    return wrap(pieces, font, size, width)
+    pieces = []
+    for word in text.split():
+        length = len(word) if width_of(word, font, size) <= width else 32
+        pieces += [word[at : at + length] for at in range(0, len(word), length)]
+    return wrap(" ".join(pieces), font, size, width)

@@ -325,7 +325,7 @@ def test_the_public_proof_contradicts_an_organizer_s_false_report(sold: events.E
         nested(path, value)(forged)
         saved.write_text(json.dumps(sign_again(forged)))
         assert f"{path} is" in mismatch(saved, *given)
-    assert "which is not published" in mismatch(saved, "--key", "00" * 32)
+    assert "not with the given one" in mismatch(saved, "--key", "00" * 32)
 
 
 @pytest.mark.parametrize(

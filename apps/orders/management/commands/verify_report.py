@@ -52,7 +52,8 @@ class Command(BaseCommand):
         results = [f"Signature: valid, by key {key_id}."]
         event = None if address else _known_event(document["event"])
         if options["key"]:
-            verification.check_key(document, {"keys": [{"public": options["key"].lower()}]})
+            if document["signed_by"]["public"] != options["key"].strip().lower():
+                raise verification.ReportMismatch(f"the report is signed with key {key_id}, not with the given one")
             results.append("Key: the given one.")
         elif address:
             verification.check_key(document, fetch_json(_address(address, reverse("orders:report_keys"))))
