@@ -178,6 +178,7 @@ def test_an_erased_order_is_sent_no_mail_and_its_credit_note_names_its_buyer(con
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_what_is_still_needed_stays_and_is_named(concert: events.EventView) -> None:
     """Tickets for an event to come, an order that is being paid, a refund under way, a visitor in line."""
     upcoming = bought(concert, ["hall-A-1"])
