@@ -107,7 +107,9 @@ class MembershipForm(forms.ModelForm):
 
     def clean_username(self) -> str:
         name: str = self.cleaned_data["username"]
-        user = accounts.User.objects.filter(username=accounts.account_name(name)).first()
+        # Of two concurrent additions of an account the second waits here, and then finds the membership of the first.
+        users = accounts.User.objects.select_for_update(no_key=True)
+        user = users.filter(username=accounts.account_name(name)).first()
         if user is None or not user.is_active:
             raise forms.ValidationError("There is no active account with this username. It must sign up first.")
         self.instance.user = user

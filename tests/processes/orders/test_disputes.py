@@ -16,6 +16,7 @@ from django.core import mail
 from django.test import Client
 
 from apps.accounts.models import User
+from apps.events.models import Organizer, Role
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders.cancellation import order_cancellation
@@ -23,7 +24,7 @@ from apps.orders.models import Order, PaymentDifference, ProviderMessage, Ticket
 from apps.orders.provider_sync import daily_comparison, discrepancies, inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account
-from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.factories import assert_audit_clean, hold, make_event, make_member, make_organizer
 from tests.support.orders.sale import buy, deliver_outbox, payment_of
 from tests.support.races import storm, values
 
@@ -68,6 +69,9 @@ def settler() -> User:
     staff.user_permissions.add(Permission.objects.get(codename="change_paymentdifference"))
     User.objects.create_user("door", "door@example.org", is_staff=True)
     User.objects.create_user("buyer", "buyer@example.org")
+    for number, role in enumerate((Role.FINANCE, Role.DOOR)):
+        for organizer in (Organizer.objects.get(slug="default"), make_organizer(f"other-{number}")):
+            make_member(organizer, role, f"{role}@{organizer.slug}.example")
     return staff
 
 
@@ -124,7 +128,7 @@ def test_a_dispute_is_listed_and_mailed_and_cancels_nothing(order, settler) -> N
     one = PaymentDifference.objects.get()
     assert (one.reference, one.order_id, one.ours_minor, one.theirs_minor) == (DISPUTE, order.pk, 5_000, 5_000)
     (note,) = mail.outbox
-    assert note.to == ["money@example.org"]
+    assert note.to == ["money@example.org", "finance@default.example"]
     assert f"Order {order.number}: the buyer disputes the payment" in note.subject
     for words in (
         "$50.00, needs response, fraudulent",
