@@ -1,5 +1,6 @@
 """The interface of the accounts app for the apps above it."""
 
+from apps.accounts.confirmed_addresses import confirmed_address
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.personal_data import (
@@ -33,6 +34,7 @@ __all__ = [
     "accounts_of_address",
     "after_log_in",
     "before_log_in",
+    "confirmed_address",
     "confirmed_addresses",
     "erase_account",
     "export_account",

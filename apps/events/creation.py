@@ -353,6 +353,13 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     presale_until = _resolve_if_given(spec.presale.until, venue.timezone) if spec.presale is not None else None
     if presale_until is not None and not opens_at < presale_until <= (closes_at or starts_at):
         raise EventRefused("the presale must end after the on-sale opens and before it ends")
+    sign_up_closes_at = _resolve_if_given(
+        spec.presale.sign_up_closes_at if spec.presale is not None else None, venue.timezone
+    )
+    if (sign_up_closes_at is not None) != (spec.presale is not None and spec.presale.condition == "sign_up"):
+        raise EventRefused("a presale by sign-up, and no other, needs a time at which sign-up closes")
+    if sign_up_closes_at is not None and (lobby_opens_at is None or not lobby_opens_at < sign_up_closes_at <= opens_at):
+        raise EventRefused("sign-up needs a lobby, and must close after it opens and by the opening of the on-sale")
     if closes_at is not None and closes_at > starts_at:
         raise EventRefused("the on-sale would end after the event starts")
     stored = None
@@ -382,6 +389,7 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         room_lobby_opens_at=lobby_opens_at,
         presale_condition="" if spec.presale is None else spec.presale.condition,
         presale_until=presale_until,
+        sign_up_closes_at=sign_up_closes_at,
         **asdict(spec.price_policy),
     )
     _write_offer(event, spec, plan)
@@ -466,6 +474,14 @@ def _format_moment(moment: datetime | None, timezone: str) -> str:
     return "none" if resolved is None else resolved.isoformat().replace("+00:00", "Z")
 
 
+def _format_presale(presale: Presale | None, timezone: str) -> str:
+    if presale is None:
+        return "none"
+    closes_at = presale.sign_up_closes_at
+    closing = "" if closes_at is None else f",closes={_format_moment(closes_at, timezone)}"
+    return f"{presale.condition}={_format_moment(presale.until, timezone)}{closing}"
+
+
 def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str, str]:
     """Return the values of the description as texts, by the names that an error shows."""
     room, policy = "off", spec.price_policy
@@ -486,9 +502,7 @@ def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
         "waiting-room": room,
-        "presale": "none"
-        if spec.presale is None
-        else f"{spec.presale.condition}={_format_moment(spec.presale.until, timezone)}",
+        "presale": _format_presale(spec.presale, timezone),
         "needs-access": _join_slugs(set(spec.needs_access)),
         "ticket-fee": str(policy.ticket_fee_minor),
         "ticket-fee-rate": str(policy.ticket_fee_rate),
@@ -530,7 +544,9 @@ def _stored_values(event: Event) -> dict[str, str]:
         room=None
         if rate is None or active_max is None
         else WaitingRoomSettings(rate, active_max, on_sale.room_lobby_opens_at),
-        presale=None if on_sale.presale_until is None else Presale(on_sale.presale_condition, on_sale.presale_until),
+        presale=None
+        if on_sale.presale_until is None
+        else Presale(on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at),
         price_policy=on_sale.price_policy,
         tax_rates={one.key: one.tax_rate for one in categories if one.tax_rate is not None},
         needs_access=tuple(

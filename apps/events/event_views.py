@@ -64,10 +64,12 @@ class WaitingRoomSettings:
 @dataclass(frozen=True, slots=True)
 class Presale:
     """From the opening of the on-sale until this time only visitors who meet the condition may join and hold. The
-    condition is `code`: a valid access code of the event."""
+    condition is `code`: a valid access code of the event; `account`: an account with a confirmed email address; or
+    `sign_up`: such an account that signed up for the draw, by joining the lobby before `sign_up_closes_at`."""
 
     condition: str
     until: datetime
+    sign_up_closes_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,15 @@ class EventView:
         """Return the presale if it has not ended at this moment, also before it begins; else None."""
         presale = self.policy.presale
         return presale if presale is not None and at < presale.until else None
+
+    def is_sign_up_open(self, at: datetime) -> bool:
+        """Return whether visitors can sign up for the draw at this moment: from the opening of the lobby until sign-up
+        closes."""
+        presale, room = self.policy.presale, self.policy.room
+        closes_at = None if presale is None else presale.sign_up_closes_at
+        if closes_at is None or room is None or room.lobby_opens_at is None:
+            return False
+        return self.selling_state(at) == "upcoming" and room.lobby_opens_at <= at < closes_at
 
     @property
     def is_public(self) -> bool:
@@ -191,11 +202,11 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
-    waiting room (null without a waiting room), six of its price policy, two of its presale, and its organizer."""
+    waiting room (null without a waiting room), six of its price policy, three of its presale, and its organizer."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
-    presale = Presale(row[26], row[27]) if row[26] else None
+    presale = Presale(*row[26:29]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), row[28]))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), row[29]))
 
 
 def get_event(slug: str) -> EventView:

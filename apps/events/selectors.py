@@ -154,8 +154,8 @@ def get_event_page(slug: str) -> EventPage:
         rows = _event_page.rows(cursor, slug=slug)
     if not rows:
         raise event_views.EventNotFound(slug)
-    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, *row, organizer, legal_kinds, now),) = rows
-    presale = event_views.Presale(condition, until) if condition and now < until else None
+    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, ends, *row, organizer, legal_kinds, now),) = rows
+    presale = event_views.Presale(condition, until, ends) if condition and now < until else None
     read = _Row(*row)
     policy = read.price_policy
     sections = event_views.list_sections(event_id)

@@ -44,8 +44,13 @@ class PricePolicySerializer(serializers.Serializer):
 
 
 class PresaleSerializer(serializers.Serializer):
-    condition = serializers.ChoiceField(choices=["code"], help_text="code: joining and holding need an access code.")
+    condition = serializers.ChoiceField(
+        choices=["code", "account", "sign_up"],
+        help_text="code: joining and holding need an access code; account: an account with a confirmed email address; "
+        "sign_up: such an account that has joined the lobby before `sign_up_closes_at`.",
+    )
     until = serializers.DateTimeField()
+    sign_up_closes_at = serializers.DateTimeField(allow_null=True)
 
 
 class EventDetailSerializer(EventSerializer):

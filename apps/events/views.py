@@ -54,11 +54,13 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
     announcement_feed = feed.read(page.event_id, page.card.starts_at)
+    closes_at = None if page.presale is None else page.presale.sign_up_closes_at
     shown = _card_context(page.card) | {
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
         "presale": page.presale,
+        "is_sign_up_open": closes_at is not None and page.card.has_open_lobby and page.card.judged_at < closes_at,
         "is_selling": is_selling,
         "price_words": page.price_policy.words(page.card.currency, {price.tax_rate for price in prices}),
         "prices": sorted(prices, key=lambda price: (-price.price_minor, price.name)),

@@ -30,6 +30,7 @@ class OrdersConfig(AppConfig):
         reservations.provide_compensation_hooks(oversell.OrderSales())
         accounts.provide_personal_data(account_data.AccountData())
         reservations.provide_order_names(selectors.numbers_by_reservation)
+        reservations.provide_received_tickets(selectors.count_received_tickets)
         maintenance.register("fail lapsed orders", 2, order_cancellation.fail_expired_orders)
         maintenance.register("ask about unsettled money", 10, status_inquiries.schedule_inquiries)
         maintenance.register("compare with providers", 60, daily_comparison.schedule_comparisons)

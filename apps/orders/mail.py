@@ -148,14 +148,7 @@ def send_within_cap(address: str, share: float, send: Callable[[], object]) -> N
     mails, of which mails of this kind may use this share."""
     if address.endswith(ERASED_DOMAIN):
         return
-    wait_seconds = mail_caps.count_mail(address, share)
-    if wait_seconds:
-        raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
-    try:
-        send()
-    except Exception:
-        mail_caps.uncount_mail(address)
-        raise
+    mail_caps.send_within_cap(address, share, send)
 
 
 def _send_counted(order: OrderView, subject: str, template: str, files: _Files, more: dict[str, Any]) -> None:

@@ -342,6 +342,11 @@ def numbers_by_reservation(reservation_ids: Sequence[UUID]) -> dict[UUID, str]:
     return dict(rows.values_list("reservation_id", "number"))
 
 
+def count_received_tickets(event_id: int, email: str) -> int:
+    """Return how many valid tickets of the event this address has received from other buyers, and not passed on."""
+    return Ticket.objects.filter(order__event_id=event_id, transfer__email=email, voided_at=None).count()
+
+
 def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
     """Return the latest orders of the caller's account, browser and queue entry, and those in `also`, newest first.
 

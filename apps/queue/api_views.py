@@ -57,7 +57,7 @@ class QueueView(APIView):
             403: OpenApiResponse(description="`presale-only`, `access-code-wrong`"),
             409: OpenApiResponse(
                 description="`not-on-sale`, `room-drained`, `access-code-not-valid`, `access-code-used-up`, "
-                "`access-code-buyer-limit`"
+                "`access-code-buyer-limit`, `already-signed-up`"
             ),
             428: OpenApiResponse(description="`work-required`: solve `challenge`, then join again with the `proof`"),
         },

@@ -10,14 +10,18 @@ class QueueConfig(AppConfig):
         from apps.accounts import facade as accounts
         from apps.events import facade as events
         from apps.kernel import maintenance
+        from apps.kernel.outbox import facade as outbox
         from apps.queue import invariants
         from apps.queue.identity import guest_merge
+        from apps.queue.lobby import sign_up_mail
         from apps.queue.room import admission, operations, rate_control
 
         # An anonymous browser does not see an entry that already belongs to the account: the session comes first.
         accounts.after_log_in(guest_merge.merge_guest_entries_of_browser)
         events.on_publish(operations.create_room)
+        outbox.register_handler(sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX)
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)
         maintenance.register("drain rooms of ended events", 1, operations.drain_ended_rooms)
+        maintenance.register("mail people who signed up for a draw", 2, sign_up_mail.schedule_mails)
         maintenance.register("delete old rate changes", 3_600, rate_control.delete_old_changes)

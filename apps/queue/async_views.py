@@ -27,8 +27,8 @@ async def join(request: Request, slug: str) -> Reply:
     known = await async_caller.authenticate_for_event(request, event)
     body = await request.json_object()
     caller, secret = resolve_joining_caller(known, body)
-    is_admitted = bool(code := body.get("access_code")) and await has_access_async(
-        event, caller, code, partial(client_address.address_from_scope, request.scope)
+    is_admitted = event.policy.presale is not None and await has_access_async(
+        event, caller, body.get("access_code"), partial(client_address.address_from_scope, request.scope)
     )
     policy = await policies.get(event.id)
     if policy.is_off:

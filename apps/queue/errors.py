@@ -17,9 +17,16 @@ class NotOnSale(Problem):
 
 
 class PresaleOnly(Problem):
-    """Until `until` only visitors who meet the `condition` may join; `code`: with an access code of the event."""
+    """Until `until` only visitors who meet the `condition` may join: `code`, with an access code of the event;
+    `account`, with a confirmed account; `sign_up`, with one that has signed up for the draw."""
 
-    type, status, title = "presale-only", 403, "This is a presale. Join with an access code from the organizer."
+    type, status, title = "presale-only", 403, "This is a presale, which is not open to all visitors."
+
+
+class AlreadySignedUp(Problem):
+    """Another account with the same mailbox has signed up for the draw of this event."""
+
+    type, status, title = "already-signed-up", 409, "Your mailbox has signed up already, with another account."
 
 
 class EntryNotFound(NotFound):

@@ -21,7 +21,7 @@ from apps.queue.entries.positions import (
     join_many,
     require_on_sale,
 )
-from apps.queue.entries.presale import provide_presale_codes
+from apps.queue.entries.presale import presale_refusal, provide_presale_codes
 from apps.queue.entries.vip_links import has_vip_link
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
 from apps.queue.identity import erasure
@@ -79,6 +79,7 @@ __all__ = [
     "new_visitor_secret",
     "owns",
     "payment_faults",
+    "presale_refusal",
     "provide_presale_codes",
     "report_figures",
     "report_supplies",
@@ -95,6 +96,9 @@ __all__ = [
 # Personal data; see apps/queue/identity/erasure.py.
 entries_of_accounts = erasure.entries_of_accounts
 export_entries = erasure.export_entries
+export_sign_ups = erasure.export_sign_ups
+erase_sign_ups = erasure.erase_sign_ups
+events_of_sign_ups = erasure.events_of_sign_ups
 lock_entries_to_erase = erasure.lock_entries
 events_of_live_entries = erasure.events_of_live_entries
 erase_entries = erasure.erase_entries

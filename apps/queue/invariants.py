@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from django.db import connection
 
 from apps.events import facade as events
+from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
 
@@ -14,6 +15,7 @@ _twice = sql.load(_PACKAGE, "audit_twice")
 _claims = sql.load(_PACKAGE, "audit_claims")
 _cap = sql.load(_PACKAGE, "audit_cap")
 _drawn = sql.load(_PACKAGE, "audit_drawn")
+_sign_ups = sql.load(_PACKAGE, "audit_sign_ups")
 
 
 def register() -> None:
@@ -40,3 +42,15 @@ def _check_i9(context: auditor.AuditContext) -> Iterator[str]:
         for drawn_number, number in drawn:
             actual = "none" if number is None else f"number {number}"
             yield f"{event.slug}: number {drawn_number} was drawn, the entry has {actual}"
+        for count, buyer in entries_without_sign_up(event):
+            yield f"{event.slug}: {count} entries of {buyer} in the draw, without a sign-up for each"
+
+
+def entries_without_sign_up(event: events.EventView) -> list[tuple[int, str]]:
+    """Return the accounts and browsers that have more entries in the event's draw by sign-up than sign-ups, with how
+    many entries. Empty once sales are over: sign-ups are then deleted before the entries of orders."""
+    presale = event.policy.presale
+    if presale is None or presale.sign_up_closes_at is None or event.is_over(clock.now()):
+        return []
+    with connection.cursor() as cursor:
+        return list(_sign_ups.rows(cursor, event_id=event.id))

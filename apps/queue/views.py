@@ -86,15 +86,23 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         set_visitor_cookie(request, response, secret)
     if entry.waits:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
-    if is_admitted:
+    if is_admitted and code:
         presale.keep_code(request, response, event.slug, code)
     return response
 
 
 def _presale_page(request: HttpRequest, event: events.EventView, code: str, problem: problems.Problem) -> HttpResponse:
-    """Ask for the access code. After the presale the next join needs none."""
-    presale_now = event.presale_at(clock.now())
-    context = {"event": event, "presale": presale_now, "code": code, "error": problem.detail if code else ""}
+    """Show the condition of the presale, and ask for the access code if that is the condition. After the presale the
+    next join needs none."""
+    found = event.presale_at(clock.now())
+    is_asked = found is not None and found.condition == "code" and not code
+    context = {
+        "event": event,
+        "presale": found,
+        "code": code,
+        "error": "" if is_asked else problem.detail,
+        "is_logged_in": request.user.is_authenticated,
+    }
     response = render(request, "queue/presale.html", context, status=problem.status)
     for name, value in problem.headers().items():
         response.headers[name] = value

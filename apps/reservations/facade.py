@@ -33,7 +33,13 @@ from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
-from apps.reservations.payment import begin_payment, count_email_seats, prepare_email_cap, prepare_payment
+from apps.reservations.payment import (
+    begin_payment,
+    count_email_seats,
+    prepare_email_cap,
+    prepare_payment,
+    provide_received_tickets,
+)
 from apps.reservations.selectors import ReservationView, get_reservation, live_reservation_of, view_reservations
 from apps.reservations.staff import erasure
 
@@ -84,6 +90,7 @@ __all__ = [
     "prepare_payment",
     "provide_compensation_hooks",
     "provide_order_names",
+    "provide_received_tickets",
     "publish_page_changes",
     "refuse_by_gate",
     "release",

@@ -4,6 +4,7 @@ Except `prepare_payment`, every function joins the transaction of its caller, wh
 lock order requires. Deadlines are compared with the database's clock, read after the lock.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -36,6 +37,14 @@ _sell_seats = sql.load(_PACKAGE, "sell_seats")
 _revive_lines = sql.load(_PACKAGE, "revive_lines")
 _save_payment_step = sql.load(_PACKAGE, "save_payment_step")
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
+
+_received: list[Callable[[int, str], int]] = []
+
+
+def provide_received_tickets(count: Callable[[int, str], int]) -> None:
+    """Register the function that counts the tickets of an event that an email address has received from other buyers:
+    they count for its limit. It is called under the lock of the address's cap row, which an acceptance takes too."""
+    _received[:] = [count]
 
 
 def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
@@ -182,11 +191,12 @@ def _check_code_again(cursor: sql.Cursor, reservation: Reservation, code_id: int
 
 
 def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tuple[int, int]:
-    """Return the address's seats in other reservations: live or confirmed, and overdue but not yet swept."""
+    """Return the address's seats: in other live or confirmed reservations or received from other buyers, and in
+    reservations that are overdue but not yet swept. Seats that it passed on still count for it."""
     ((standing, lapsed),) = _count_of_email.rows(
         cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk
     )
-    return standing, lapsed
+    return standing + sum(count(reservation.event_id, email) for count in _received), lapsed
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:

@@ -187,7 +187,13 @@ def _page(
     """Render the selection page. `held`: the reservation to be replaced, whose tickets count as available to this
     visitor."""
     # Prices include unavoidable fees and taxes, as on the order.
-    in_presale = is_presale(event, entry) and not queue.has_vip_link(entry.id)
+    presale = event.policy.presale
+    in_presale = (
+        presale is not None
+        and presale.condition == "code"
+        and is_presale(event, entry)
+        and not queue.has_vip_link(entry.id)
+    )
     sections = [section.at_full_prices(event.price_policy) for section in events.list_sections(event.id)]
     free = facade.free_counts(section.id for section in sections)
     own = held.by_section if held is not None else {}

@@ -102,6 +102,8 @@ class OnSale(models.Model):
         """Which visitors may join and hold during the presale."""
 
         CODE = "code", "visitors with an access code"
+        ACCOUNT = "account", "accounts with a confirmed email address"
+        SIGN_UP = "sign_up", "accounts that have signed up for the draw of the lobby"
 
     event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
     opens_at = models.DateTimeField()
@@ -142,6 +144,10 @@ class OnSale(models.Model):
     )
     presale_until = models.DateTimeField(
         null=True, blank=True, help_text="The presale begins when the on-sale opens, and ends at this time."
+    )
+
+    sign_up_closes_at = models.DateTimeField(
+        null=True, blank=True, help_text="A presale by sign-up: sign-up opens with the lobby and closes at this time."
     )
 
     # In the order of PricePolicy's fields.
@@ -206,6 +212,16 @@ class OnSale(models.Model):
                 condition=Q(presale_condition="", presale_until__isnull=True)
                 | (~Q(presale_condition="") & Q(presale_until__isnull=False, presale_until__gt=F("opens_at"))),
                 name="on_sale_presale_has_condition_and_end",
+            ),
+            models.CheckConstraint(
+                condition=(~Q(presale_condition="sign_up") & Q(sign_up_closes_at__isnull=True))
+                | Q(
+                    presale_condition="sign_up",
+                    room_lobby_opens_at__isnull=False,
+                    sign_up_closes_at__gt=F("room_lobby_opens_at"),
+                    sign_up_closes_at__lte=F("opens_at"),
+                ),
+                name="on_sale_sign_up_within_lobby",
             ),
         ]
 

@@ -4,13 +4,15 @@ A cap delays a mail and never an order: the outbox postpones the message. The co
 of the address.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
 
-from apps.kernel import secret_key
 from apps.kernel.db import sql, transactions
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.rate_limits import mailboxes
 
 KEPT_DAYS = 2
 _BATCH_MAX = 10_000
@@ -18,6 +20,19 @@ _count_mail = sql.load("apps.kernel", "count_mail")
 _mail_wait = sql.load("apps.kernel", "mail_wait")
 _uncount_mail = sql.load("apps.kernel", "uncount_mail")
 _delete_mail_counts = sql.load("apps.kernel", "delete_mail_counts")
+
+
+def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
+    """Send a mail to this address, from an outbox handler. Raises RetryLater while the address has received its cap of
+    mails, of which mails of this kind may use this share."""
+    wait_seconds = count_mail(address, share)
+    if wait_seconds:
+        raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
+    try:
+        send()
+    except Exception:
+        uncount_mail(address)
+        raise
 
 
 def count_mail(address: str, share: float = 1) -> float:
@@ -57,6 +72,4 @@ def _part_of(cap: int, share: float) -> int | None:
 
 
 def _digest(address: str) -> str:
-    """Return the digest of the mailbox: without a tag, as in name+tag@example.org."""
-    name, _, domain = address.strip().lower().rpartition("@")
-    return secret_key.keyed_digest("mail recipient", f"{name.partition('+')[0]}@{domain}").hex()
+    return mailboxes.mailbox_digest("mail recipient", address).hex()

@@ -9,6 +9,7 @@ from apps.accounts import facade as accounts
 from apps.orders.models import Invoice, Order
 from apps.orders.privacy import erasure, export
 from apps.orders.privacy.person import person_of_account
+from apps.queue import facade as queue
 
 
 class AccountData:
@@ -19,13 +20,15 @@ class AccountData:
         return erasure.find_needed(person_of_account(account_id))
 
     def find_kept(self, account_id: int) -> list[str]:
+        names = queue.events_of_sign_ups(account_id)
+        kept = [f"That you signed up for the draw of {name}, without your name and address." for name in names]
         own_orders = Order.objects.filter(person_of_account(account_id).own_orders)
         year = Invoice.objects.filter(order__in=own_orders).aggregate(year=Max("year"))["year"]
         if year is None:
-            return []
+            return kept
         years = settings.RETENTION_INVOICES_YEARS
         period = f"until the end of {year + years}, as tax law requires" if years else "as tax law requires"
-        return [f"Your invoices and credit notes, with your name and email address, {period}."]
+        return [*kept, f"Your invoices and credit notes, with your name and email address, {period}."]
 
     def erase(self, account_id: int) -> list[str]:
         """Erase the user's data, then close the account, unless more data is needed by now; return which."""

@@ -64,6 +64,7 @@ def erase_person(person: Person) -> Erasure:
 
     done = erase(entries_of(person), may_erase)
     _erase_received(person)
+    queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
     for email in person.emails:
         reservations.delete_caps_of_email(email)
     return done

@@ -14,7 +14,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox import facade as outbox
-from apps.orders import topics
+from apps.orders import selectors, topics
 from apps.orders.checkout.buyer_details import read_email, read_name
 from apps.orders.errors import (
     TicketNotFound,
@@ -169,7 +169,7 @@ def _require_room(event: events.EventView, email: str, terms: TransferTerms) -> 
     """Refuse if the address would have more tickets than the policy or the event's limit per buyer allows. The
     address's cap row, which checkouts lock too, is locked until the commit."""
     bought = reservations.count_email_seats(event.id, email)
-    received = Ticket.objects.filter(order__event_id=event.id, transfer__email=email, voided_at=None).count()
+    received = selectors.count_received_tickets(event.id, email)
     per_buyer_max = event.policy.per_buyer_max
     if received >= terms.per_recipient_max or (per_buyer_max is not None and bought + received >= per_buyer_max):
         raise TransferRefused("You have as many tickets for this event as one person may have.")

@@ -291,7 +291,7 @@ class _JoinBatch:
         if entry is None or entry.status not in QueueEntry.LIVE:
             presale = None if request.has_presale_access else request.event.presale_at(self.now)
             if presale is not None:
-                raise presale_refusal(presale)
+                raise presale_refusal(presale, self.now)
             entry = self._reopen_lobby_entry(request, identity) or self._new_entry(request, room, identity)
             self.live_entries[identity] = entry
         return entry

@@ -1,9 +1,12 @@
 """Checks that need the site's database. The proof must omit no entry, and each entry must have the number that it drew.
-No unmarked entry may be admitted ahead of the head, or still wait for its first admission behind it."""
+No unmarked entry may be admitted ahead of the head, or still wait for its first admission behind it. A draw by sign-up
+may contain no more entries of an account than sign-ups."""
 
 from django.db import connection
 
+from apps.events import facade as events
 from apps.kernel.db import sql
+from apps.queue import invariants
 from apps.queue.fairness.json_fields import Mismatch
 
 _stored = sql.load("apps.queue", "proof_stored")
@@ -35,4 +38,6 @@ def check(event_id: int) -> Mismatch | None:
             rows = _unlike_draw.rows(cursor, event_id=event_id)
             if rows:
                 return Mismatch("its entry is not the one that drew it", rows[0][0])
+    for count, buyer in invariants.entries_without_sign_up(events.get_event_by_id(event_id)):
+        return Mismatch(f"{count} entries of {buyer} are in the draw, without a sign-up for each")
     return None

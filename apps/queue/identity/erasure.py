@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from apps.kernel import clock, random_bytes
 from apps.kernel.db import transactions
-from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.models import QueueEntry, RoomAct, SignUp, VipLink, WaitingRoom
 
 ERASED = "erased-"
 """The beginning of an erased entry's visitor id; `erased-account-` if it had an account."""
@@ -44,6 +44,25 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
         }
         for entry in entries
     ]
+
+
+def export_sign_ups(account_ids: Collection[int]) -> list[dict[str, Any]]:
+    """Return the sign-ups for draws of these accounts, as JSON values."""
+    found = SignUp.objects.filter(account__in=account_ids).select_related("event").order_by("pk")
+    return [{"event": row.event.slug, "signed_up_at": clock.iso(row.signed_up_at)} for row in found]
+
+
+def events_of_sign_ups(account_id: int) -> list[str]:
+    """Return the names of the events for whose draw the account has signed up, without those that have begun."""
+    found = SignUp.objects.filter(account=account_id, event__starts_at__gt=clock.now())
+    return list(found.order_by("event__name").values_list("event__name", flat=True))
+
+
+def erase_sign_ups(account_ids: Collection[int], over_before: datetime) -> None:
+    """Delete the sign-ups of these accounts for events that began before `over_before`, and commit. Until then a
+    sign-up stays, as a digest without an address: it keeps the person from a second entry in the draw."""
+    with transactions.write():
+        SignUp.objects.filter(account__in=account_ids, event__starts_at__lt=over_before).delete()
 
 
 def lock_entries(entry_ids: Sequence[UUID], over_before: datetime) -> list[UUID]:
@@ -111,13 +130,15 @@ def entries_of_event(event_id: int, after: int, limit: int) -> tuple[list[UUID],
 
 def finish_event(event_id: int) -> None:
     """Blank what operators wrote about the event's visitors: the notes of VIP links, the reasons for letting visitors
-    through, and what was asked for in refused acts. Then record that its entries were erased, and commit."""
+    through, and what was asked for in refused acts. Delete its sign-ups. Then record that its entries were erased, and
+    commit."""
     with transactions.write():
         WaitingRoom.objects.select_for_update(no_key=True).get(pk=event_id)
         VipLink.objects.filter(event=event_id).exclude(note="").update(note="")
         RoomAct.objects.filter(event=event_id, what=RoomAct.What.LET_THROUGH).exclude(why="").update(why="")
         # The public proof has never contained these texts, so it stays the same.
         RoomAct.objects.filter(event=event_id).exclude(refusal="").update(detail="", why="", refusal="refused")
+        SignUp.objects.filter(event=event_id).delete()
         WaitingRoom.objects.filter(pk=event_id).update(erased_at=clock.now())
 
 

@@ -34,6 +34,10 @@ FALLBACK = (
     "for the public key; without one by reveal_by the secret is revealed with none, and the draw is called consistent, "
     "not operator-proof"
 )
+ENTRANTS_BY_SIGN_UP = (
+    "accounts with a confirmed email address that sign up before closes_at, one for each mailbox, and visitors with a "
+    "VIP link"
+)
 NO_BEACON = "none is named: the draw is called consistent, not operator-proof"
 
 _freeze_draw = sql.load("apps.queue", "freeze_draw")
@@ -49,6 +53,9 @@ def create_commitment(event: events.EventView) -> None:
     opens_at = event.policy.opens_at
     reveal_by = opens_at + timedelta(seconds=REVEAL_WITHIN_SECONDS)
     chosen = beacon.round_after(opens_at + timedelta(seconds=BEACON_AFTER_SECONDS))
+    presale = event.policy.presale
+    closes_at = None if presale is None else presale.sign_up_closes_at
+    sign_up = {} if closes_at is None else {"rule": ENTRANTS_BY_SIGN_UP, "closes_at": clock.iso(closes_at)}
     statement = proofs.canonical(
         {
             "event": event.slug,
@@ -64,6 +71,7 @@ def create_commitment(event: events.EventView) -> None:
             "opens_at": clock.iso(opens_at),
             "reveal_by": clock.iso(reveal_by),
             "fallback": NO_BEACON if chosen is None else FALLBACK,
+            **({"sign_up": sign_up} if sign_up else {}),
         }
     )
     now = clock.now()

@@ -3,6 +3,7 @@ from apps.queue.models.entries import QueueEntry
 from apps.queue.models.links import VipLink
 from apps.queue.models.record import AdmissionBatch, RateChange, RoomAct
 from apps.queue.models.rooms import Leadership, WaitingRoom
+from apps.queue.models.sign_ups import SignUp
 
 __all__ = [
     "AdmissionBatch",
@@ -13,6 +14,7 @@ __all__ = [
     "RateChange",
     "ReceiptKey",
     "RoomAct",
+    "SignUp",
     "VipLink",
     "WaitingRoom",
 ]

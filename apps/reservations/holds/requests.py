@@ -84,11 +84,20 @@ def every_section(sections: Iterable[events.SectionView]) -> dict[int, str]:
 
 
 def is_presale(event: events.EventView, entry: queue.EntryView) -> bool:
-    """Return whether a hold of this entry needs an access code because of the event's presale, unless its visitor came
-    by a VIP link. The code is judged like that of a section, under its lock."""
+    """Return whether a hold of this entry must meet the condition of the event's presale, unless its visitor came by a
+    VIP link. A code is judged like that of a section, under its lock."""
     if event.policy.presale is None or entry.is_priority:
         return False
     return event.presale_at(clock.process_now()) is not None
+
+
+def _needs_presale_code(event: events.EventView, entry: queue.EntryView) -> bool:
+    """Return whether the presale asks for a code. Raises PresaleOnly for an entry without the account it asks for."""
+    presale = event.policy.presale
+    assert presale is not None
+    if presale.condition != "code" and entry.account_id is None:
+        raise queue.presale_refusal(presale, clock.process_now())
+    return presale.condition == "code"
 
 
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
@@ -148,7 +157,7 @@ def resolve(
         replaces=replaces,
         access_code=access_code,
         guarded=every_section(lookup.sections.values())
-        if not is_invited and is_presale(event, entry)
+        if not is_invited and is_presale(event, entry) and _needs_presale_code(event, entry)
         else lookup.guarded,
     )
     most = event.policy.seats_per_reservation_max

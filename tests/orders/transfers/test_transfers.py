@@ -33,9 +33,11 @@ from apps.orders.tickets import reissue, ticket_issuance
 from apps.orders.transfers import transfers
 from apps.orders.transfers.transfer_links import transfer_path
 from apps.reservations import facade as reservations
+from apps.reservations.errors import PurchaseCapReached
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, make_event
-from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox
+from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, place_order
 from tests.support.orders.transfers import FRIEND, accepted, allow_transfers, first_ticket, offer, sold_order
+from tests.support.races import storm
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -317,6 +319,48 @@ def test_a_recipient_gets_no_more_tickets_than_the_policy_and_the_event_allow() 
         transfers.accept_offer(pending.pk, "Grace")
     transfers.withdraw_offer(order.pk, pending.pk)
     accepted(order, three, "third@example.org")
+    assert_audit_clean()
+
+
+def test_received_tickets_count_for_the_limit_when_their_recipient_buys() -> None:
+    event = make_event(per_buyer_max=3)
+    allow_transfers(event, per_recipient_max=9, per_ticket_max=2)
+    order = buy(hold(event, seats=["hall-A-1", "hall-A-2", "hall-A-3"]))
+    one, two, three = order.tickets.order_by("id")
+    received = accepted(order, one)
+    accepted(order, two)
+    with pytest.raises(PurchaseCapReached):
+        place_order(hold(event, seats=["hall-B-1", "hall-B-2"]), email=FRIEND)
+    assert buy(hold(event, seats=["hall-B-3"]), email=FRIEND).status == Order.Status.CONFIRMED
+    with pytest.raises(PurchaseCapReached):
+        place_order(hold(event, seats=["hall-C-1"]), email=FRIEND)
+    # A received ticket that is passed on counts no longer; tickets that were bought and passed on still do.
+    onward = transfers.offer_ticket(
+        order.pk, {"ticket": received.code, "email": "third@example.org"}, given_by=received.transfer_id
+    )
+    transfers.accept_offer(onward.pk, "Third")
+    assert buy(hold(event, seats=["hall-C-2"]), email=FRIEND).status == Order.Status.CONFIRMED
+    accepted(order, three, "fourth@example.org")
+    with pytest.raises(PurchaseCapReached):
+        place_order(hold(event, seats=["hall-C-3"]))
+    assert_audit_clean()
+
+
+def test_an_acceptance_and_a_checkout_of_one_address_at_once_keep_its_limit() -> None:
+    """Both lock the address's cap row: the second counts what the first has committed. One of the two is refused."""
+    event = make_event(per_buyer_max=1)
+    allow_transfers(event)
+    for row in "ABCD":
+        friend = f"friend-{row}@example.org".lower()
+        order = buy(hold(event, seats=[f"hall-{row}-1"]), email=f"buyer-{row}@example.org".lower())
+        transfer, held = offer(order, email=friend), hold(event, seats=[f"hall-{row}-2"])
+
+        def act(number: int, transfer=transfer, held=held, friend=friend) -> Any:
+            return place_order(held, email=friend) if number else transfers.accept_offer(transfer.pk, "Grace")
+
+        errors = [type(outcome.error) for outcome in storm(2, act) if outcome.error]
+        assert errors in ([PurchaseCapReached], [TransferRefused])
+    deliver_outbox()
     assert_audit_clean()
 
 

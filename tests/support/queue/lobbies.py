@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import Case, F, Value, When
 
 from apps.events import facade as events
 from apps.events.facade import EventView, WaitingRoomSettings
 from apps.events.models import OnSale
 from apps.kernel import clock
+from apps.kernel.fastpath import cache
 from apps.queue import facade, proofs
 from apps.queue.beacon_chains import UNCHAINED_G1
 from apps.queue.lobby import beacon
@@ -62,8 +63,11 @@ def backdate_sale_start(event: EventView, *, ago: timedelta = timedelta(seconds=
     """Move the on-sale's opening into the past, before any tick. Return the event as it is then."""
     opens_at = clock.now() - ago
     OnSale.objects.filter(event_id=event.id).update(
-        opens_at=opens_at, room_lobby_opens_at=opens_at - timedelta(hours=1)
+        opens_at=opens_at,
+        room_lobby_opens_at=opens_at - timedelta(hours=1),
+        sign_up_closes_at=Case(When(sign_up_closes_at__isnull=False, then=Value(opens_at))),
     )
+    cache.clear_all()
     return events.get_event_by_id(event.id)
 
 

@@ -53,8 +53,9 @@ class Command(BaseCommand):
         add(
             "--presale",
             default="none",
-            metavar="none|code=ISO",
-            help="until that time only visitors with an access code of the event may join and hold; default: none",
+            metavar="none|code=ISO|account=ISO|sign_up=ISO,closes=ISO",
+            help="until that time only visitors with an access code of the event, or with a confirmed account, or who "
+            "signed up for the lobby's draw before it closed, may join and hold; default: none",
         )
         add(
             "--fees",
@@ -139,10 +140,14 @@ def _spec(options: dict[str, Any]) -> EventSpec:
 def _presale(value: str) -> Presale | None:
     if value == "none":
         return None
-    condition, _, until = value.partition("=")
+    first, has_end, closes = value.partition(",closes=")
+    condition, _, until = first.partition("=")
     if condition not in OnSale.Presale.values:
-        raise CommandError(f"--presale {value[:80]!r} must be none or code=ISO, as in code=2027-05-01T12:00+02:00")
-    return Presale(condition, _moment(until, "--presale"))
+        raise CommandError(
+            f"--presale {value[:80]!r} must be none, code=ISO, account=ISO or sign_up=ISO,closes=ISO, "
+            "as in code=2027-05-01T12:00+02:00"
+        )
+    return Presale(condition, _moment(until, "--presale"), _moment(closes, "--presale closes") if has_end else None)
 
 
 def _moment(value: str, option: str) -> datetime:
