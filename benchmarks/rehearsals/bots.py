@@ -69,6 +69,10 @@ DEFENSES = (
     Defense("limits", limits=True, means=(Means(1), Means(100), Means(1_000))),
     Defense("limits and work", limits=True, screening="on", means=(Means(1), Means(100), Means(1_000))),
     Defense("limits, work and review", limits=True, screening="on", review_score=6, means=(Means(1), Means(100))),
+    Defense(
+        "limits, work and verified accounts", limits=True, screening="on", needs_account=True,
+        means=(Means(1_000, accounts=10), Means(1_000, accounts=100), Means(1_000, accounts=1_000)),
+    ),
 )  # fmt: skip
 
 
@@ -172,6 +176,7 @@ def make_event(slug: str, tickets: int, defense: Defense) -> int:
             general_admission=(GeneralAdmission("Floor", tickets, 1_000),), opens_at=now - timedelta(minutes=1),
             room=events.WaitingRoomSettings(rate_per_second=RATE, active_max=ACTIVE), seats_per_reservation_max=most,
             per_buyer_max=most if defense.limits else None,
+            presale=events.Presale("account", now + timedelta(days=1)) if defense.needs_account else None,
         )
     )  # fmt: skip
     return events.get_event(slug).id
