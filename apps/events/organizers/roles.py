@@ -171,6 +171,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "queue.ratechange": "add change delete",
     "queue.receiptkey": "add change delete view",
     "queue.roomact": "add change delete",
+    "queue.signup": "add change delete view",
     "queue.viplink": "delete",
     "queue.waitingroom": "add delete",
     "reservations.availabilityframe": "add change delete view",
