@@ -1,11 +1,13 @@
-"""The staff's pages of accounts and of the security log."""
+"""The staff's pages of accounts, of groups and of the security log."""
 
 from typing import Any
 
 from allauth.account.models import EmailAddress, EmailConfirmation
 from allauth.mfa.models import Authenticator
 from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
 
 from apps.accounts import pending_address
@@ -17,19 +19,32 @@ from apps.accounts.staff.reauthentication import (
 )
 from apps.kernel.admin_lists import ReadOnlyAdmin
 
-# allauth's pages would let staff edit second factors and confirm addresses.
-for model in (EmailAddress, EmailConfirmation, Authenticator):
+_PRIVILEGES = ("is_staff", "is_superuser", "groups", "user_permissions")
+
+# allauth's pages would let staff edit second factors and confirm addresses. Groups get a page of our own.
+for model in (EmailAddress, EmailConfirmation, Authenticator, Group):
     if admin.site.is_registered(model):
         admin.site.unregister(model)
 
 
 @admin.register(User)
 class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
+    """Only superusers grant privileges, and change or delete accounts of staff: with the permission to change accounts,
+    a member of staff could otherwise become a superuser, or take over a superuser's account by its email address."""
+
     readonly_fields = ["last_login", "date_joined", "token_version", "token_version_changed_at"]
 
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
+        fields = [str(field) for field in super().get_readonly_fields(request, obj)]
+        return fields if _is_superuser(request) else [*fields, *_PRIVILEGES]
+
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Return False for an erased account, which a trigger leaves unchanged."""
-        return super().has_change_permission(request, obj) and (obj is None or obj.erased_at is None)
+        """Return False also for an erased account, which a trigger leaves unchanged."""
+        is_open = obj is None or obj.erased_at is None
+        return super().has_change_permission(request, obj) and is_open and _may_manage(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and _may_manage(request, obj)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
         if request.method == "POST":
@@ -40,6 +55,28 @@ class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
                 pending_address.drop(account)
             record_staff_action(request, f"password set: account {id}")
         return response
+
+
+@admin.register(Group)
+class GroupAdmin(SensitiveAdminMixin, DjangoGroupAdmin):
+    """Groups grant permissions, so only superusers change them."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return _is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return _is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return _is_superuser(request)
+
+
+def _may_manage(request: HttpRequest, account: User | None) -> bool:
+    return _is_superuser(request) or account is None or not (account.is_staff or account.is_superuser)
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return bool(request.user.is_active and request.user.is_superuser)
 
 
 @admin.register(SecurityEvent)
