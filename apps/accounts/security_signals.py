@@ -1,4 +1,4 @@
-"""Writes the security log at the signals of Django and allauth."""
+"""Writes the security log at the signals of Django and allauth, and ends older sessions at a new second factor."""
 
 from typing import Any
 
@@ -6,10 +6,12 @@ from allauth.account import signals as account_signals
 from allauth.mfa import signals as mfa_signals
 from allauth.mfa.models import Authenticator
 from django.contrib.auth import signals as auth_signals
+from django.contrib.auth import update_session_auth_hash
 from django.db.models.signals import post_save
 from django.http import HttpRequest
 
 from apps.accounts.security_log import Kind, record
+from apps.accounts.tokens import versions
 from apps.kernel.models import TokenKey
 
 
@@ -58,6 +60,10 @@ def _on_email_change(request: HttpRequest, user: Any, to_email_address: Any, **k
 
 
 def _on_second_factor_added(request: HttpRequest, user: Any, authenticator: Authenticator, **kwargs: Any) -> None:
+    if authenticator.type != Authenticator.Type.RECOVERY_CODES:
+        # Other sessions and tokens may be of a thief of the password. This browser stays logged in.
+        versions.raise_version(user)
+        update_session_auth_hash(request, user)
     record(request, Kind.SECOND_FACTOR_ADDED, user, detail=authenticator.get_type_display())
 
 

@@ -10,6 +10,7 @@ from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from django.test import Client
 
 from apps.accounts.models import SecurityEvent, User
+from apps.accounts.tokens.account_tokens import RefreshToken
 from tests.support.accounts.credentials import LOG_IN, PASSWORD, AuthenticatorApp
 from tests.support.api_client import Api, assert_problem
 from tests.support.races import storm, values
@@ -137,13 +138,15 @@ def test_secrets_are_encrypted_in_the_database(ann: User, app_of: AppOf, setting
 def test_the_app_is_added_and_removed_on_the_accounts_page(ann: User, log_in: LogIn) -> None:
     from allauth.mfa.totp.internal import auth as totp
 
-    browser = log_in(ann)
+    browser, elsewhere, token = log_in(ann), log_in(ann), RefreshToken.for_user(ann)
     page = browser.get(f"{SECOND_FACTOR}/app")
     secret = page.context["form"].secret
     assert secret in page.content.decode()
     code = totp.format_hotp_value(totp.hotp_value(secret, next(totp.yield_hotp_counters_from_time())))
     added = browser.post(f"{SECOND_FACTOR}/app", {"code": code}, follow=True)
     assert added.redirect_chain == [(f"{SECOND_FACTOR}/recovery-codes", 302)]
+    assert elsewhere.get("/accounts/").status_code == 302, "a session that began without the second factor has ended"
+    assert token.account() is None
     codes = RecoveryCodes(Authenticator.objects.get(user=ann, type="recovery_codes")).get_unused_codes()
     assert all(one in added.content.decode() for one in codes)
     assert browser.get(f"{SECOND_FACTOR}/recovery-codes/download").content.decode().split() == codes
