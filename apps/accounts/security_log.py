@@ -34,6 +34,16 @@ def record(
     )
 
 
+def has_logged_in_from(request: HttpRequest, name: str) -> bool:
+    """Return whether the log has a log-in to the account with this name, or tokens for it, from the client's network.
+    False if the log has no networks (ACCESS_LOG_ADDRESSES)."""
+    address = access_log.shortened(client_address.address_from_environ(request.META))
+    kinds = (Kind.LOGGED_IN, Kind.TOKENS_ISSUED)
+    return (
+        bool(address) and SecurityEvent.objects.filter(account__username=name, kind__in=kinds, address=address).exists()
+    )
+
+
 def delete_old() -> int:
     """Delete entries older than SECURITY_LOG_DAYS; return how many."""
     limit = clock.now() - timedelta(days=settings.SECURITY_LOG_DAYS)

@@ -1,8 +1,8 @@
 """Limits of failed attempts to guess a password or a one-time code: per account and address, per address, per account.
 
 Only failures count, so that hundreds of buyers behind one address can log in. The limit per account counts failures
-from all addresses. It does not apply to a browser in which this account has logged in before, so that an attacker
-cannot lock out the account's owner. All processes share the counts (`apps.kernel.rate_limits`).
+from all addresses. It does not apply to a browser or from a network in which this account has logged in before, so that
+an attacker elsewhere cannot lock out the account's owner. All processes share the counts (`apps.kernel.rate_limits`).
 """
 
 from datetime import timedelta
@@ -11,6 +11,7 @@ from hashlib import blake2b
 from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest, HttpResponseBase
 
+from apps.accounts import security_log
 from apps.accounts.models import User
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
@@ -25,6 +26,8 @@ def require_attempts_left(request: HttpRequest, name: str) -> None:
     wait = rate_limits.attempt_wait("password", *_subjects(request, name))
     if wait is None and not _is_known_browser(request, name):
         wait = rate_limits.attempt_wait("account", "", _digest(name))
+        if wait is not None and security_log.has_logged_in_from(request, name):
+            wait = None
     if wait is not None:
         raise problems.RateLimited(wait)
 
