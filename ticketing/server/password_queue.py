@@ -2,12 +2,15 @@
 
 The site hashes few passwords at a time, and refuses further ones at once, so that log-ins never occupy all of its
 threads (`apps/accounts/passwords/hasher.py`). Each process of `web` forwards `slots` such requests at a time, in order
-of arrival. Several processes of `web` may meet at one process of the site: a request that it refuses is repeated.
+of arrival. Of one client address at most `slots + 1` are in line; its further requests wait behind them, so that one
+client cannot fill the line. Several processes of `web` may meet at one process of the site: a request that it refuses
+is repeated.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from weakref import WeakValueDictionary
 
 from apps.accounts.passwords.hasher import RETRY_HEADER
 from apps.kernel.http.problems import Busy
@@ -28,21 +31,33 @@ class PasswordQueue:
 
     def __init__(self, slots: int) -> None:
         self._slots = asyncio.Semaphore(slots)
+        self._per_client = slots + 1
         self._waiting = 0
+        # Of each client with requests in line. The requests hold the only references.
+        self._clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Run the block once a slot is free. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Run the block once a slot is free. `client` identifies the client's address; without it, the client is
+        exempt from limits. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
         if self._slots.locked() and self._waiting >= WAITING_MAX:
             raise Busy("Many people are logging in right now. Try again in a moment.")
-        self._waiting += 1
-        try:
-            await asyncio.wait_for(self._slots.acquire(), WAIT_SECONDS_MAX)
-        except TimeoutError as error:
-            raise Busy("Many people are logging in right now. Try again in a moment.") from error
-        finally:
-            self._waiting -= 1
-        try:
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    if client:
+                        await held.enter_async_context(self._line_of(client))
+                    self._waiting += 1
+                    try:
+                        await held.enter_async_context(self._slots)
+                    finally:
+                        self._waiting -= 1
+            except TimeoutError as error:
+                raise Busy("Many people are logging in right now. Try again in a moment.") from error
             yield
-        finally:
-            self._slots.release()
+
+    def _line_of(self, client: str) -> asyncio.Semaphore:
+        found = self._clients.get(client)
+        if found is None:
+            found = self._clients[client] = asyncio.Semaphore(self._per_client)
+        return found

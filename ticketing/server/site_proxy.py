@@ -172,7 +172,7 @@ class Forwarder:
 
     async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""
-        async with self._passwords.turn():
+        async with self._passwords.turn(rate_limits.subject(client_address.address_from_scope(scope))):
             until = monotonic() + password_queue.WAIT_SECONDS_MAX
             while True:
                 if await self._request(scope, body, content, send, may_repeat=monotonic() < until):

@@ -1,5 +1,6 @@
 """Password checks wait in `web` for their turn, while other requests go on."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -145,3 +146,20 @@ def test_a_large_or_slow_body_takes_no_turn(site: HashingSite) -> None:
         slow.close()
         large.close()
     assert site.received == 1
+
+
+def test_one_client_does_not_fill_the_line() -> None:
+    async def order_of_turns() -> list[str]:
+        queue, turns, all_wait = password_queue.PasswordQueue(1), list[str](), asyncio.Event()
+
+        async def check(client: str) -> None:
+            if client == "another":
+                all_wait.set()
+            async with queue.turn(client):
+                turns.append(client)
+                await all_wait.wait()
+
+        await asyncio.gather(*(check(client) for client in (*["one"] * 20, "another")))
+        return turns
+
+    assert asyncio.run(order_of_turns()).index("another") == 2
