@@ -34,6 +34,8 @@ STAFF_MAX = 20
 """Maximum number of recipients of a dispute notice."""
 CONFIRMATIONS_SHARE = 0.25
 """The part of a recipient's cap that confirmation mails may use: anyone with the order's link can request them."""
+FAILURES_SHARE = 0.25
+"""The part of a recipient's cap that notices of failed orders may use: an order with any address can fail."""
 _Files = Sequence[tuple[str, bytes, str]]
 
 
@@ -63,7 +65,7 @@ def send_failure_notice(message: Message) -> None:
     """Notify the buyer by mail that the order failed, unless a late payment has confirmed it meanwhile."""
     order = get_order(UUID(message.body["order"]))
     if order.status == Order.Status.FAILED:
-        _send(order, f"Your order for {order.event.name} did not go through", "failed")
+        _send(order, f"Your order for {order.event.name} did not go through", "failed", share=FAILURES_SHARE)
 
 
 def send_return_notice(message: Message) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import connection
+from django.db import connection, transaction
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -16,8 +16,9 @@ from apps.kernel.rate_limits import mail_caps
 from apps.orders import topics
 from apps.orders.mail import request_confirmation, resend_tickets
 from apps.orders.models import Order
+from apps.orders.payments import settlement
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import EMAIL, buy, deliver_outbox
+from tests.support.orders.sale import EMAIL, buy, deliver_outbox, place_order
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -132,6 +133,19 @@ def test_confirmation_mails_use_only_their_share(concert: events.EventView, sett
     deliver_outbox()
     assert len(mail.outbox) == 4, "a link that the buyer no longer waits for is not sent"
     assert not waiting.exists()
+
+
+def test_notices_of_failed_orders_use_only_their_share(concert: events.EventView, settings: Any) -> None:
+    """Anyone can let orders with any address fail: that must not delay the tickets of its owner."""
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 12, 100
+    for number in range(1, 6):
+        order = place_order(hold(concert, seats=[f"hall-A-{number}"]))
+        with transaction.atomic():
+            settlement.end_order(order, Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
+        deliver_outbox()
+    assert len(mail.outbox) == 3, "a quarter of twelve"
+    buy(hold(concert, seats=["hall-B-1"]))
+    assert len(mail.outbox) == 4
 
 
 @pytest.mark.parametrize("caps", [(0, 0), (0, 2), (2, 0)])
