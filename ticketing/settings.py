@@ -341,8 +341,7 @@ CONTENT_SECURITY_POLICY = {
 TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
 # Client networks without rate limits and without caps on what is open at once.
 RATE_LIMITS_EXEMPT = settings_parser.parse_networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
-# The most that one address may have at once over all processes of `web`: connections, and among them event streams
-# and WebSockets. They allow five hundred buyers behind one address.
+# The most that one address may have at once over all processes of `web`: connections, and among them live streams.
 ADDRESS_CONNECTIONS_MAX = _count("ADDRESS_CONNECTIONS_MAX", "1000")
 ADDRESS_STREAMS_MAX = _count("ADDRESS_STREAMS_MAX", "500")
 # Networks whose addresses have higher caps, and the factor: an office, a campus, a mobile carrier.
@@ -362,6 +361,7 @@ RATE_LIMITS = {
         ("account", "ACCOUNT", "off", "0.02:100"),
         ("mail", "MAIL", "0.2:60", "0.003:5"),
         ("page", "PAGE", "100:3000", "5:100"),
+        ("document", "DOCUMENT", "1:60", "0.5:20"),
         ("write", "WRITE", "50:1000", "2:20"),
         ("code", "CODE", "5:200", "0.2:10"),
         ("feed", "FEED", "100:1000", "50:500"),

@@ -317,6 +317,10 @@ def test_the_thread_ends_when_stopped() -> None:
         ("GET /favicon.icon", "page"),
         ("GET /staticX", "page"),
         ("POST /api/webhooksX", "write"),
+        ("GET /tickets/ABCD/ticket.pdf", "document"),
+        ("GET /orders/0b7f/tickets.pdf", "document"),
+        ("GET /orders/0b7f/invoices/2026-1.pdf", "document"),
+        ("GET /events/concert/report.pdf", "page"),
     ],
 )
 def test_the_kind_of_a_request(request_line: str, kind: str | None) -> None:

@@ -17,6 +17,8 @@ _OF_EVENT = re.compile(
     r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)"
     r")/?"
 )
+_DOCUMENT = re.compile(r"/(?:tickets/[^/]+/ticket|orders/[^/]+/tickets|orders/[^/]+/invoices/[^/]+)\.pdf")
+"""Files that the site draws for each request, which takes a few tenths of a second."""
 _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")
 _WRITES = frozenset(("join", "hold"))
 
@@ -38,7 +40,9 @@ def kind_of(method: str, path: str) -> str | None:
         # The pages for joining and choosing, and leaving the queue, have other kinds.
         if kind is not None and is_write == (kind in _WRITES) and method != "DELETE":
             return kind
-    return "write" if is_write else "page"
+    if is_write:
+        return "write"
+    return "document" if _DOCUMENT.fullmatch(path) else "page"
 
 
 def token_of(authorization: str, cookie: str) -> str:

@@ -12,7 +12,10 @@ from prometheus_client.registry import Collector
 from apps.kernel.rate_limits.buckets import Buckets, SharedBuckets
 from apps.kernel.rate_limits.sharing import Sharing
 
-KINDS = ("join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "write", "code", "feed")
+KINDS = (
+    "join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "document", "write", "code",
+    "feed",
+)  # fmt: skip
 ATTEMPT_KINDS = frozenset(("password", "account"))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""
 SITE_KINDS = frozenset(("log-in", "password", "mail"))
