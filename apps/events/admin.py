@@ -261,7 +261,8 @@ class EventAdmin(OrganizerScopedAdmin):
     inlines = (OnSaleInline, CategoryInline, SectionInline)
     actions = ("publish",)
     fields = (
-        "name", "slug", "organizer", "description", "venue", "plan", "starts_at", "currency", "publishes_report",
+        "name", "slug", "organizer", "description", "venue", "plan", "doors_at", "starts_at", "ends_at", "currency",
+        "publishes_report",
         "status", "published_at", "page", "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services only.

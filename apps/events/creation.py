@@ -99,6 +99,8 @@ class EventSpec:
     poster: str = ""
     publishes_report: bool = False  # a report of the sale may be published after it
     draft: bool = False
+    doors_at: datetime | None = None
+    ends_at: datetime | None = None
     organizer: str = ""  # slug; empty: the default organizer, or that of the existing event
 
 
@@ -340,6 +342,12 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
     if starts_at >= _LATEST:
         raise EventRefused(f"the event would start after the year {_LATEST.year - 1}")
+    doors_at = _resolve_if_given(spec.doors_at, venue.timezone)
+    ends_at = _resolve_if_given(spec.ends_at, venue.timezone)
+    if doors_at is not None and doors_at > starts_at:
+        raise EventRefused("doors would open after the event starts")
+    if ends_at is not None and not starts_at < ends_at < _LATEST:
+        raise EventRefused(f"the event must end after it starts, and before the year {_LATEST.year}")
     if opens_at >= starts_at:
         raise EventRefused("the on-sale would open after the event starts")
     if closes_at is not None and closes_at <= opens_at:
@@ -372,7 +380,9 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         organizer=organizer,
         venue=venue,
         plan=stored,
+        doors_at=doors_at,
         starts_at=starts_at,
+        ends_at=ends_at,
         currency=spec.currency,
         poster=spec.poster,
         publishes_report=spec.publishes_report,
@@ -493,7 +503,9 @@ def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str
         "name": f"“{spec.name}”",
         "description": f"“{spec.description}”",
         "venue": f"“{spec.venue}”",
+        "doors": _format_moment(spec.doors_at, timezone),
         "starts": _format_moment(spec.starts_at, timezone),
+        "ends": _format_moment(spec.ends_at, timezone),
         "currency": spec.currency,
         "plan": "none" if plan_digest is None else f"{plan_digest[:12]}…",
         "on-sale": "now" if spec.opens_at is None else _format_moment(spec.opens_at, timezone),
@@ -530,7 +542,9 @@ def _stored_values(event: Event) -> dict[str, str]:
         slug=event.slug,
         name=event.name,
         venue=event.venue.name,
+        doors_at=event.doors_at,
         starts_at=event.starts_at,
+        ends_at=event.ends_at,
         currency=event.currency,
         prices={one.key: one.price_minor for one in categories if one.pk not in area_categories},
         general_admission=tuple(

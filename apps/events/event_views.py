@@ -104,6 +104,10 @@ class EventView:
     policy: Policy
     price_policy: PricePolicy = DEFAULT_PRICE_POLICY
     organizer_id: int = 0
+    doors_at: datetime | None = None
+    """None: not announced."""
+    ends_at: datetime | None = None
+    """None: not announced."""
 
     def selling_state(self, at: datetime) -> str:
         """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
@@ -202,11 +206,12 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
-    waiting room (null without a waiting room), six of its price policy, three of its presale, and its organizer."""
+    waiting room (null without a waiting room), six of its price policy, three of its presale, its organizer, and when
+    doors open and the event ends."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     presale = Presale(*row[26:29]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), row[29]))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), *row[29:32]))
 
 
 def get_event(slug: str) -> EventView:

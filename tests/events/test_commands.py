@@ -45,11 +45,15 @@ def test_the_command_with_all_its_options(plan_file: str) -> None:
         "--on-sale", "now", "--on-sale-ends", "2190-05-01T18:00+02:00", "--per-buyer", "4", "--hold-minutes", "7",
         "--seats-per-reservation", "6", "--waiting-room", "off", "--city", "Elsinore",
         "--timezone", "Europe/Copenhagen", "--description", "To be",
+        "--doors", "2190-05-01T19:00", "--ends", "2190-05-01T22:30",
     )  # fmt: skip
     assert "hamlet: published, http" in message
     assert "/events/hamlet/" in message
     view = facade.get_event("hamlet")
     assert (view.policy.hold_minutes, view.policy.per_buyer_max, view.policy.seats_per_reservation_max) == (7, 4, 6)
+    assert (view.doors_at, view.ends_at) == (
+        datetime(2190, 5, 1, 17, tzinfo=UTC), datetime(2190, 5, 1, 20, 30, tzinfo=UTC),
+    )  # fmt: skip
     assert (view.city, view.timezone) == ("Elsinore", "Europe/Copenhagen")
     assert [section.slug for section in facade.list_sections(view.id)] == ["stalls", "standing-floor"]
 

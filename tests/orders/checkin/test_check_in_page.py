@@ -11,12 +11,12 @@ from django.test import Client
 from icalendar import Calendar
 
 from apps.kernel import clock
-from apps.orders import selectors
+from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin import door_links
 from apps.orders.checkin.check_in import Scan, scan
 from apps.orders.models import DoorLink, Order, Ticket, TicketScan
-from apps.orders.tickets import reissue
+from apps.orders.tickets import ics, reissue
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
 
@@ -207,11 +207,31 @@ def test_the_mail_contains_the_tickets_and_the_calendar_file(order) -> None:
     assert str(entry["summary"]) == "Späte Förderung; Łódź, 東京"
     assert entry["dtstart"].dt == view.event.starts_at.replace(microsecond=0)
     assert entry["dtstart"].dt.utcoffset() == timedelta(0)
+    # No end was announced, so three hours are assumed.
+    assert entry["dtend"].dt == entry["dtstart"].dt + timedelta(hours=3)
     assert str(entry["uid"]).startswith(f"order-{order.number}@")
     assert "Hall, row A, seat 2" in str(entry["description"])
     raw = calendar if isinstance(calendar, bytes) else calendar.encode()
     assert all(len(line) <= 75 for line in raw.split(b"\r\n"))
     assert b"DTSTAMP" in raw
+
+
+def test_the_calendar_file_has_doors_and_end_and_nothing_that_grants_access() -> None:
+    starts_at = clock.now().replace(hour=18, minute=0, second=0, microsecond=0) + timedelta(days=30)
+    times = {
+        "doors_at": starts_at - timedelta(hours=1),
+        "starts_at": starts_at,
+        "ends_at": starts_at + timedelta(hours=2),
+    }
+    order = buy(hold(make_event("gala", timezone="UTC", **times), seats=["hall-A-1"]))
+    raw = ics.calendar_file(selectors.get_order(order.pk)).decode()
+    (entry,) = Calendar.from_ical(raw).walk("VEVENT")
+    assert entry["dtend"].dt == times["ends_at"]
+    assert "Doors open at 17:00." in str(entry["description"])
+    assert str(entry["url"]).endswith("/events/gala/")
+    secrets = (access.link_key(order.pk), str(order.pk), order.tickets.get().code)
+    unfolded = raw.replace("\r\n ", "")
+    assert [secret for secret in secrets if secret in unfolded] == []
 
 
 def test_the_calendar_file_is_only_for_the_orders_owner(concert) -> None:

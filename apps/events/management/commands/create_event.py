@@ -33,6 +33,8 @@ class Command(BaseCommand):
         add("--city", default="", help="of a new venue")
         add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
         add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
+        add("--doors", metavar="ISO", help="when people are let in; default: not announced")
+        add("--ends", metavar="ISO", help="the expected end, for calendars; default: not announced")
         add("--plan", metavar="FILE", help="seating plan: pretix JSON or CSV")
         add("--price", action="append", default=[], metavar="CATEGORY:MINOR", help="in the currency's smallest unit")
         add("--general-admission", action="append", default=[], metavar="NAME:CAPACITY:MINOR")
@@ -114,7 +116,9 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         venue=options["venue"],
         city=options["city"],
         timezone=options["timezone"],
+        doors_at=None if options["doors"] is None else _moment(options["doors"], "--doors"),
         starts_at=_moment(options["starts"], "--starts"),
+        ends_at=None if options["ends"] is None else _moment(options["ends"], "--ends"),
         currency=options["currency"],
         plan=read_file(Path(options["plan"]), plan_limits()) if options["plan"] is not None else None,
         plan_name=Path(options["plan"] or "").stem[:200],
