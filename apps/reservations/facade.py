@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
+
 from apps.events import facade as events
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
@@ -23,7 +25,7 @@ from apps.reservations.errors import (
     TicketsNotReturnable,
 )
 from apps.reservations.gate import gate, rebuild
-from apps.reservations.holds import access_codes
+from apps.reservations.holds import access_codes, statements
 from apps.reservations.holds.requests import HoldRequest, is_presale, resolve
 from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.inventory.availability import free_by_event, free_counts, seat_statuses
@@ -100,6 +102,7 @@ __all__ = [
     "seat_statuses",
     "sweep",
     "sweep_all",
+    "ticket_limit",
 ]
 
 
@@ -154,6 +157,18 @@ def examine_access_code(event: events.EventView, code: str, buyer: str) -> list[
     AccessCodeWrong and the other errors of access codes."""
     guarded = {section.id: section.name for section in events.list_sections(event.id) if section.needs_access}
     return [guarded[one] for one in access_codes.opened_sections(event.id, code, buyer, guarded)]
+
+
+def ticket_limit(event: events.EventView, buyer: str, held: ReservationView | None) -> int:
+    """Return how many tickets the buyer's next reservation may have, for display; 0: the purchase cap is reached.
+    `held`: the reservation that it would replace."""
+    limit, cap = event.policy.seats_per_reservation_max, event.policy.per_buyer_max
+    if cap is None:
+        return limit
+    with connection.cursor() as cursor:
+        standing = statements.count_standing_seats(cursor, event.id, buyer)
+    released = held.seat_count if held is not None and held.buyer == buyer else 0
+    return max(0, min(limit, cap - standing + released))
 
 
 def release(reservation_id: UUID, who: str) -> ReservationView:

@@ -74,10 +74,12 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
         return _hold(request, event, caller, admitted)
     held = facade.live_reservation_of(admitted.id)
     form = _Form(selected=_selected(request.GET.getlist("seats")))
+    if section := request.GET.get("ga_section"):
+        form.general_admission = {"section": section}
     if held is None:
         return _page(request, event, admitted, form)
     if not request.GET.get("change") or held.pay_deadline is not None:
-        messages.info(request, "You already hold these tickets. Pay for them or change them.")
+        messages.info(request, "You already have these tickets reserved. Check out, or change them.")
         return redirect("reservations:reservation", held.id)
     if "view" not in request.GET:
         form.selected = [seat.seat_id for seat in held.seats]
@@ -108,14 +110,14 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
             # request, so a new key.
             result = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
     except (facade.ReservationExpired, facade.ReservationNotFound):
-        messages.info(request, "Your hold has expired and the tickets are back on sale. Choose again.")
+        messages.info(request, "Your reservation has expired and the tickets are back on sale. Choose again.")
         return _see_other("reservations:choose", event.slug)
     except facade.PaymentInProgress as problem:
         messages.warning(request, problem.detail)
         # Normalize the submitted id, which may be in any form that UUID accepts.
         return _see_other("reservations:reservation", uuid.UUID(choice.payload["replace"]))
     except facade.ReservationExists as problem:
-        messages.info(request, "You already hold these tickets. Pay for them or change them.")
+        messages.info(request, "You already have these tickets reserved. Check out, or change them.")
         return _see_other("reservations:reservation", problem.extra["reservation"])
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return _not_admitted_response(request, event, entry, problem)
@@ -202,7 +204,13 @@ def _page(
     if not any(free.values()) and not form.errors and not form.taken:
         return render(request, "reservations/sold_out.html", {"event": event})
     has_seats = any(not section.is_general_admission for section in sections)
-    has_general_admission = any(section.is_general_admission for section in sections)
+    general = [section for section in sections if section.is_general_admission]
+    has_general_admission = bool(general)
+    general_admission = dict(form.general_admission)
+    if len(general) == 1:
+        # Several sections have different prices: none is selected for the visitor.
+        general_admission.setdefault("section", general[0].slug)
+    limit = facade.ticket_limit(event, entry.buyer, held)
     requested = (request.POST if request.method == "POST" else request.GET).get("view", "")
     offered = [view for view in VIEWS if (has_general_admission if view == "quantity" else has_seats)]
     view = requested if requested in offered else offered[0]
@@ -234,7 +242,8 @@ def _page(
         "order_fee_minor": event.price_policy.order_fee_total_minor,
         "fee_on_free": not event.price_policy.waives_fees_when_free,
         "currency": event.currency,
-        "limit": event.policy.seats_per_reservation_max,
+        "limit": limit or event.policy.seats_per_reservation_max,
+        "cap_reached": event.policy.per_buyer_max if not limit else None,
         # With its version: browsers cache the plan for minutes, and prices may change meanwhile.
         "plan_url": f"{reverse('events:plan', args=[event.slug])}?v={events.plan_version(event.id)}",
         "status_url": reverse("reservations:status", args=[event.slug]) + ("?change=1" if held is not None else ""),
@@ -247,7 +256,7 @@ def _page(
         "selected": list(form.selected),
         "form_errors": form.errors,
         "taken_seats": form.taken,
-        "general_admission": form.general_admission,
+        "general_admission": general_admission,
         "best": form.best,
     }
     if view == "list":
@@ -378,7 +387,9 @@ def _not_admitted_response(
     if entry is not None and isinstance(problem, queue.NotAdmitted):
         return _see_other("queue:wait", event.slug)
     context = {"event": event, "expired": isinstance(problem, queue.AdmissionExpired)}
-    response = render(request, "reservations/join_first.html", context, status=problem.status)
+    # A visitor who opens the page directly has made no mistake: the page explains how to join.
+    is_visit = request.method != "POST" and isinstance(problem, queue.NotAdmitted)
+    response = render(request, "reservations/join_first.html", context, status=200 if is_visit else problem.status)
     for name, value in problem.headers().items():
         response.headers[name] = value
     return response

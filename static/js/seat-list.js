@@ -129,6 +129,12 @@ form.addEventListener("change", (event) => {
     says.textContent = `You can select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
   } else if (event.target.checked && gonePanel.isShown) endOffer();
 });
+form.addEventListener("keydown", (event) => {
+  // As on the map, Enter selects the seat; without scripts it sends the form.
+  if (event.key !== "Enter" || !byId.has(event.target.value) || event.target.type !== "checkbox") return;
+  event.preventDefault();
+  event.target.click();
+});
 form.addEventListener("submit", () => {
   sent = true;
 });

@@ -109,7 +109,7 @@ function showChoice() {
   if (seats.length) showTotal(find("tray-total"), seats.reduce((sum, seat) => sum + plan.price(seat), 0), currency);
   else find("tray-total").textContent = "";
   hold.disabled = !seats.length;
-  hold.textContent = seats.length === 1 ? "Hold seat" : "Hold seats";
+  hold.textContent = seats.length === 1 ? "Reserve seat" : "Reserve seats";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {
     const url = new URL(link.href);
     url.searchParams.delete("seats");

@@ -87,8 +87,8 @@ def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
     for seat in ("hall-A-4", "hall-A-5"):
         page.locator(f"input[name=seats][value={seat}]").check(force=True)
     assert_nothing_sticks_out(page)
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
     assert_nothing_sticks_out(page)
     pay(page)
     assert_nothing_sticks_out(page)
@@ -108,8 +108,8 @@ def test_a_person_buys_a_seat_on_the_map_with_the_keyboard_alone(live_site: str,
     get_in(page, live_site, "concert")
     page.get_by_role("listbox", name="Seat map").wait_for()
     choose_seat_by_keyboard(page)
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).press("Enter")
-    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).press("Enter")
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
     assert Reservation.objects.get().seat_count == 1
     pay(page)
     deliver_everything()
@@ -121,8 +121,8 @@ def test_a_phone_without_scripts_buys_general_admission(live_site: str, browser_
     page = browser_page(*PHONE, javascript=False)
     get_in(page, live_site, "concert")
     page.get_by_label("Number of tickets").fill("3")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
     assert_nothing_sticks_out(page)
     pay(page)
     deliver_everything()
@@ -136,8 +136,8 @@ def test_best_available_holds_adjacent_seats_without_scripts(live_site: str, bro
     get_in(page, live_site, "concert")
     page.goto(f"{live_site}/events/concert/choose?view=best")
     page.get_by_label("Number of people").fill("4")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
     assert Reservation.objects.get().seat_count == 4
 
 
@@ -149,12 +149,12 @@ def test_a_lost_seat_is_named_and_the_rest_stays_selected(live_site: str, browse
     for seat in ("hall-B-4", "hall-B-5"):
         page.locator(f"input[name=seats][value={seat}]").check(force=True)
     in_another_connection(lambda: hold(event, seats=["hall-B-4"]))
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     alert = page.get_by_role("alert")
     assert "row B seat 4" in (alert.text_content() or "")
     assert page.locator("input[name=seats][value=hall-B-5]").is_checked()
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
-    page.get_by_role("heading", name=re.compile("are held", re.IGNORECASE)).wait_for()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
     assert_audit_clean()
 
 
@@ -162,7 +162,7 @@ def test_a_declined_card_can_be_tried_again_and_then_pays(live_site: str, browse
     make_event(rows=0, general_admission=10)
     page = browser_page(*DESKTOP)
     get_in(page, live_site, "concert")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     pay(page, "sandbox_decline")
     deliver_everything()
     page.get_by_role("link", name="Try again").click()
@@ -178,7 +178,7 @@ def test_a_buyer_confirms_with_the_bank_and_returns_to_the_tickets(live_site: st
     make_event(rows=0, general_admission=10)
     page = browser_page(*PHONE, dark=True)
     get_in(page, live_site, "concert")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     pay(page, "sandbox_challenge")
     deliver_everything()
     page.get_by_role("link", name="Confirm with your bank").click()
@@ -194,7 +194,7 @@ def test_a_charge_without_a_response_is_retried_and_ends_in_tickets(live_site: s
     make_event(rows=0, general_admission=10)
     page = browser_page(*DESKTOP)
     get_in(page, live_site, "concert")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     pay(page, "sandbox_timeout_charged")
     deliver_everything()
     page.get_by_text("attempt 2 of 3").wait_for()
@@ -208,7 +208,7 @@ def test_a_lost_connection_is_reported_and_the_page_continues(live_site: str, br
     make_event(rows=0, general_admission=10)
     page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     pay(page)
     page.context.set_offline(True)
     page.locator("[data-follow-trouble]").wait_for(state="visible")
@@ -223,7 +223,7 @@ def test_released_seats_are_available_again_at_once(live_site: str, browser_page
     make_event(rows=0, general_admission=2)
     page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     page.get_by_role("button", name=re.compile("^release", re.IGNORECASE)).click()
     page.wait_for_load_state()
     assert Reservation.objects.get().status == Reservation.Status.CANCELED
@@ -239,7 +239,7 @@ def test_without_scripts_the_map_tab_links_to_the_other_tabs(live_site: str, bro
     page.goto(f"{live_site}/events/concert/choose?view=map")
     assert page.locator("noscript .notice").is_visible()
     assert not page.locator("[data-map-zoom]:visible, [data-tray-hold]:visible").count()
-    assert not page.get_by_text("Loading the seat map").is_visible()
+    assert not page.get_by_text("Loading seat map").is_visible()
     assert page.get_by_text(re.compile(r"until \d\d:\d\d UTC")).is_visible()
 
 

@@ -44,7 +44,7 @@ def test_public_pages_are_the_same_for_every_visitor_and_do_not_touch_the_sessio
         anonymous = Client(headers={"Cookie": "sessionid=none"}).get(path)
         assert (shared.content, _headers(shared)) == (anonymous.content, _headers(anonymous))
     account = shopper.get("/accounts/who")
-    assert "You already hold these tickets" in account.content.decode()
+    assert "You already have these tickets reserved" in account.content.decode()
 
 
 def test_the_signed_in_user_is_shown_only_to_that_user(browser: Client, db: None) -> None:

@@ -30,10 +30,12 @@ def make_event(
     general_admission: int = 0,
     accessible: frozenset[str] = frozenset(),
     halls: tuple[str, ...] = ("Hall",),
+    further: tuple[tuple[str, int, int], ...] = (),
     **spec: Any,
 ) -> events.EventView:
     """Create a published event on sale: a section `hall` (or several) of rows A, B, … with seats `hall-A-1` …, and a
-    section `floor` of `general_admission` tickets. Seats named in `accessible` are accessible."""
+    section `floor` of `general_admission` tickets. Seats named in `accessible` are accessible. `further` general
+    admission: name, capacity, price."""
     lines = ["section,row,seat,x,y,category,accessible"]
     for (at, hall), row, seat in product(enumerate(halls), range(rows), range(1, seats_per_row + 1)):
         name = chr(ord("A") + row)
@@ -52,7 +54,8 @@ def make_event(
                 (GeneralAdmission("Floor", general_admission, spec.pop("place_price_minor", PLACE_PRICE_MINOR)),)
                 if general_admission
                 else ()
-            ),
+            )
+            + tuple(GeneralAdmission(*section) for section in further),
             opens_at=spec.pop("opens_at", clock.now() - timedelta(minutes=1)),
             **spec,
         )

@@ -97,6 +97,12 @@ def lock_caps_calls(requests: Iterable[HoldRequest], wait: LockWait) -> dict[str
     }
 
 
+def count_standing_seats(cursor: sql.Cursor, event_id: int, buyer: str) -> int:
+    """Return how many tickets the buyer has, bought or held in time, read without a lock: for display only."""
+    rows = _count_of_buyers.rows(cursor, event_ids=[event_id], buyers=[buyer])
+    return rows[0][2] if rows else 0
+
+
 def seats_named(requests: Iterable[HoldRequest]) -> list[int]:
     """Return the seats that these requests name, in the order in which they are locked."""
     return sorted({seat_id for request in requests for seat_id in request.seats})

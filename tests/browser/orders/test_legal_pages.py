@@ -48,7 +48,7 @@ def test_a_person_accepts_the_terms(
     get_in(page, live_site, "concert")
     page.goto(f"{live_site}/events/concert/choose?view=list")
     page.locator("input[name=seats][value=hall-A-4]").check(force=True)
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
     page.get_by_label("Email address").fill("buyer@example.org")
     page.get_by_label("Name", exact=True).fill("Ada Buyer")

@@ -33,7 +33,7 @@ def test_a_person_returns_one_of_two_tickets(
     page.goto(f"{live_site}/events/concert/choose?view=list")
     for seat in ("hall-A-4", "hall-A-5"):
         page.locator(f"input[name=seats][value={seat}]").check(force=True)
-    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
     pay(page)
     deliver_everything()
     page.reload()

@@ -87,7 +87,7 @@ def test_with_the_code_the_seats_are_held_and_the_browser_keeps_the_code(
     assert (cookie.value, cookie["path"], cookie["httponly"], cookie["samesite"]) == ("FANCLUB", CHOOSE, True, "Lax")
     page = fan.get(f"{CHOOSE}?change=1&view=list")
     assert page.context["access_code"] == "FANCLUB"
-    assert "The tickets you hold stay unlocked" in page.content.decode()
+    assert "The tickets you reserved stay unlocked" in page.content.decode()
     held = Reservation.objects.get()
     again = hold(fan, view="list", seats=["hall-A-2"], replace=str(held.pk))
     assert again.status_code == 303

@@ -11,6 +11,7 @@ from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support import factories
 
@@ -47,6 +48,44 @@ def test_an_event_without_seats_offers_a_quantity_only(browser: Client, db: None
         assert browser.get(f"{CHOOSE}{query}").context["view"] == "quantity"
 
 
+def test_of_several_unreserved_sections_none_is_selected_for_the_visitor(browser: Client, db: None) -> None:
+    """The only one is; and the one that the map links to."""
+    factories.make_event("concert", rows=0, general_admission=5)
+    browser.post("/events/concert/join", follow=True)
+    assert 'value="floor" checked' in browser.get(CHOOSE).content.decode()
+    factories.make_event("show", rows=0, general_admission=5, further=(("Terrace", 10, 1_000),))
+    browser.post("/events/show/join", follow=True)
+    assert "checked" not in browser.get("/events/show/choose").content.decode()
+    assert 'value="terrace" checked' in browser.get("/events/show/choose?ga_section=terrace").content.decode()
+
+
+def test_a_lone_way_to_choose_has_no_tabs(browser: Client, shopper: Client) -> None:
+    assert 'class="tabs"' in shopper.get(CHOOSE).content.decode()
+    factories.make_event("standing", rows=0, general_admission=5)
+    browser.post("/events/standing/join", follow=True)
+    assert 'class="tabs"' not in browser.get("/events/standing/choose").content.decode()
+
+
+def test_the_page_shows_one_limit_which_counts_what_the_buyer_has(browser: Client, db: None) -> None:
+    event = factories.make_event("concert", per_buyer_max=4)
+    assert "at a time" not in browser.get("/events/concert/").content.decode()
+    browser.post("/events/concert/join", follow=True)
+    assert browser.get(CHOOSE).context["limit"] == 4
+    held = hold(browser, seats=["hall-A-1", "hall-A-2", "hall-A-3"]).url
+    assert browser.get(f"{CHOOSE}?change=1&view=list").context["limit"] == 4
+    buyer = Reservation.objects.get().buyer
+    assert reservations.ticket_limit(event, buyer, None) == 1
+    browser.post(f"{held}release")
+    assert reservations.ticket_limit(event, buyer, None) == 4
+
+
+def test_enter_in_the_list_never_changes_the_section(shopper: Client) -> None:
+    """The form's first button is the one that Enter presses."""
+    page = shopper.get(f"{CHOOSE}?view=list").content.decode()
+    form = page[page.index('id="choose-form"') :]
+    assert form.index('<button type="submit" hidden') < form.index('formmethod="get"')
+
+
 def test_the_list_shows_the_status_of_every_seat(shopper: Client, concert: events.EventView) -> None:
     factories.hold(concert, seats=["hall-A-2"])
     rows = shopper.get(f"{CHOOSE}?view=list&section=hall&seats=hall-B-1&seats=elsewhere-1").context["list_rows"]
@@ -78,7 +117,7 @@ def test_chosen_seats_are_held_and_lead_to_the_reservation(
     assert sum(line.quantity for line in lines if not line.seat_id) == tickets
     page = shopper.get(response.url)
     assert page.status_code == 200
-    assert "are held" in page.content.decode()
+    assert "are reserved" in page.content.decode()
 
 
 def test_a_form_sent_twice_holds_once(shopper: Client) -> None:
@@ -162,7 +201,7 @@ def test_a_visitor_with_a_hold_is_redirected_to_it(shopper: Client) -> None:
     held = hold(shopper, seats=["hall-A-1"]).url
     for response in (shopper.get(CHOOSE, follow=True), shopper.post(CHOOSE, {"seats": ["hall-A-2"]}, follow=True)):
         assert response.redirect_chain[-1][0] == held
-        assert "You already hold these tickets" in response.content.decode()
+        assert "You already have these tickets reserved" in response.content.decode()
     assert Reservation.objects.count() == 1
 
 
@@ -185,7 +224,7 @@ def test_when_the_admission_is_over_the_page_leads_back_to_the_queue(shopper: Cl
 
 def test_a_visitor_who_never_joined_gets_the_form_to_join(browser: Client, concert: events.EventView) -> None:
     response = browser.get(CHOOSE)
-    assert response.status_code == 429
+    assert response.status_code == 200
     assert 'action="/events/concert/join"' in response.content.decode()
     assert hold(browser, seats=["hall-A-1"]).status_code == 429
 

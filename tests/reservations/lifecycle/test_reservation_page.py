@@ -46,7 +46,7 @@ def test_a_get_request_of_the_release_address_releases_nothing(shopper: Client, 
 
 def test_after_the_deadline_the_page_shows_that_it_expired(shopper: Client, held: str) -> None:
     factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
-    assert "Your hold has expired" in shopper.get(held).content.decode()
+    assert "Your reservation has expired" in shopper.get(held).content.decode()
 
 
 def test_a_reservation_in_payment_is_not_released(shopper: Client, held: str) -> None:
