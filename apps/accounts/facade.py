@@ -21,6 +21,7 @@ from apps.accounts.staff.reauthentication import (
 )
 from apps.accounts.tokens.account_tokens import ACCOUNT_ID_MAX, AccessToken
 from apps.accounts.tokens.versions import AccountVersion, is_current, is_revoked
+from apps.accounts.tokens.versions import revision as versions_revision
 
 __all__ = [
     "ACCOUNT_ID_MAX",
@@ -47,4 +48,5 @@ __all__ = [
     "record_staff_action",
     "require_recent_authentication",
     "sensitive_action",
+    "versions_revision",
 ]

@@ -53,6 +53,8 @@ class _Snapshot:
 
     def clear(self) -> None:
         self.versions: dict[int, int] = {}
+        self.revision = 0
+        """Rises with each refresh that changed a version."""
         self.read_from: datetime | None = None
 
 
@@ -65,12 +67,20 @@ def is_revoked(of: AccountVersion) -> bool:
     return latest is not None and of.version < latest
 
 
+def revision() -> int:
+    """Return a number that changes whenever this process learns of a later version."""
+    return _snapshot.revision
+
+
 def refresh() -> None:
     """Add the versions that have risen since the last call to the snapshot. Blocks."""
     read_from = _snapshot.read_from or clock.now() - KEPT
     changed = User.objects.filter(token_version_changed_at__gt=read_from)
     rows = list(changed.values_list("pk", "token_version", "token_version_changed_at"))
-    _snapshot.versions.update((pk, version) for pk, version, _ in rows)
+    risen = {pk: version for pk, version, _ in rows if _snapshot.versions.get(pk) != version}
+    if risen:
+        _snapshot.versions.update(risen)
+        _snapshot.revision += 1  # After the versions, so that a reader of the new revision sees them.
     latest = max((changed_at for *_, changed_at in rows if changed_at is not None), default=read_from)
     _snapshot.read_from = max(read_from, latest - _OVERLAP)
 

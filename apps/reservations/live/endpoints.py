@@ -36,6 +36,7 @@ from apps.kernel.push.frames import Frame
 from apps.kernel.push.hub import Hub, Listener
 from apps.kernel.rate_limits import address_caps, kinds
 from apps.queue import facade as queue
+from apps.reservations.live.account_listeners import AccountListeners
 from apps.reservations.live.event_updates import EventUpdates
 from apps.reservations.live.queries import OwnerReader
 from apps.reservations.live.seat_viewers import SeatViewers
@@ -76,6 +77,7 @@ class LiveEndpoints:
         self.hub = Hub()
         self.event_updates = EventUpdates(self.hub)
         self._seat_viewers = SeatViewers(self.hub)
+        self._account_listeners = AccountListeners(self.hub)
         self._authorize: dict[str, Authorize] = {
             "reservation": lambda caller, _, reservation_id: get_reservation_for(caller, reservation_id)
         }
@@ -90,6 +92,7 @@ class LiveEndpoints:
     async def close(self) -> None:
         """Disconnect all listeners."""
         self._seat_viewers.close()
+        self._account_listeners.close()
         await self.event_updates.close()
 
     # --- HTTP --------------------------------------------------------------------------------------------------------
@@ -207,6 +210,8 @@ class LiveEndpoints:
     ) -> None:
         """Subscribe the listener and send it the current state."""
         self.hub.listen(listener, [topic_of(event.id)])
+        if caller is not None and caller.account_version is not None:
+            self._account_listeners.add(listener, caller.account_version)
         for one in await self.event_updates.follow_event(event):
             if not one.id or one.id != wanted.since:
                 listener.send_frame(one)
