@@ -460,10 +460,15 @@ SIMPLE_JWT = {
 }
 
 # --- mail --------------------------------------------------------------------------------------------------------
+# Without EMAIL_URL, mails are written to this folder and shown at /demo/mailbox, to clients on this machine only.
+MAILBOX_FOLDER = env.str("MAILBOX_FOLDER", default=_state.get("mailbox_folder", ""))
 if env.str("EMAIL_URL", default=""):
+    MAILBOX_FOLDER = ""
     vars().update(env.email_url("EMAIL_URL"))
+elif MAILBOX_FOLDER:
+    EMAIL_BACKEND = "ticketing.devserver.mail_backends.MailboxBackend"
 else:
-    EMAIL_BACKEND = "ticketing.devserver.console_mail.TextBackend"
+    EMAIL_BACKEND = "ticketing.devserver.mail_backends.TextBackend"
 # Most mails to one address in an hour and in a day; further ones are delayed. 0: no cap.
 MAIL_PER_HOUR_MAX = env.int("MAIL_PER_HOUR_MAX", default=20)
 MAIL_PER_DAY_MAX = env.int("MAIL_PER_DAY_MAX", default=100)

@@ -9,7 +9,7 @@ from apps.events import urls as events
 from apps.orders import urls as orders
 from apps.queue import urls as queue
 from apps.reservations import urls as reservations
-from ticketing.operations import health, security_contact
+from ticketing.operations import health, mailbox, security_contact
 from ticketing.operations.api_description import Description
 
 handler400 = "apps.kernel.http.middleware.bad_request"
@@ -28,6 +28,7 @@ api = [
 urlpatterns = [
     *health.root_urls,
     *security_contact.root_urls,
+    *mailbox.root_urls,
     path("admin/", admin.site.urls),
     path("api/", include(api)),
     *accounts.page_urls,

@@ -1,16 +1,17 @@
 """The demo's events: plausible plans, prices and posters; loading them twice changes nothing."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from xml.etree import ElementTree
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import call_command
 
 from apps.events import facade
 from apps.events.demo.arena import arena_plan
-from apps.events.demo.load import AFTERGLOW, ORCHARD, SOLSTICE, load_demo
+from apps.events.demo.load import AFTERGLOW, ORCHARD, SOLSTICE, _midsummer, load_demo
 from apps.events.demo.theatre import theatre_plan
 from apps.events.models import Event, Seat
 from apps.events.plans import Plan, parse_plan
@@ -113,3 +114,13 @@ def test_demo_events_that_are_over_are_listed_with_a_hint_and_left_unchanged() -
     (line,) = output.getvalue().splitlines()
     assert line.startswith("Already over: The Glass Orchard. `make reset`")
     assert list(Event.objects.order_by("pk").values()) == before
+
+
+@pytest.mark.parametrize("day", ["2026-01-01", "2026-05-05", "2026-05-10", "2026-06-20", "2026-11-24", "2027-12-31"])
+def test_the_festival_around_the_shortest_night_is_in_the_week_of_the_solstice_and_still_ahead(day: str) -> None:
+    now = datetime.fromisoformat(f"{day}T12:00:00+00:00")
+    starts_at = _midsummer(now, "Europe/Stockholm")
+    assert starts_at - now > timedelta(days=45)
+    there = starts_at.astimezone(ZoneInfo("Europe/Stockholm"))
+    assert (there.weekday(), there.hour, there.month) == (3, 16, 6)
+    assert 15 <= there.day <= 21

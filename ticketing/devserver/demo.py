@@ -40,6 +40,7 @@ from ticketing.devserver.valkey import Valkey
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 DEFAULT_PORT = 8000
+MAILBOX = Path(".local") / "mail"
 READY_SECONDS_MAX = 90
 READY_POLL_SECONDS = 0.1
 END_SECONDS_MAX = 25
@@ -248,6 +249,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "ADMIN_PASSWORD": demo.secrets["admin_password"],
         "METRICS_TOKEN": demo.secrets["metrics_token"],
         "SITE_URL": demo.address,
+        "MAILBOX_FOLDER": str(demo.checkout / MAILBOX),
         "DJANGO_SETTINGS_MODULE": "ticketing.settings",
         # All visitors of rehearsals and benchmarks have one address here.
         "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
@@ -279,6 +281,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "site_port": site_port,
         "admin_password": demo.environment["ADMIN_PASSWORD"],
         "metrics_token": demo.environment["METRICS_TOKEN"],
+        "mailbox_folder": demo.environment["MAILBOX_FOLDER"],
     }
     _write_state(demo)
 
@@ -337,6 +340,7 @@ def _print_welcome(demo: Demo) -> None:
         f"Fairgate is running: {demo.environment['SITE_URL']}",
         f"Shop as a visitor:   {demo.address}{_shopper_path(demo)}",
         f"Admin:               {demo.address}/admin/  ({ADMIN} / {demo.environment['ADMIN_PASSWORD']})",
+        *([] if demo.environment.get("EMAIL_URL") else [f"Mailbox:             {demo.address}/demo/mailbox"]),
         f"Metrics:             curl -H 'Authorization: Bearer {token}' {demo.address}/metrics",
         "Press Ctrl-C to stop.",
     ]

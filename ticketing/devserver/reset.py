@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ticketing.devserver import postgres, valkey
 from ticketing.devserver.data_folder import ServersFailed, prepare_folder
-from ticketing.devserver.demo import CHECKOUT, Demo, DemoFailed, demo_lock, end_leftovers
+from ticketing.devserver.demo import CHECKOUT, MAILBOX, Demo, DemoFailed, demo_lock, end_leftovers
 
 
 def reset(checkout: Path) -> Path:
@@ -21,6 +21,7 @@ def reset(checkout: Path) -> Path:
         valkey.stop(place)
         postgres.stop(place)
         shutil.rmtree(place.folder)
+        shutil.rmtree(checkout / MAILBOX, ignore_errors=True)
         for beat_file in (checkout / ".local").glob("celerybeat*"):
             beat_file.unlink()
     return place.folder

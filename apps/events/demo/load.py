@@ -53,6 +53,17 @@ def _evening(now: datetime, days: int, weekday: int, hour: int, minute: int, tim
     return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)
 
 
+def _midsummer(now: datetime, timezone: str) -> datetime:
+    """Return 16:00 venue local time on the last Thursday before 21 June that is at least 45 days ahead."""
+    first = now.astimezone(ZoneInfo(timezone)) + timedelta(days=45)
+    for year in (first.year, first.year + 1):
+        solstice = datetime(year, 6, 21, 16, 0, tzinfo=ZoneInfo(timezone))
+        day = solstice - timedelta(days=(solstice.weekday() - 3) % 7)
+        if day > first:
+            break
+    return day.astimezone(UTC)
+
+
 def _orchard(now: datetime) -> EventSpec:
     return EventSpec(
         slug=ORCHARD,
@@ -106,7 +117,7 @@ def _solstice(now: datetime) -> EventSpec:
         city="Malmö",
         address="Strandvägen 200",
         timezone="Europe/Stockholm",
-        starts_at=_evening(now, 75, 3, 16, 0, "Europe/Stockholm"),
+        starts_at=_midsummer(now, "Europe/Stockholm"),
         currency="EUR",
         general_admission=(GeneralAdmission("Festival pass", 10_000, 8900, "#e76f51"),),
         seats_per_reservation_max=2,
