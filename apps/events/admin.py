@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from apps.events.announcements import admin as announcements_admin
 from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
+from apps.events.drafts.admin_mixin import DraftAdminMixin
 from apps.events.models import Category, Event, OnSale, Organizer, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
@@ -249,7 +250,7 @@ class EventForm(_OwnedForm):
 
 
 @admin.register(Event)
-class EventAdmin(OrganizerScopedAdmin):
+class EventAdmin(DraftAdminMixin, OrganizerScopedAdmin):
     organizer_path = "organizer"
     form = EventForm
     list_display = ("name", "venue", "starts_at", "status", "currency", "published_at")

@@ -14,12 +14,13 @@ from django.db import connection
 from django.utils.text import slugify
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
+from apps.events.checklist.findings import used_categories
 from apps.events.currencies import CODES
 from apps.events.event_views import Presale, WaitingRoomSettings
 from apps.events.models import Category, Event, OnSale, Organizer, SeatingPlan, Section, Venue
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
-from apps.events.plans.colors import PALETTE
+from apps.events.plans.colors import distinct_color
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
 from apps.events.pricing import DEFAULT_PRICE_POLICY, FEE_MINOR_MAX, RATE_MAX, PricePolicy
 from apps.events.publication import (
@@ -29,7 +30,6 @@ from apps.events.publication import (
     lock_event,
     publish_locked,
     refresh_statistics,
-    used_categories,
 )
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
@@ -421,12 +421,15 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
         for position, category in enumerate(priced)
     )
     first_section = len(plan.sections) if plan is not None else 0
+    colors = [category.color for category in priced]
     for index, area in enumerate(spec.general_admission):
+        color = area.color or distinct_color(None, colors)
+        colors.append(color)
         category = Category.objects.create(
             event=event,
             key=area.name,
             name=area.name,
-            color=area.color or PALETTE[(len(priced) + index) % len(PALETTE)],
+            color=color,
             price_minor=area.price_minor,
             tax_rate=spec.tax_rates.get(area.name),
             position=len(priced) + index,

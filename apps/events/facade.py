@@ -5,6 +5,8 @@ from typing import Any
 
 from apps.events import changes, pricing
 from apps.events.announcements import feed, queries, service, template_context
+from apps.events.checklist.draft import Draft
+from apps.events.checklist.registry import Finding, Level, on_check_draft
 from apps.events.event_views import (
     EventNotFound,
     EventView,
@@ -70,8 +72,11 @@ __all__ = [
     "BillItem",
     "BillLine",
     "CurrentAnnouncements",
+    "Draft",
     "EventNotFound",
     "EventView",
+    "Finding",
+    "Level",
     "OrganizerScopedAdmin",
     "Policy",
     "Presale",
@@ -109,6 +114,7 @@ __all__ = [
     "lock_plan",
     "move_seats",
     "newest_announcements",
+    "on_check_draft",
     "on_publish",
     "peek_event",
     "percent",

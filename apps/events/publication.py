@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from django.db import connection
 
 from apps.events import event_views, registries
-from apps.events.models import Category, Event, OnSale, Section
-from apps.events.plans import Plan, from_layout
+from apps.events.checklist.draft import Draft, read_draft
+from apps.events.checklist.findings import list_findings
+from apps.events.checklist.registry import Level
+from apps.events.models import Category, Event, Section
+from apps.events.plans import Plan
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
@@ -20,7 +23,7 @@ PUBLISH_LOCK_MS = 30_000
 
 
 class EventRefused(ValueError):
-    """An event that cannot be created or published as described. The message gives the reason in one line."""
+    """An event that cannot be created or published as described. The message gives all reasons in one line."""
 
 
 def publish_event(event_id: int) -> bool:
@@ -51,10 +54,11 @@ def publish_locked(event: Event) -> bool:
     transactions.require_transaction()
     if event.status != Event.Status.DRAFT:
         return False
-    plan = from_layout(event.plan.layout) if event.plan is not None else None
-    categories = {category.key: category for category in Category.objects.filter(event=event)}
-    _check(event, plan, categories)
+    draft = read_draft(event)
+    _require_complete(draft)
+    plan = draft.plan
     if plan is not None:
+        categories = {category.key: category for category in Category.objects.filter(event=event)}
         _write_seats(event, plan, categories)
     with connection.cursor() as cursor:
         sql.load("apps.events", "link_categories").count(cursor, event_id=event.pk)
@@ -73,32 +77,12 @@ def refresh_statistics() -> None:
         sql.load("apps.events", "refresh_statistics").count(cursor)
 
 
-def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) -> None:
-    on_sale = OnSale.objects.filter(event=event).first()
-    if on_sale is None:
-        raise EventRefused(f"{event.slug} has no on-sale, so it has no opening time")
-    if on_sale.room_lobby_opens_at is not None and on_sale.opens_at <= clock.now():
-        raise EventRefused(
-            f"{event.slug} has a lobby, but its on-sale would open at once: open it later or remove the lobby"
-        )
-    general = list(Section.objects.filter(event=event))
-    if not general and (plan is None or not plan.seat_count):
-        raise EventRefused(f"{event.slug} has nothing to sell: neither seats nor general admission")
-    if plan is None:
-        return
-    unpriced = [name for name in used_categories(plan) if name not in categories]
-    if unpriced:
-        raise EventRefused(f"no price for {', '.join(f'“{name}”' for name in unpriced)}")
-    taken = {section.slug for section in general}
-    clash = next((section.slug for section in plan.sections if section.slug in taken), None)
-    if clash is not None:
-        raise EventRefused(f"the section id {clash} is in the seating plan and in general admission")
-
-
-def used_categories(plan: Plan) -> list[str]:
-    """Return the names of the categories that have seats, in the plan's order."""
-    found = {seat.category for section in plan.sections for seat in section.seats}
-    return [category.name for index, category in enumerate(plan.categories) if index in found]
+def _require_complete(draft: Draft) -> None:
+    """Raise EventRefused with everything that is missing in the draft, unless it is complete."""
+    found = list_findings(draft, clock.now())
+    missing = [finding.text for finding in found if finding.level == Level.MISSING]
+    if missing:
+        raise EventRefused(" ".join(missing))
 
 
 def _write_seats(event: Event, plan: Plan, categories: Mapping[str, Category]) -> None:

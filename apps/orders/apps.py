@@ -10,12 +10,14 @@ class OrdersConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.accounts import facade as accounts
+        from apps.events import facade as events
         from apps.kernel import maintenance
         from apps.orders import selectors
         from apps.orders.cancellation import order_cancellation, oversell
         from apps.orders.checkout import guest_orders
         from apps.orders.checks import invariants, reconciliation
         from apps.orders.order_pages import live
+        from apps.orders.payments import draft_check
         from apps.orders.privacy import account_data
         from apps.orders.provider_sync import daily_comparison, status_inquiries
         from apps.orders.webhooks import feed
@@ -24,6 +26,7 @@ class OrdersConfig(AppConfig):
         import_module("apps.orders.payments.providers.checks")
 
         accounts.before_log_in(guest_orders.attach_orders_of_browser)
+        events.on_check_draft(draft_check.check_draft)
         invariants.register()
         live.connect_signals()
         reconciliation.register()

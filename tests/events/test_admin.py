@@ -66,7 +66,7 @@ def test_the_publish_action_shows_why_a_draft_cannot_be_published(staff: Client)
     response = staff.post(
         reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [draft]}, follow=True
     )
-    assert [str(message) for message in response.context["messages"]] == ["Hamlet: no price for “Stalls”"]
+    assert [str(message) for message in response.context["messages"]] == ["Hamlet: There is no price for “Stalls”."]
     assert Event.objects.get().status == "draft"
 
 

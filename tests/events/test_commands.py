@@ -102,7 +102,7 @@ def test_a_draft_with_a_lobby_cannot_be_published_after_its_on_sale_has_opened()
     create(*args, "--draft")
     past = clock.now() - timedelta(hours=1)
     OnSale.objects.update(opens_at=past, room_lobby_opens_at=past - timedelta(hours=1))
-    with pytest.raises(EventRefused, match="its on-sale would open at once"):
+    with pytest.raises(EventRefused, match="Sales would open at once"):
         publish_event(Event.objects.get().pk)
     assert Event.objects.get().status == "draft"
 

@@ -61,6 +61,11 @@ def list_links(organizer_id: int) -> list[dict[str, str]]:
     return links_of(next(iter(found.values())).organizer.slug, found) if found else []
 
 
+def current_kinds(organizer_id: int) -> frozenset[str]:
+    """Return the kinds of the organizer's current pages."""
+    return frozenset(str(kind) for kind in _current_pages(organizer_id))
+
+
 def links_of(slug: str, kinds: Container[str]) -> list[dict[str, str]]:
     """Return label and path of these kinds of pages of the organizer with this slug."""
     return [{"label": str(kind.label), "url": page_path(slug, kind)} for kind in KINDS if kind in kinds]

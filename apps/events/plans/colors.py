@@ -1,6 +1,7 @@
 """Colors of a plan as #rrggbb. Any other value is replaced, because colors are inserted into pages."""
 
 import re
+from collections.abc import Collection
 
 PALETTE = (
     "#c2410c", "#0f766e", "#6d28d9", "#b45309", "#1d4ed8", "#be185d", "#4d7c0f", "#0e7490", "#7c2d12", "#4338ca",
@@ -36,3 +37,12 @@ def normal_color(value: str | None) -> str:
 def category_color(value: str | None, index: int) -> str:
     """Return the category's own color, or one of the palette that differs from its neighbors in the list."""
     return normal_color(value) or PALETTE[index % len(PALETTE)]
+
+
+def distinct_color(value: str | None, taken: Collection[str]) -> str:
+    """Return the color if no other category has it, else the first of the palette that none has. With more categories
+    than the palette has colors, colors repeat."""
+    own = normal_color(value)
+    if own and own not in taken:
+        return own
+    return next((color for color in PALETTE if color not in taken), PALETTE[len(taken) % len(PALETTE)])

@@ -1,0 +1,1 @@
+"""The checklist of a draft: what is missing or unsafe before its publication."""

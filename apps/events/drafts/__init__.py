@@ -1,0 +1,1 @@
+"""The admin's pages of a draft: its preview and its publication."""
