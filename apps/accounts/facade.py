@@ -1,5 +1,7 @@
 """The interface of the accounts app for the apps above it."""
 
+from django.http.response import HttpResponseBase
+
 from apps.accounts.confirmed_addresses import confirmed_address
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
@@ -10,7 +12,14 @@ from apps.accounts.personal_data import (
     export_account,
     is_staff,
 )
-from apps.accounts.registries import after_log_in, before_log_in, provide_personal_data
+from apps.accounts.registries import (
+    StaffLink,
+    after_log_in,
+    before_log_in,
+    list_staff_links,
+    provide_personal_data,
+    provide_staff_links,
+)
 from apps.accounts.second_factor.codes import lacks_required_factor
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
@@ -30,6 +39,7 @@ __all__ = [
     "AccessToken",
     "AccountVersion",
     "SensitiveAdminMixin",
+    "StaffLink",
     "User",
     "account_name",
     "accounts_of_address",
@@ -37,16 +47,27 @@ __all__ = [
     "before_log_in",
     "confirmed_address",
     "confirmed_addresses",
+    "delete_signed_in_cookie",
     "erase_account",
     "export_account",
     "is_current",
     "is_revoked",
     "is_staff",
     "lacks_required_factor",
+    "list_staff_links",
     "provide_personal_data",
+    "provide_staff_links",
     "record_personal_data_read",
     "record_staff_action",
     "require_recent_authentication",
     "sensitive_action",
     "versions_revision",
 ]
+
+
+def delete_signed_in_cookie(response: HttpResponseBase) -> None:
+    """Delete the cookie that makes a page's script ask for the user. Imported here because the fast path has no pages
+    of accounts."""
+    from apps.accounts.pages import adapter
+
+    adapter.delete_signed_in_cookie(response)

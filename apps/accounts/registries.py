@@ -1,8 +1,8 @@
-"""Listeners of log-ins, and the source of personal data. The apps above register both when they load, so that imports
-point downward only."""
+"""Listeners of log-ins, the source of personal data and the provider of staff links. The apps above register them when
+they load, so that imports point downward only."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from django.http import HttpRequest
 
@@ -62,3 +62,27 @@ def provide_personal_data(source: PersonalData) -> None:
 
 def get_personal_data() -> PersonalData:
     return _personal_data[0]
+
+
+class StaffLink(NamedTuple):
+    """A link to a page for staff, in the header of the site's pages."""
+
+    label: str
+    url: str
+
+
+StaffLinkProvider = Callable[[Any, str], Sequence[StaffLink]]
+"""Called with a user of the staff and the slug of the page's event, empty on other pages."""
+_staff_links: list[StaffLinkProvider] = []
+
+
+def provide_staff_links(provider: StaffLinkProvider) -> None:
+    """Set the provider of the links that staff see in the header of the site's pages. A later provider replaces an
+    earlier one."""
+    _staff_links[:] = [provider]
+
+
+def list_staff_links(user: Any, event_slug: str) -> Sequence[StaffLink]:
+    """Return the links of this user on a page of this event (empty: of no event); none unless the user is staff."""
+    is_staff = getattr(user, "is_active", False) and getattr(user, "is_staff", False)
+    return _staff_links[0](user, event_slug) if is_staff and _staff_links else ()

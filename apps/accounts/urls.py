@@ -23,7 +23,6 @@ page_urls = [
     path("accounts/log-out", views.LogOut.as_view(), name="log_out"),
     path("accounts/log-out", views.LogOut.as_view(), name="account_logout"),
     path("accounts/log-out-everywhere", views.log_out_everywhere, name="log_out_everywhere"),
-    path("accounts/who", views.current_user, name="who"),
     path("accounts/data.json", personal_data.download, name="account_data"),
     path("accounts/erase", personal_data.erase, name="account_erase"),
     path("accounts/confirm", account.reauthenticate, name="account_reauthenticate"),

@@ -7,8 +7,11 @@ class EventsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from apps.accounts import facade as accounts
         from apps.events.announcements import archive, redis_cache
+        from apps.events.organizers import staff_links
         from apps.kernel import maintenance
 
+        accounts.provide_staff_links(staff_links.staff_links)
         maintenance.register("refresh cached announcements", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
         maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

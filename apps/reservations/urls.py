@@ -3,15 +3,19 @@
 from django.urls import path
 
 from apps.reservations import api_views, views
+from apps.reservations.page_header import api_views as header_api_views
+from apps.reservations.page_header import views as header_views
 
 page_urls = [
     path("events/<slug:slug>/choose", views.choose, name="choose"),
     path("events/<slug:slug>/choose/status.json", views.status, name="status"),
+    path("reservations/", header_views.held, name="held"),
     path("reservations/<uuid:reservation_id>/", views.reservation, name="reservation"),
     path("reservations/<uuid:reservation_id>/release", views.release, name="release"),
 ]
 
 api_urls = [
+    path("me/header", header_api_views.HeaderView.as_view(), name="reservations_api_header"),
     path("events/<slug:event>/sections", api_views.SectionsView.as_view(), name="reservations_api_sections"),
     path("events/<slug:event>/sections/updates", api_views.UpdatesView.as_view(), name="reservations_api_updates"),
     path(

@@ -27,6 +27,7 @@ from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of, is_presale
 from apps.reservations.ownership import owned_reservation
+from apps.reservations.page_header import held_tickets
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
@@ -142,7 +143,9 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         return response
     if "replace" in choice.payload:
         messages.success(request, "Your tickets have been changed. The time to pay is the same as before.")
-    response = _see_other("reservations:reservation", json.loads(result.body)["reservation_id"])
+    reservation_id = uuid.UUID(json.loads(result.body)["reservation_id"])
+    response = _see_other("reservations:reservation", reservation_id)
+    held_tickets.name_reservation(request, response, reservation_id)
     if choice.access_code:
         cookie.save_code(request, response, event.slug, code_of(choice.access_code) or "")
     return response
@@ -363,7 +366,10 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
         # Checkout redirects to the order if there is one.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }
-    return render(request, "reservations/reservation.html", context)
+    response = render(request, "reservations/reservation.html", context)
+    if held.is_live:
+        held_tickets.name_reservation(request, response, held.id)  # Also a hold made by another client.
+    return response
 
 
 @csrf_exempt  # See `choose`.

@@ -9,7 +9,7 @@
 //   data-countdown-go=URL         open this URL at the end
 // Inside: [data-countdown-digits] for the digits; [data-countdown-live] is shown and [data-countdown-static] is hidden.
 
-const ANNOUNCED_MINUTES = [5, 2, 1];
+const ANNOUNCED_SECONDS = [300, 120, 30];
 const SHORT_SECONDS = 60;
 
 const voice = document.createElement("p");
@@ -73,10 +73,10 @@ function start(element, renderedAt = loadedAt()) {
     face.textContent = countdownStyle === "words" ? words(left) : digits(left);
     element.classList.toggle("is-short", countdownStyle !== "words" && left <= SHORT_SECONDS);
     if (countdownWord) {
-      const due = ANNOUNCED_MINUTES.findLast((minutes) => left <= minutes * 60);
+      const due = ANNOUNCED_SECONDS.findLast((seconds) => left <= seconds);
       if (due !== undefined && due < announced) {
-        // A minute mark that had passed before the page was opened is not announced.
-        if (announced !== Infinity || left > due * 60 - 5) voice.textContent = `${due} minute${due === 1 ? "" : "s"} left ${countdownWord}`;
+        // A mark that had passed before the page was opened is not announced.
+        if (announced !== Infinity || left > due - 5) voice.textContent = `${due < 60 ? `${due} seconds` : `${due / 60} minutes`} left ${countdownWord}`;
         announced = due;
       }
     }

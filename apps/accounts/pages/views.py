@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_POST
 from django.views.generic import FormView, TemplateView
 
 from apps.accounts import pending_address, security_log
@@ -69,17 +69,6 @@ class LogOut(allauth_views.LogoutView):
             logout(self.request)
         delete_signed_in_cookie(response)
         return response
-
-
-@require_safe
-def current_user(request: HttpRequest) -> HttpResponse:
-    """Return the part of shared pages that depends on the user: the header's account items and pending messages."""
-    if request.user.is_authenticated:
-        response = render(request, "who.html")
-    else:
-        response = HttpResponse(status=204)
-        delete_signed_in_cookie(response)
-    return response
 
 
 @method_decorator(login_required, name="dispatch")
