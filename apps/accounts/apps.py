@@ -7,13 +7,14 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.accounts import pending_address, personal_data, security_log, security_signals
+        from apps.accounts import confirmed_addresses, pending_address, personal_data, security_log, security_signals
         from apps.accounts.pages import mail
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
 
         outbox.register_handler(mail.SEND_MAIL, mail.send)
         security_signals.connect()
+        confirmed_addresses.connect()
         pending_address.connect()
         maintenance.register("delete old entries of the security log", 3_600, security_log.delete_old)
         maintenance.register("delete leftovers of erased accounts", 3_600, personal_data.delete_leftovers)

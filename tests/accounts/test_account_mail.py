@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
+from apps.accounts.pages.forms import SignUpForm
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.support.accounts.credentials import LOG_IN, PASSWORD
@@ -29,6 +32,11 @@ def link_in(message: Any) -> str:
     found = re.search(r"http://localhost:8000(/\S+)", message.body)
     assert found is not None, message.body
     return found[1]
+
+
+def without_values(response: Any, email: str) -> str:
+    """Return the page without the address and the random token of its form."""
+    return re.sub(r'value="[^"]*"', "", response.content.decode().replace(email, ""))
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +121,67 @@ def test_a_required_confirmation_comes_before_the_log_in_and_hides_accounts(ann:
     assert pages[0] == pages[1].replace(b"ann@", b"bob@")
     to_bob, to_ann = sorted(delivered(), key=lambda one: one.to, reverse=True)
     assert "already has an account" in to_ann.body
-    assert new.post(LOG_IN, {"username": "bob@example.org", "password": PASSWORD}).url == "/accounts/email/sent"
     new.post(link_in(to_bob))
     assert new.post(LOG_IN, {"username": "bob@example.org", "password": PASSWORD}).url == "/"
+
+
+def test_a_log_in_after_a_sign_up_does_not_reveal_whether_the_address_had_an_account(ann: User, settings: Any) -> None:
+    """A stranger signs up with another person's address and then logs in with the password of that sign-up."""
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    seen = []
+    for email in ("bob@example.org", ann.email):
+        stranger = Client(headers={"sec-fetch-site": "same-origin"})
+        credentials = {"username": email, "password": NEW}
+        signed_up = stranger.post(SIGN_UP, credentials)
+        with CaptureQueriesContext(connection) as log_in_queries:
+            logged_in = stranger.post(LOG_IN, credentials)
+        tokens = stranger.post("/api/auth/token", credentials, content_type="application/json")
+        assert "not confirmed yet" in logged_in.content.decode()
+        seen.append([
+            (signed_up.status_code, signed_up.url, sorted(signed_up.cookies)),
+            (logged_in.status_code, without_values(logged_in, email), sorted(logged_in.cookies)),
+            (tokens.status_code, tokens.content),
+            [one["sql"].partition("WHERE")[0] for one in log_in_queries],
+            without_values(stranger.get("/accounts/email/sent"), email),
+        ])  # fmt: skip
+    assert seen[0] == seen[1]
+
+
+def test_two_sign_ups_at_once_do_not_reveal_whether_the_address_had_an_account(
+    browser: Client, ann: User, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second sign-up finds no account, then the first one commits."""
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    monkeypatch.setattr(SignUpForm, "validate_unique_email", lambda form, value: value)
+    assert browser.post(SIGN_UP, {"username": ann.email, "password": NEW}).url == "/accounts/email/sent"
+
+
+def test_a_password_reset_confirms_the_address(settings: Any, db: None) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    browser = Client(headers={"sec-fetch-site": "same-origin"})
+    browser.post(SIGN_UP, {"username": "bob@example.org", "password": PASSWORD})
+    delivered()
+    browser.post(RESET, {"email": "bob@example.org"})
+    form_url = browser.get(link_in(delivered()[0])).url
+    assert not EmailAddress.objects.get().verified
+    assert browser.post(form_url, {"password1": NEW, "password2": NEW}).url == f"{RESET}/done"
+    assert EmailAddress.objects.get().verified
+    assert browser.post(LOG_IN, {"username": "bob@example.org", "password": NEW}).url == "/"
+
+
+def test_a_reset_link_is_not_sent_to_a_former_address(browser: Client, ann: User) -> None:
+    browser.post(RESET, {"email": ann.email})
+    User.objects.update(email="new@example.org", username="new@example.org")
+    assert delivered() == []
+
+
+def test_a_logged_in_account_confirms_its_password_before_its_address(ann: User, log_in: LogIn, settings: Any) -> None:
+    """Its address was not required to be confirmed when it logged in."""
+    EmailAddress.objects.all().delete()
+    browser = log_in(ann)
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    response = browser.post("/accounts/confirm?next=/accounts/", {"password": PASSWORD})
+    assert (response.status_code, response.url) == (302, "/accounts/")
 
 
 def test_staff_need_no_confirmed_address(chief: User, log_in: LogIn, settings: Any) -> None:

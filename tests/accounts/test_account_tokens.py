@@ -59,7 +59,7 @@ def test_an_inactive_or_deleted_account_gets_no_tokens(api: Api, ann: User) -> N
 def test_an_account_that_must_confirm_its_address_gets_no_tokens_before(api: Api, ann: User, settings: Any) -> None:
     settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
     credentials = {"username": ann.username, "password": PASSWORD}
-    assert_problem(api.post("/auth/token", credentials), 403, "address-not-confirmed")
+    assert_problem(api.post("/auth/token", credentials), 401, "credentials-wrong")
     wrong = {**credentials, "password": "wrong"}
     assert_problem(api.post("/auth/token", wrong), 401, "credentials-wrong")
     confirmed = EmailAddress.objects.create(user=ann, email=ann.email, verified=True, primary=True)

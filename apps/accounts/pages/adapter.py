@@ -46,6 +46,8 @@ class AccountAdapter(DefaultAccountAdapter):
     error_messages = {
         **DefaultAccountAdapter.error_messages,
         "email_password_mismatch": "The email address or password is incorrect. Passwords are case-sensitive.",
+        "mismatch_or_unconfirmed": "The email address or password is incorrect, or the address is not confirmed yet. "
+        "Open the link in the mail that we sent when you signed up, or choose a new password.",
         "username_password_mismatch": "The email address or password is incorrect. Passwords are case-sensitive.",
         "email_taken": "An account with this email address already exists. Log in instead.",
         "incorrect_password": "The password is incorrect.",
@@ -72,7 +74,7 @@ class AccountAdapter(DefaultAccountAdapter):
         return [f"{stages.__name__}.ConfirmedAddressStage", "allauth.mfa.stages.AuthenticateStage"]
 
     def reauthenticate(self, user: Any, password: str) -> bool:
-        found = authenticate(allauth_context.request, username=user.username, password=password)
+        found = authenticate(allauth_context.request, username=user.username, password=password, is_logged_in=True)
         return found is not None and found.pk == user.pk
 
     def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from allauth.account import app_settings
 from allauth.account import forms as allauth_forms
 from allauth.account.adapter import get_adapter
 from allauth.account.models import EmailAddress, Login
@@ -10,6 +9,7 @@ from django import forms
 from django.contrib.auth.hashers import make_password
 from django.http import HttpRequest
 
+from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.kernel.proof_of_work.forms import WorkForm
@@ -58,7 +58,8 @@ class LogInForm(WorkForm, _FieldNames, allauth_forms.LoginForm):
         # One check of the password, by name. allauth would also look for the address among those of other accounts.
         user = get_adapter(self.request).authenticate(self.request, **credentials)
         if user is None:
-            raise get_adapter().validation_error("email_password_mismatch")
+            code = "mismatch_or_unconfirmed" if is_confirmation_required() else "email_password_mismatch"
+            raise get_adapter().validation_error(code)
         self.user, self._login = user, Login(user=user)
         return dict(self.cleaned_data)
 
@@ -80,7 +81,7 @@ class SignUpForm(_FieldNames, allauth_forms.SignupForm):
         """Return the address. If it has an account, raise an error; but if addresses must be confirmed, act as for a
         new one and mail the owner, so that the response does not reveal the account."""
         if User.objects.filter(email=value).exists():
-            if app_settings.EMAIL_VERIFICATION != app_settings.EmailVerificationMethod.MANDATORY:
+            if not is_confirmation_required():
                 raise get_adapter().validation_error("email_taken")
             self.account_already_exists = True
         return value

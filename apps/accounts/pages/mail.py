@@ -89,6 +89,8 @@ def _link(name: str, user: User | None, email: str) -> str | None:
     match name:
         case "password_reset_key":
             assert user is not None
+            if user.email != email:
+                return None  # The link would give the former mailbox an account that has another address now.
             key = default_token_generator.make_token(user)
             return reverse("account_reset_password_from_key", args=[user_pk_to_url_str(user), key])
         case "email_confirmation" | "email_confirmation_signup":

@@ -4,6 +4,7 @@ from typing import Any
 
 from allauth.account import views as allauth_views
 from allauth.account.decorators import reauthentication_required
+from allauth.account.internal.flows.signup import prevent_enumeration
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.contrib import messages
@@ -20,6 +21,7 @@ from django.views.decorators.http import require_POST
 from django.views.generic import FormView, TemplateView
 
 from apps.accounts import pending_address, security_log
+from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.models import User
 from apps.accounts.pages.adapter import delete_signed_in_cookie, set_signed_in_cookie
 from apps.accounts.pages.forms import ChangeEmailForm
@@ -50,6 +52,8 @@ class SignUp(allauth_views.SignupView):
         try:
             return super().form_valid(form)
         except ValidationError as error:  # A concurrent sign-up has taken the address.
+            if is_confirmation_required():
+                return prevent_enumeration(self.request, email=form.cleaned_data["email"])
             form.add_error("email", error)
             return self.form_invalid(form)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from allauth.account import app_settings
 from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -31,12 +30,6 @@ def confirmed_address_required(view: View) -> View:
         return view(request, *args, **kwargs)
 
     return checked
-
-
-def is_confirmation_missing(user: User) -> bool:
-    """Return whether the account must confirm its address before it can be used."""
-    is_required = app_settings.EMAIL_VERIFICATION == app_settings.EmailVerificationMethod.MANDATORY
-    return is_required and not user.is_staff and not has_confirmed_address(user)
 
 
 def has_confirmed_address(user: User) -> bool:

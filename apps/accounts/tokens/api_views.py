@@ -11,10 +11,10 @@ from rest_framework.views import APIView
 from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
 
 from apps.accounts import security_log
+from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.models import NAME_LENGTH_MAX, User
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.accounts.second_factor import codes
-from apps.accounts.second_factor.enrollment import is_confirmation_missing
 from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
 from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
@@ -42,9 +42,7 @@ class SecondFactorRequired(problems.Problem):
     title = "Staff accounts need two-factor authentication. Set it up on your account's page."
 
 
-class AddressNotConfirmed(problems.Problem):
-    type, status = "address-not-confirmed", 403
-    title = "Confirm your email address first: open the link in the mail that we sent when you log in on the site."
+_UNCONFIRMED = "An account that has not confirmed its address yet is refused, too: open the link in our mail first."
 
 
 class Credentials(serializers.Serializer):
@@ -93,7 +91,7 @@ class Tokens(APIView):
         responses={
             200: TokenPair,
             401: OpenApiResponse(description="`credentials-wrong`, `code-required`, `code-wrong`"),
-            403: OpenApiResponse(description="`second-factor-required`, `address-not-confirmed`"),
+            403: OpenApiResponse(description="`second-factor-required`"),
             428: OpenApiResponse(description="`work-required`: solve `challenge`, then send the `proof` as well"),
         },
     )
@@ -103,7 +101,7 @@ class Tokens(APIView):
         LOG_IN.check(client_address.address_from_environ(site_request.META), proof=credentials.get("proof", ""))
         user = authenticate(site_request, username=credentials["username"], password=credentials["password"])
         if user is None:
-            raise CredentialsWrong
+            raise CredentialsWrong(_UNCONFIRMED if is_confirmation_required() else "")
         assert isinstance(user, User)
         if codes.has_second_factor(user):
             if not (otp := credentials.get("otp")):
@@ -112,8 +110,6 @@ class Tokens(APIView):
                 raise CodeWrong
         elif user.is_staff and codes.lacks_required_factor(user):
             raise SecondFactorRequired
-        if is_confirmation_missing(user):
-            raise AddressNotConfirmed
         security_log.record(site_request, security_log.Kind.TOKENS_ISSUED, user)
         refresh = RefreshToken.for_user(user)
         return Response({"access": str(refresh.access_token), "refresh": str(refresh)}, headers=NO_STORE_HEADERS)
