@@ -1,5 +1,6 @@
 """Reads for pages and the API: the catalog, one event, and its public seating plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
@@ -19,11 +20,15 @@ from apps.events.plans.geometry import area_outline, rows_outline
 from apps.events.pricing import PricePolicy
 from apps.kernel import clock
 from apps.kernel.db import sql
+from apps.kernel.fastpath.cache import RefreshingCache
 
 CATALOG_MAX = 200
 SEARCH_CHARACTERS_MAX = 100
 SEARCH_WORDS_MAX = 8
 PLAN_CACHE_SECONDS = 3_600
+PLANS_MAX = 64
+PLAN_BYTES_MAX = 64 * 1024 * 1024
+"""Plans kept in one process, and their size; a venue with 100,000 seats has a plan of about six megabytes."""
 
 _event_page = sql.load("apps.events", "event_page")
 
@@ -219,13 +224,33 @@ def plan_document(slug: str) -> bytes:
 
     Seats are columns, in the order of their ids (`event_views.seat_ids_in_plan_order`). Raises EventNotFound.
     """
-    key = f"events:plan:{slug}:{plan_version(slug)}"
-    cached = cache.get(key)
+    return _plans.read((slug, plan_version(slug)))
+
+
+def _read_plan(key: tuple[str, str]) -> bytes:
+    """Return the plan from Redis, or build it."""
+    slug, version = key
+    name = f"events:plan:{slug}:{version}"
+    cached = cache.get(name)
     if isinstance(cached, bytes):
         return cached
     document = msgspec.json.encode(_plan(slug))
-    cache.set(key, document, PLAN_CACHE_SECONDS)
+    cache.set(name, document, PLAN_CACHE_SECONDS)
     return document
+
+
+class _PlanCache(RefreshingCache[tuple[str, str], bytes]):
+    """The plans of this process, by slug and version. Without Redis, each request would build its plan again, which
+    takes a second of a processor for a large venue. Threads that need the same plan wait for one of them to read it."""
+
+    def _keep(self, values: Mapping[tuple[str, str], bytes], begun: float) -> None:
+        kept = sum(len(entry.value) for entry in list(self._kept.values()))
+        if kept + sum(map(len, values.values())) > PLAN_BYTES_MAX:
+            self.clear()
+        super()._keep(values, begun)
+
+
+_plans = _PlanCache(_read_plan, fresh_seconds=PLAN_CACHE_SECONDS, stale_seconds=0, most=PLANS_MAX)
 
 
 def _plan(slug: str) -> dict[str, Any]:
