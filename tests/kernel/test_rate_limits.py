@@ -301,7 +301,7 @@ def test_the_thread_ends_when_stopped() -> None:
         ("GET /", "page"),
         ("HEAD /api/events/a/sections", "read"),
         ("POST /nowhere", "write"),
-        ("GET /static/css/fairgate.css", None),
+        ("GET /static/css/fairgate.css", "page"),
         ("POST /static/css/fairgate.css", "write"),
         ("POST /api/webhooks/payments/sandbox", None),
         ("GET /api/webhooks/payments/sandbox", "page"),
@@ -351,8 +351,9 @@ def test_the_site_refuses_in_the_format_of_the_client(client: Client) -> None:
     assert b"You keep your place in line" in page.content
     assert page.headers["Retry-After"]
     file = client.get("/static/js/wait.js", **address)
-    assert file.status_code == 200
+    assert file.status_code == 200, "only missing files are limited"
     file.close()
+    assert client.get("/static/js/missing.js", **address).status_code == 429
 
 
 @pytest.mark.usefixtures("strict_site", "db")

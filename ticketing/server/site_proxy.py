@@ -25,7 +25,7 @@ from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, Ra
 from apps.kernel.observability import log_context
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
-from ticketing.server import password_queue
+from ticketing.server import failure_limits, password_queue
 from ticketing.server.request_body import (
     BODY_BYTES_MAX,
     UPLOAD_BYTES_MAX,
@@ -83,6 +83,7 @@ class Forwarder:
 
     def __init__(self, host: str, port: int, *, password_slots: int = 1) -> None:
         self._origin = f"http://{host}:{port}"
+        self._static_files = failure_limits.StaticFiles()
         self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
         self._uploads = Uploads()
@@ -94,7 +95,7 @@ class Forwarder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the site's response or a problem. If the client goes away, the request to the site is canceled."""
-        wait = _wait_seconds(scope)
+        wait = None if self._static_files.has_served(scope) else _wait_seconds(scope)
         if wait is not None:
             await _refuse(scope, send, RateLimited(wait))
             return
@@ -132,7 +133,8 @@ class Forwarder:
             async with self._uploads.receive(scope, body) as file:
                 await self._exchange(scope, body, read_file(file), send)
         else:
-            await self._exchange(scope, body, await body.gather(), send)
+            content = await body.gather()
+            await self._exchange(scope, body, content, send)
 
     async def _exchange(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Send the request and its response. Raises ClientDisconnected."""
@@ -195,6 +197,7 @@ class Forwarder:
             if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
                 return False
             body.is_answered = True
+            self._static_files.note_response(scope, answer.status)
             headers = _response_headers(list(answer.raw_headers))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():

@@ -2,9 +2,8 @@
 
 import re
 
-_UNLIMITED_FOLDERS = {False: "/static/", True: "/api/webhooks/"}
-"""By whether the request is a write: cacheable files, and providers' webhooks, which are signed and come from a few
-addresses."""
+_WEBHOOKS = "/api/webhooks/"
+"""Providers' webhooks are signed and come from a few addresses."""
 _UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
 """Answered without queries. Other paths that only begin like these, and writes, are limited."""
 _FEED = "/api/organizer/"
@@ -26,7 +25,7 @@ _WRITES = frozenset(("join", "hold"))
 def kind_of(method: str, path: str) -> str | None:
     """Return the request's kind for `check_request`; None if it is unlimited."""
     is_write = method not in _SAFE
-    if path.startswith(_UNLIMITED_FOLDERS[is_write]):
+    if is_write and path.startswith(_WEBHOOKS):
         return None
     if path.startswith(_FEED):
         return "feed"
