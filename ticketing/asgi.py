@@ -45,7 +45,7 @@ gc.freeze()
 # Reference counting frees nearly all objects of a request. With Python's threshold of 700 the collector ran once every
 # few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
-forwarder = Forwarder(*site_address(), password_slots=settings.PASSWORD_HASHES_MAX)
+forwarder = Forwarder(*site_address(), password_slots=settings.PASSWORD_HASHES_MAX, is_signed=orders.is_signed_webhook)
 dispatcher = create_dispatcher(forwarder)
 live_endpoints.register_owned(orders.UPDATE_KIND, orders.authorize_subscriber, orders.read_order_updates)
 

@@ -365,6 +365,7 @@ RATE_LIMITS = {
         ("write", "WRITE", "50:1000", "2:20"),
         ("code", "CODE", "5:200", "0.2:10"),
         ("feed", "FEED", "100:1000", "50:500"),
+        ("webhook", "WEBHOOK", "1:60", "off"),
     )
 }
 

@@ -17,7 +17,7 @@ from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoices
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
-from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers import sandbox, signatures
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.orders.transfers import transfer_mail
 from apps.orders.webhooks import delivery
@@ -28,6 +28,7 @@ count_open_differences = discrepancies.count_open
 authorize_subscriber = access.require_order_access
 read_order_updates = live.read_order_updates
 UPDATE_KIND = live.UPDATE_KIND
+is_signed_webhook = signatures.is_signed
 
 
 def delete_access_cookies(request: HttpRequest, response: HttpResponseBase) -> None:

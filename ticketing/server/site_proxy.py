@@ -81,9 +81,18 @@ Staff who are logged in can upload files of up to %d MB.</p>
 class Forwarder:
     """An ASGI application for HTTP. Connections are opened as needed; `close` closes them."""
 
-    def __init__(self, host: str, port: int, *, password_slots: int = 1) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        password_slots: int = 1,
+        is_signed: failure_limits.IsSigned | None = None,
+    ) -> None:
+        """`is_signed`: returns whether a provider has signed a webhook; None: none is signed."""
         self._origin = f"http://{host}:{port}"
         self._static_files = failure_limits.StaticFiles()
+        self._webhooks = failure_limits.Webhooks(is_signed)
         self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
         self._uploads = Uploads()
@@ -134,6 +143,7 @@ class Forwarder:
                 await self._exchange(scope, body, read_file(file), send)
         else:
             content = await body.gather()
+            self._webhooks.require_allowed(scope, content or b"")
             await self._exchange(scope, body, content, send)
 
     async def _exchange(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
@@ -198,6 +208,7 @@ class Forwarder:
                 return False
             body.is_answered = True
             self._static_files.note_response(scope, answer.status)
+            self._webhooks.note_response(scope, answer.status)
             headers = _response_headers(list(answer.raw_headers))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():

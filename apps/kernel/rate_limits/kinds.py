@@ -3,7 +3,7 @@
 import re
 
 _WEBHOOKS = "/api/webhooks/"
-"""Providers' webhooks are signed and come from a few addresses."""
+"""Providers' webhooks: only those without a valid signature are limited (`ticketing/server/failure_limits.py`)."""
 _UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
 """Answered without queries. Other paths that only begin like these, and writes, are limited."""
 _FEED = "/api/organizer/"

@@ -14,11 +14,11 @@ from apps.kernel.rate_limits.sharing import Sharing
 
 KINDS = (
     "join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "document", "write", "code",
-    "feed",
+    "feed", "webhook",
 )  # fmt: skip
-ATTEMPT_KINDS = frozenset(("password", "account"))
+ATTEMPT_KINDS = frozenset(("password", "account", "webhook"))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""
-SITE_KINDS = frozenset(("log-in", "password", "mail"))
+SITE_KINDS = frozenset(("log-in", "password", "mail", "webhook"))
 """Limits that an IPv6 /48 has too, SITE_FACTOR times as high as an address's: one customer often has a whole /48, with
 65,536 times what an address may do. Other kinds have no such limit: the phones of a carrier share a /48, too."""
 SITE_FACTOR = 8

@@ -1,6 +1,9 @@
 """Requests that fail are limited before they reach the site; the same requests that succeed are not."""
 
 import asyncio
+import hashlib
+import hmac
+import ipaddress
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +14,14 @@ import pytest
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address
 from apps.kernel.rate_limits import Limits
+from apps.orders import facade as orders
+from apps.orders.payments.providers.sandbox import messages
 from tests.support.web_processes import WAIT_SECONDS_MAX
 from ticketing.server import failure_limits
 from ticketing.server.site_proxy import Forwarder
 
-STRANGER, OTHER = "203.0.113.1", "203.0.113.2"
+SANDBOX, STRIPE = "/api/webhooks/payments/sandbox", "/api/webhooks/payments/stripe"
+STRANGER, OTHER, EXEMPT = "203.0.113.1", "203.0.113.2", "198.51.100.1"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -56,7 +62,7 @@ def site() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three pages and three refused webhooks of one address."""
-    limits = Limits(dict.fromkeys(rate_limits.KINDS, ((0.001, 3), None)))
+    limits = Limits(dict.fromkeys(rate_limits.KINDS, ((0.001, 3), None)), [ipaddress.ip_network(EXEMPT)])
     monkeypatch.setattr(rate_limits, "check_request", limits.ask)
     monkeypatch.setattr(rate_limits, "attempt_wait", limits.attempt_wait)
     monkeypatch.setattr(rate_limits, "record_attempt", limits.record_attempt)
@@ -91,7 +97,7 @@ async def ask(
 
 @pytest.fixture
 async def forwarder(site: Any) -> Any:
-    made = Forwarder("127.0.0.1", site.server_port)
+    made = Forwarder("127.0.0.1", site.server_port, is_signed=orders.is_signed_webhook)
     yield made
     await made.close()
 
@@ -110,3 +116,33 @@ async def test_the_remembered_static_files_are_bounded(forwarder: Forwarder, mon
     for path in ("/static/there.css", "/static/also/there.css"):
         assert await ask(forwarder, path) == 200
     assert forwarder._static_files._served == {"/static/there.css"}
+
+
+async def test_refused_webhooks_of_an_address_are_limited_before_they_reach_the_site(
+    forwarder: Forwarder, site: Any
+) -> None:
+    statuses = [await ask(forwarder, SANDBOX, "POST", content=b"{}") for _ in range(6)]
+    assert statuses == [400, 400, 400, 429, 429, 429]
+    assert len(site.RequestHandlerClass.reached) == 3
+    assert await ask(forwarder, SANDBOX, "POST", OTHER, b"{}") == 400
+    assert [await ask(forwarder, SANDBOX, "POST", EXEMPT, b"{}") for _ in range(6)] == [400] * 6
+
+
+async def test_a_signed_webhook_from_a_limited_address_is_forwarded(forwarder: Forwarder, settings: Any) -> None:
+    settings.STRIPE_WEBHOOK_SECRETS = ["whsec_next", "whsec_old"]
+    for _ in range(4):
+        await ask(forwarder, SANDBOX, "POST", content=b"{}")
+    assert await ask(forwarder, SANDBOX, "POST", content=b"{}", sandbox_signature="t=1,v1=00") == 429
+    signed = {"sandbox_signature": messages.sign(b"{}"), "x_valid": "1"}
+    assert await ask(forwarder, SANDBOX, "POST", content=b"{}", **signed) == 200
+    assert await ask(forwarder, SANDBOX, "POST", content=b"{} ", **signed) == 429, "other bytes than the signed ones"
+    signature = hmac.new(b"whsec_old", b"1700000000.{}", hashlib.sha256).hexdigest()
+    header = f"t=1700000000,v1=00,v1={signature},v0=x"
+    assert await ask(forwarder, STRIPE, "POST", content=b"{}", stripe_signature=header, x_valid="1") == 200
+    for other in ("", "t=1,v1=", f"t=1700000001,v1={signature}", f"v1={signature}", "t=1700000000,v1=é"):
+        assert await ask(forwarder, STRIPE, "POST", content=b"{}", stripe_signature=other, x_valid="1") == 429
+
+
+async def test_accepted_webhooks_are_never_limited(forwarder: Forwarder) -> None:
+    statuses = [await ask(forwarder, SANDBOX, "POST", content=b"{}", x_valid="1") for _ in range(9)]
+    assert statuses == [200] * 9
