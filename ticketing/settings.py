@@ -20,6 +20,7 @@ from redis.retry import Retry
 from ticketing import settings_parser
 from ticketing.demo_state import read_state
 from ticketing.operations import deployment_rules
+from ticketing.settings_parts import rate_limits
 from ticketing.settings_parts.allauth import *  # noqa: F403 - only constants
 from ticketing.settings_parts.proof_of_work import *  # noqa: F403 - only constants
 
@@ -351,22 +352,7 @@ WEB_WORKERS = _count("WEB_WORKERS", "1")
 # Requests per second and burst, per address and per token. They allow five hundred buyers behind one address.
 RATE_LIMITS = {
     kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
-    for kind, name, of_address, of_token in (
-        ("join", "JOIN", "20:1000", "0.5:10"),
-        ("poll", "POLL", "300:3000", "2:20"),
-        ("read", "READ", "300:3000", "5:50"),
-        ("hold", "HOLD", "50:1000", "1:10"),
-        ("log-in", "LOG_IN", "2:300", "0.1:10"),
-        ("password", "PASSWORD", "0.1:30", "0.1:10"),
-        ("account", "ACCOUNT", "off", "0.02:100"),
-        ("mail", "MAIL", "0.2:60", "0.003:5"),
-        ("page", "PAGE", "100:3000", "5:100"),
-        ("document", "DOCUMENT", "1:60", "0.5:20"),
-        ("write", "WRITE", "50:1000", "2:20"),
-        ("code", "CODE", "5:200", "0.2:10"),
-        ("feed", "FEED", "100:1000", "50:500"),
-        ("webhook", "WEBHOOK", "1:60", "off"),
-    )
+    for kind, name, of_address, of_token in rate_limits.DEFAULT_RATES
 }
 
 # --- metrics and the access log -----------------------------------------------------------------------------------
