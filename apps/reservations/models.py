@@ -148,7 +148,11 @@ class Reservation(models.Model):
     )
     status = models.CharField(max_length=16, choices=Status.choices)
     expires_at = models.DateTimeField(help_text="The hold expires then, unless paying has begun.")
-    pay_deadline = models.DateTimeField(null=True, blank=True, help_text="Set once when paying begins, never extended.")
+    pay_deadline = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Set once when paying begins, never extended: expires_at, or later if little of the hold was left.",
+    )
     seat_count = models.PositiveIntegerField(
         help_text="Seats and general-admission tickets together, without those returned after the sale."
     )
@@ -172,6 +176,10 @@ class Reservation(models.Model):
             ),
             models.CheckConstraint(
                 condition=~Q(status="paying") | Q(pay_deadline__isnull=False), name="reservation_paying_has_deadline"
+            ),
+            models.CheckConstraint(
+                condition=Q(pay_deadline__isnull=True) | Q(pay_deadline__gte=F("expires_at")),
+                name="reservation_paying_keeps_hold",
             ),
             models.CheckConstraint(
                 condition=~Q(status="confirmed") | Q(confirmed_at__isnull=False), name="reservation_confirmed_has_time"

@@ -79,7 +79,8 @@ class PaymentStart(NamedTuple):
 
 
 def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
-    """Begin payment, with a deadline that is never extended; a reservation that is paying already stays unchanged.
+    """Begin payment, and set its deadline: the end of the hold, or the policy's minutes from now if that is later. A
+    reservation that is paying already stays unchanged, so further attempts do not extend the deadline.
 
     Raises ReservationExpired after its deadline, PurchaseCapReached if the email address would have too many seats, and
     Busy if it would have too many only until the next sweep: the hold then stays live. The caller has normalized
@@ -96,7 +97,8 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
     if policy.per_buyer_max is not None:
         _check_email_cap(reservation, email, policy.per_buyer_max)
     reservation.email = email
-    reservation.pay_deadline = deadline = now + timedelta(minutes=policy.payment_minutes)
+    deadline = max(reservation.expires_at, now + timedelta(minutes=policy.payment_minutes))
+    reservation.pay_deadline = deadline
     _change_status(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
     entry_id, moved = reservation.entry_id, DeadlineChange(reservation.event_id, reservation.pk, deadline)
     transaction.on_commit(lambda: after_commit.notify_deadline_changed([moved]), robust=True)

@@ -225,7 +225,7 @@ def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
             f"{quantity} tickets against {seat_count} in its header, {cost} against {total} to pay"
             + (f"; {wrong} lines are invalid" if wrong else "")
         )
-    for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
+    for event_id, reservation, _, _, _, _, _, seat_count, total, *_ in reservations.facts:
         if seat_count < 1 or total < 0:
             yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} tickets for {total}"
     for event_id, section_id, capacity, taken, count in context.once(_walk_general_admission).lost:
@@ -308,10 +308,15 @@ def _check_access(context: auditor.AuditContext) -> Iterator[str]:
 
 def _check_ledger(context: auditor.AuditContext) -> Iterator[str]:
     scope, reservations = context.once(_scope), context.once(_walk_reservations)
-    for event_id, reservation, status, pay_deadline, confirmed_at, ended_at, *_ in reservations.facts:
+    for event_id, reservation, status, pay_deadline, expires_at, confirmed_at, ended_at, *_ in reservations.facts:
         when = {"paying": pay_deadline, "confirmed": confirmed_at, "canceled": ended_at, "expired": ended_at}
         if when.get(status, status) is None or status not in (*when, "pending_payment"):
             yield f"{scope.name(event_id)}: reservation {reservation} is {status} without the time of that status"
+        if pay_deadline is not None and pay_deadline < expires_at:
+            yield (
+                f"{scope.name(event_id)}: reservation {reservation} had to be paid by {clock.iso(pay_deadline)}, "
+                f"before its hold ended at {clock.iso(expires_at)}"
+            )
     for event_id, reservation, status, before, after, stood, is_last in reservations.ledger:
         which = f"{scope.name(event_id)}: reservation {reservation}"
         if before is not None and before != stood:

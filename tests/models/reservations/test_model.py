@@ -222,7 +222,17 @@ class InventoryMachine(RuleBasedStateMachine):
         name = self.claim(recent, among=PENDING)
         email = "shared@example.org" if self.buyer_of(name) < 3 else f"{self.buyer_of(name)}@example.org"
         reservations.prepare_payment(self.event.id, email)
-        assert problem_type(lambda: begin_payment(name, email)) == self.model.begin_payment(name, email)
+        before = Reservation.objects.get(pk=name)
+        problem = problem_type(lambda: begin_payment(name, email))
+        assert problem == self.model.begin_payment(name, email)
+        after = Reservation.objects.get(pk=name)
+        assert after.expires_at == before.expires_at
+        if before.pay_deadline is None and not problem:
+            # Set once, and never before the end of the hold.
+            assert after.pay_deadline is not None
+            assert after.pay_deadline >= before.expires_at
+        else:
+            assert after.pay_deadline == before.pay_deadline
 
     @precondition(lambda self: self.model.claims)
     @rule(recent=recent, too_late=chance, among=st.sampled_from([PAYING, EXPIRED, ""]))

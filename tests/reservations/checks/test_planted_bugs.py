@@ -7,10 +7,12 @@ The constraints are read from the database: a new one without a case here fails.
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from apps.kernel import clock
@@ -139,6 +141,10 @@ BUGS: dict[str, Bug] = {
     ),
     "reservation_paying_has_deadline": Bug(
         of_reservation("hall-D-5", pay_deadline=None), ("I8: concert: reservation", "is paying without the time")
+    ),
+    "reservation_paying_keeps_hold": Bug(
+        of_reservation("hall-D-5", pay_deadline=F("expires_at") - timedelta(minutes=7)),
+        ("I8: concert: reservation", "before its hold ended"),
     ),
     "reservation_confirmed_has_time": Bug(
         of_reservation("hall-C-1", confirmed_at=None), ("I8: concert: reservation", "is confirmed without the time")

@@ -4,6 +4,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.db import IntegrityError
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
@@ -31,15 +32,44 @@ def test_beginning_payment_sets_one_deadline_and_repeating_it_does_not_extend_it
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     first = begin_payment(view.id)
-    left = (first.pay_deadline or view.expires_at) - clock.now()
-    minutes = timedelta(minutes=event.policy.payment_minutes)
-    assert minutes - timedelta(seconds=30) < left <= minutes
+    # Ten minutes were left, more than a payment needs: paying takes none of them.
+    assert first.pay_deadline == view.expires_at
     assert first.reserved_until == first.pay_deadline
     assert first.email == EMAIL
     again = begin_payment(view.id, "another@example.org")
     assert (again.pay_deadline, again.email) == (first.pay_deadline, EMAIL)
     assert ReservationTransition.objects.filter(to_status="paying").count() == 1
     assert_audit_clean()
+
+
+def test_a_payment_that_begins_shortly_before_the_hold_ends_has_its_minutes() -> None:
+    event = make_event()
+    view = hold(event, seats=["hall-A-1"])
+    backdate_deadline(view.id, seconds=-20)
+    first = begin_payment(view.id)
+    assert first.pay_deadline is not None
+    left, minutes = first.pay_deadline - clock.now(), timedelta(minutes=event.policy.payment_minutes)
+    assert minutes - timedelta(seconds=30) < left <= minutes
+    assert begin_payment(view.id).pay_deadline == first.pay_deadline
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("left_seconds", [599, 181, 180, 179, 1])
+def test_paying_never_shortens_a_hold(left_seconds: int) -> None:
+    view = hold(make_event(), seats=["hall-A-1"])
+    backdate_deadline(view.id, seconds=-left_seconds)
+    hold_ends_at = Reservation.objects.get(pk=view.id).expires_at
+    paying = begin_payment(view.id)
+    assert paying.expires_at == hold_ends_at
+    assert paying.pay_deadline is not None
+    assert paying.pay_deadline >= hold_ends_at
+    assert paying.pay_deadline - clock.now() > timedelta(minutes=2)
+
+
+def test_the_database_refuses_a_payment_deadline_before_the_end_of_the_hold() -> None:
+    view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
+    with pytest.raises(IntegrityError, match="reservation_paying_keeps_hold"):
+        Reservation.objects.filter(pk=view.id).update(pay_deadline=view.expires_at - timedelta(seconds=1))
 
 
 def test_a_payment_keeps_the_queue_entry_busy_as_long() -> None:
@@ -95,7 +125,8 @@ def test_a_payment_after_deadline_and_grace_is_returned_whether_swept_or_not() -
     event = make_event()
     grace = timedelta(seconds=event.policy.grace_seconds)
     swept, unswept = (begin_payment(hold(event, seats=[f"hall-A-{number}"]).id) for number in (1, 2))
-    late = clock.now() + timedelta(minutes=event.policy.payment_minutes) + grace + timedelta(seconds=1)
+    assert unswept.pay_deadline is not None
+    late = unswept.pay_deadline + grace + timedelta(seconds=1)
     with pytest.raises(reservations.ReservationExpired):
         confirm(unswept.id, late)
     backdate_deadline(swept.id)

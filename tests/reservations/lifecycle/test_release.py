@@ -91,15 +91,16 @@ def test_a_swept_reservation_frees_its_entry_for_another_hold() -> None:
     assert_audit_clean()
 
 
-def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_passes() -> None:
-    """Held for ten minutes, then in payment from the start, for three: the entry is busy until the reservation ends."""
+def test_the_slot_of_a_reservation_in_payment_is_free_when_the_payment_deadline_has_passed() -> None:
+    """Held for ten minutes, then in payment from the start, still for ten: the entry is busy until the reservation
+    ends."""
     event = make_event()
     entry = join(event)
     view = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
     assert view.pay_deadline is not None
-    assert view.pay_deadline < view.expires_at
+    assert view.pay_deadline == view.expires_at
     assert QueueEntry.objects.get().busy_until == view.pay_deadline
-    run_sql("UPDATE reservations_reservation SET pay_deadline = clock_timestamp() WHERE id = %s", [view.id])
+    backdate_deadline(view.id, 0)
     reservations.sweep()
     assert QueueEntry.objects.get().busy_until is None
 

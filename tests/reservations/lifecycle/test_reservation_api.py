@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 
 from apps.accounts.models import User
@@ -54,7 +55,7 @@ def test_past_its_deadline_it_reads_as_expired(api: Api, held: dict[str, Any]) -
 
 
 def test_a_reservation_in_payment_is_not_released(api: Api, held: dict[str, Any]) -> None:
-    Reservation.objects.update(status="paying", pay_deadline=held["reserved_until"])
+    Reservation.objects.update(status="paying", pay_deadline=F("expires_at"))
     refused = api.delete(f"/reservations/{held['reservation_id']}", token=held["queue_token"])
     assert_problem(refused, 409, "payment-in-progress")
 

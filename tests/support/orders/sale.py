@@ -99,6 +99,6 @@ def receive_webhook(raw: bytes) -> bool:
 def backdate_pay_deadline(order: Order, seconds: float = 1) -> None:
     """Move the payment deadline into the past; no sweep has run yet."""
     past = clock.now() - timedelta(seconds=seconds)
-    Reservation.objects.filter(pk=order.reservation_id).update(pay_deadline=past)
+    Reservation.objects.filter(pk=order.reservation_id).update(expires_at=past, pay_deadline=past)
     Order.objects.filter(pk=order.pk).update(pay_deadline=past)
     Payment.objects.filter(order=order).update(counts_until=past + timedelta(seconds=60))
