@@ -1,4 +1,4 @@
-"""The lines of an order: written when it is placed, later only canceled."""
+"""The lines of an order: written when it is placed, later only canceled, or replaced before it is paid."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -35,6 +35,15 @@ def create_order_lines(order: Order, bill: events.Bill) -> None:
             totals_minor=[line.total_minor for line in lines],
         )
     assert written == len(lines), f"{written} of {len(lines)} lines of order {order.number}"
+
+
+def replace_order_lines(order: Order, bill: events.Bill) -> None:
+    """Replace the lines of the unpaid order by those of this bill. Joins the caller's transaction, which holds the
+    order's lock. Nothing refers to the lines of an unpaid order: tickets, invoices and adjustments follow a payment."""
+    require_transaction()
+    assert order.status == Order.Status.PLACED
+    OrderLine.objects.filter(order=order).delete()
+    create_order_lines(order, bill)
 
 
 def bill_from_lines(lines: Iterable[OrderLine]) -> events.Bill:

@@ -2,7 +2,8 @@
 
 An order's row is locked before its reservation's (docs/locking.md, rule 3). The order's payments, refunds, tickets,
 provider messages and code uses are written only under the order's lock. In the order of locks, a promo code's row is a
-cap row. An invoice counter's row is a transaction's last lock: after the order's, never together with a reservation's.
+cap row; a retry that changes the code locks only the one that it takes. An invoice counter's row is a transaction's
+last lock: after the order's, never together with a reservation's.
 """
 
 from datetime import datetime

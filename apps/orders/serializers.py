@@ -36,7 +36,11 @@ class CheckoutSerializer(serializers.Serializer):
         max_length=120,
         help_text="Who the tickets are for. Default, also for null and blank: the account's name.",
     )
-    code = serializers.CharField(**_OPTIONAL, help_text="A promo code; case and blanks are ignored.")
+    code = serializers.CharField(
+        **_OPTIONAL,
+        help_text="A promo code; case and blanks are ignored. A retry after a decline keeps its order's code if this "
+        "is omitted or null, and gives it up if this is empty.",
+    )
     terms = serializers.CharField(
         **_OPTIONAL,
         help_text="The version of the organizer's terms and privacy notice that the buyer has accepted, as in the "

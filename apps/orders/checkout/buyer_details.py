@@ -20,13 +20,15 @@ _check_email = EmailValidator()
 @dataclass(frozen=True, slots=True)
 class CheckoutDetails:
     """Validated details of a checkout. `email` is normalized; `email_given` is false if `email` is the default, not in
-    the body. `code` is a promo code in canonical form, empty for none."""
+    the body. `code` is a promo code in canonical form, empty for none; `code_given` is false if the body has no code,
+    not even an empty one: a retry then keeps its order's code."""
 
     email: str
     name: str
     payment_method: str
     email_given: bool
     code: str = ""
+    code_given: bool = False
     terms: str = ""
     """The version of the terms and the privacy notice that the buyer has accepted; empty for none."""
 
@@ -58,7 +60,13 @@ def read_details(
     if errors:
         raise problems.Invalid(errors)
     return CheckoutDetails(
-        address, full_name, str(method), email_given=bool(payload.get("email")), code=code, terms=str(terms or "")
+        address,
+        full_name,
+        str(method),
+        email_given=bool(payload.get("email")),
+        code=code,
+        code_given=payload.get("code") is not None,
+        terms=str(terms or ""),
     )
 
 

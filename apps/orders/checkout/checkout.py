@@ -11,7 +11,6 @@ from typing import Any
 from django.db import connection
 
 from apps.events import facade as events
-from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.http import idempotency, problems
 from apps.kernel.http.idempotency import Answer
@@ -20,9 +19,9 @@ from apps.orders import topics
 from apps.orders.checkout.buyer_details import CheckoutDetails, read_details
 from apps.orders.checkout.quote import terms_contract
 from apps.orders.errors import PaymentTimeExpired, TermsNotAccepted
-from apps.orders.lines import create_order_lines
+from apps.orders.lines import create_order_lines, replace_order_lines
 from apps.orders.locks import lock_order_of_reservation
-from apps.orders.models import CodeUse, Order, Payment
+from apps.orders.models import Order, Payment
 from apps.orders.payments import settlement
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.promo_codes import promo_codes
@@ -50,7 +49,8 @@ def check_out(
     starts a new payment attempt only if the last one was declined. `email` and `name` are defaults for fields that the
     body omits. A guest's reservation has no account; its order gets `account_id`, so that a buyer who logs in between
     hold and checkout finds the order in the account. Purchase caps still count the tickets for the reservation's buyer.
-    A promo code in the body lowers the price of a new order and counts as one use; an existing order keeps its price.
+    A promo code in the body lowers the price and counts as one use. A retry may name another code, or an empty one to
+    use none: the order then gets a new bill for the new attempt. Without such a change it keeps its price.
     If the organizer has terms or a privacy notice, a new order needs their current version, which is stored with it.
     Raises Invalid, TermsNotAccepted, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached
     and CodeRefused; after the last two the seats stay held.
@@ -107,7 +107,15 @@ def check_out(
                 raise reservations.ReservationExpired
             last = Payment.objects.filter(order=order).order_by("-attempt").first()
             if order.status == Order.Status.PLACED and last is not None and last.status == Payment.Status.DECLINED:
-                _try_again(order, last, provider.name, details, grace)
+                # The reservation's lock comes after the order's. Under it, a sweep has ended the reservation or waits.
+                now = reservations.begin_payment(reservation.id, email=order.email, who=order.buyer, event=event).at
+                _require_retry(order, details, now)
+                if details.code_given and details.code != promo_codes.used_code(order):
+                    _change_code(order, details.code, offer, bill)
+                if order.total_minor == 0:
+                    settlement.confirm_free_order(order)
+                else:
+                    _start_attempt(order, last.tries + 1, provider.name, details, grace, now)
             body = order_view(order).checkout_contract()
         answer = Answer(202, json.dumps(body))
         # Store the answer even if this request changed nothing. A second tab may lose this response and repeat the
@@ -181,13 +189,18 @@ def _start_attempt(
     return payment
 
 
-def _try_again(order: Order, declined: Payment, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
+def _require_retry(order: Order, details: CheckoutDetails, now: datetime) -> None:
     if details.email_given and details.email != order.email:
         # The purchase cap was checked for this address when the payment began; another address would evade the cap.
         raise problems.Invalid({"email": "cannot be changed when retrying a payment"})
-    if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
-        raise problems.Invalid({"code": "cannot be changed when retrying a payment"})
-    now = clock.now()
     if not order.has_time_for_attempt(now):
         raise PaymentTimeExpired
-    _start_attempt(order, declined.tries + 1, provider, details, grace, now)
+
+
+def _change_code(order: Order, code: str, offer: promo_codes.Offer | None, bill: events.Bill) -> None:
+    """Give the declined order the bill with this code, or without one. Earlier attempts keep their amounts: if one of
+    them is paid after all, `settlement` refunds it. Raises CodeRefused; then nothing changes."""
+    promo_codes.change_use(order, code, offer, bill)
+    replace_order_lines(order, bill)
+    order.total_minor = bill.total_minor
+    order.save(update_fields=["total_minor"])

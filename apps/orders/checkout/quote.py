@@ -43,8 +43,9 @@ def terms_contract(terms: events.Terms) -> dict[str, Any]:
 
 
 def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
-    """Return the bill of a checkout made now, or of the existing order. The quote reserves nothing: if other buyers use
-    the code up first, the checkout raises CodeRefused.
+    """Return the bill of a checkout made now, or of the existing order. For an order whose payment can be retried, a
+    code in the payload, also an empty one, means the bill of a retry with that code. The quote reserves nothing: if
+    other buyers use the code up first, the checkout raises CodeRefused.
 
     Raises Invalid, ReservationExpired, CodeRefused.
     """
@@ -58,13 +59,17 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
         raise problems.Invalid(errors)
     code = read_code(payload)
     if order is not None:
-        used = CodeUse.objects.filter(order=order.id).values_list("code__code", flat=True).first()
-        return Quote(order.bill, order.currency, used or "")
-    if not reservation.is_live:
+        used = CodeUse.objects.filter(order=order.id).values_list("code__code", flat=True).first() or ""
+        if not order.can_try_again or payload.get("code") is None or code == used:
+            return Quote(order.bill, order.currency, used)
+    elif not reservation.is_live:
         raise reservations.ReservationExpired
     offer = promo_codes.find_offer(reservation, code) if code else None
     bill = promo_codes.bill_reservation(reservation, offer)
     if code:
         promo_codes.check_offer(reservation, offer, bill, email=normalize_email(email) if sql.is_text(email) else "")
+    if order is not None:
+        # It was placed with its terms.
+        return Quote(bill, order.currency, code)
     terms = events.current_terms(events.get_event_by_id(reservation.event_id).organizer_id)
     return Quote(bill, reservation.currency, code, terms)

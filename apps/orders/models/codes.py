@@ -55,7 +55,8 @@ class PromoCode(AbstractCode):
 
 
 class CodeUse(models.Model):
-    """One order's use of one code. Written with the order; later changed only under the order's lock."""
+    """One order's use of one code. Written with the order, or with a retry of its payment that names another code;
+    later changed only under the order's lock."""
 
     id = models.BigAutoField(primary_key=True)
     order = models.OneToOneField(Order, on_delete=models.PROTECT, related_name="code_use")

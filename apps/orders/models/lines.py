@@ -7,7 +7,8 @@ from apps.orders.models.orders import Order
 
 
 class OrderLine(models.Model):
-    """One ticket or one fee, with its price. Only `canceled_at` may change later: a trigger refuses other changes.
+    """One ticket or one fee, with its price. Only `canceled_at` may change later: a trigger refuses other changes. A
+    retry of a declined payment with another promo code replaces all lines of its order.
 
     An order owes the sum of its uncanceled lines; a partial refund cancels some of them.
     """

@@ -70,6 +70,10 @@ def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
     if order.status in (*Order.STANDING, Order.Status.REFUNDED):
         refunds.request(payment, "this order had been settled by another payment", f"provider:{payment.provider}")
         return "refunded: the order had been settled already"
+    if is_superseded(payment, order):
+        # Its money decides nothing about the order, whose current attempt goes on.
+        refunds.request(payment, "a later attempt replaced this price", f"provider:{payment.provider}")
+        return "refunded: a later attempt has another price"
     if (message.amount_minor, message.currency) != (order.total_minor, order.currency):
         return _refund_order(order, payment, Order.Reason.WRONG_AMOUNT)
     event = events.get_event_by_id(order.event_id)
@@ -91,6 +95,11 @@ def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
         return _refund_order(order, payment, Order.Reason.LATE)
     _confirm_order(order, view, payments)
     return "confirmed"
+
+
+def is_superseded(payment: Payment, order: Order) -> bool:
+    """Return whether a later attempt began at another price, with another promo code: then only that price counts."""
+    return payment.amount_minor != order.total_minor
 
 
 def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:

@@ -73,9 +73,23 @@ def check_offer(
     _check_limits(PromoCode.objects.get(pk=offer.code_id), offer, bill, reservation.buyer, email)
 
 
+def used_code(order: Order) -> str:
+    """Return the code that the order uses; empty for none. Exact under the order's lock."""
+    return CodeUse.objects.filter(order=order).values_list("code__code", flat=True).first() or ""
+
+
+def change_use(order: Order, code: str, offer: Offer | None, bill: events.Bill) -> None:
+    """Record that the unpaid order uses this code instead of its code; empty: none. Joins the caller's transaction, as
+    for `use_code`. The former code's use is free for other orders after the commit. Raises CodeRefused."""
+    require_transaction()
+    CodeUse.objects.filter(order=order).delete()
+    if code:
+        use_code(order, offer, bill)
+
+
 def use_code(order: Order, offer: Offer | None, bill: events.Bill) -> None:
-    """Record the new order's use of the code. Joins the transaction that places the order, which holds the order's lock
-    and the reservation's, and has not locked a seat. Raises CodeRefused; the order is then not placed.
+    """Record the open order's use of the code. Joins a transaction that holds the order's lock and the reservation's,
+    and has not locked a seat. Raises CodeRefused; the caller's transaction is then rolled back.
 
     If fifty checkouts use a code with ten uses at once, each waits here for the earlier ones to commit, then counts
     their uses, and ten succeed. A code without limits is not locked.

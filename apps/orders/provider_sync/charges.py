@@ -97,6 +97,10 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
         raise RetryLater(seconds, f"{type(error).__name__}: {error}") from error
     circuit_breaker.record_success(step.provider, step.faults)
     record_provider_answer(step.provider, event)
+    if event.kind == Kind.SUCCEEDED and event.key != str(payment_id) and _is_wanted(payment_id):
+        # A declined charge had succeeded, at a price that this attempt has replaced: it is refunded, and this attempt
+        # goes on.
+        raise RetryLater(0.5, "an earlier charge of another amount was settled first")
     return step if event.kind == Kind.PENDING else None
 
 
@@ -162,6 +166,10 @@ def _may_still_count(order: Order, payment: Payment, now: datetime) -> bool:
     period is not over (I8)."""
     is_out_of_time = order.status == Order.Status.FAILED and order.reason == Order.Reason.OUT_OF_TIME
     return is_out_of_time and now <= payment.counts_until
+
+
+def _is_wanted(payment_id: UUID) -> bool:
+    return Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING, order__status__in=Order.OPEN).exists()
 
 
 def _pause_seconds(payment: Payment, now: datetime) -> float:

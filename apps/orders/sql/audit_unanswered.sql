@@ -1,5 +1,6 @@
 -- I6: orders of this batch that have no stored checkout response although its retention has not ended, or have one
--- with a wrong status, total or currency. The transaction that places an order stores its response.
+-- with a wrong status, total or currency. The transaction that places an order stores its response. The total is the
+-- order's, or that of an earlier payment attempt, before a retry with another promo code.
 SELECT sale.number, remembered.answer_count, remembered.other_count
 FROM orders_order AS sale
 CROSS JOIN LATERAL (
@@ -7,7 +8,13 @@ CROSS JOIN LATERAL (
         count(*) AS answer_count,
         count(*) FILTER (
             WHERE known.status <> 202
-               OR known.answer::jsonb ->> 'total_minor' IS DISTINCT FROM sale.total_minor::text
+               OR (known.answer::jsonb ->> 'total_minor' IS DISTINCT FROM sale.total_minor::text
+                   AND NOT EXISTS (
+                       SELECT
+                       FROM orders_payment AS payment
+                       WHERE payment.order_id = sale.id
+                         AND known.answer::jsonb ->> 'total_minor' = payment.amount_minor::text
+                   ))
                OR known.answer::jsonb ->> 'currency' IS DISTINCT FROM sale.currency
         ) AS other_count
     FROM kernel_idempotentanswer AS known

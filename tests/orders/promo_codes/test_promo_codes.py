@@ -1,5 +1,6 @@
 """Promo codes from the quote to the refund: limits, discounts, and the release of uses."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,13 +10,14 @@ from django.core.management import call_command
 
 from apps.events import facade as events
 from apps.kernel import clock, rate_limits
-from apps.kernel.http import problems
-from apps.orders import access
+from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
+from apps.orders.checkout.quote import quote
 from apps.orders.errors import CodeLimitReached, CodeNotValid, CodeRefused, CodeUnknown, CodeUsedUp
 from apps.orders.models import CodeUse, Order, Payment, PromoCode, SandboxCharge
 from apps.orders.payments.providers import sandbox
+from apps.orders.promo_codes import promo_codes
 from apps.reservations import facade as reservations
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, join, make_event
@@ -198,14 +200,98 @@ def test_another_tab_finds_the_order_although_its_code_is_used_up(concert) -> No
     assert standing_uses() == 1
 
 
-def test_a_payment_retry_keeps_the_code(concert) -> None:
+@pytest.mark.parametrize("named", [{"code": "half price"}, {}, {"code": None}])
+def test_a_payment_retry_keeps_the_code(concert, named) -> None:
+    """Although the code has no use left, and its terms have changed since."""
     make_code(concert, uses_max=1)
     held = seat(concert)
     buy(held, sandbox.DECLINES, code="HALFPRICE")
-    with pytest.raises(problems.Invalid):
-        check_out(held, checkout_body(code="ANOTHER"), "other")
-    order = buy(held, code="half price")
+    PromoCode.objects.update(rate=100)
+    order = buy(held, **named)
     assert (order.status, order.total_minor, standing_uses()) == (Order.Status.CONFIRMED, HALF, 1)
+
+
+def test_a_payment_retry_with_a_refused_code_changes_nothing(concert) -> None:
+    make_code(concert, uses_max=1)
+    make_code(concert, code="GONE", uses_max=1)
+    buy(seat(concert, 2), code="GONE", email="other@example.org")
+    held = seat(concert)
+    order = buy(held, sandbox.DECLINES, code="HALFPRICE")
+    lines = list(order.lines.values())
+    for code, refusal in (("ANOTHER", CodeUnknown), ("GONE", CodeUsedUp)):
+        with pytest.raises(refusal):
+            place_order(held, code=code)
+    order.refresh_from_db()
+    assert (order.status, order.total_minor, promo_codes.used_code(order)) == (Order.Status.PLACED, HALF, "HALFPRICE")
+    assert list(order.lines.values()) == lines
+    assert order.payments.count() == 1
+    assert buy(held).status == Order.Status.CONFIRMED
+
+
+def test_each_attempt_may_have_another_code_and_is_charged_by_its_own_bill(concert) -> None:
+    """Without a code, half price, a tenth off: three attempts of one order, each with its own amount. The use of a code
+    that was given up is free again."""
+    make_code(concert, uses_max=1)
+    make_code(concert, code="TENTH", rate=1_000)
+    held, tenth_off = seat(concert), SEAT_PRICE_MINOR * 9 // 10
+    first = check_out(held, checkout_body(payment_method=sandbox.DECLINES), "first")
+    deliver_outbox()
+    second = check_out(held, checkout_body(payment_method=sandbox.DECLINES, code="HALFPRICE"), "second")
+    deliver_outbox()
+    assert standing_uses() == 1
+    third = check_out(held, checkout_body(code="tenth"), "third")
+    deliver_outbox()
+    answers = [json.loads(answer.body) for answer in (first, second, third)]
+    assert {answer["order_id"] for answer in answers} == {str(Order.objects.get().pk)}
+    assert [answer["total_minor"] for answer in answers] == [SEAT_PRICE_MINOR, HALF, tenth_off]
+    assert [payment.amount_minor for payment in Payment.objects.order_by("attempt")] == [
+        SEAT_PRICE_MINOR, HALF, tenth_off,
+    ]  # fmt: skip
+    order = Order.objects.get()
+    assert (order.status, order.total_minor, promo_codes.used_code(order)) == ("confirmed", tenth_off, "TENTH")
+    assert buy(seat(concert, 2), code="HALFPRICE", email="next@example.org").total_minor == HALF
+    # The same keys still get the same answers, byte for byte.
+    assert check_out(held, checkout_body(payment_method=sandbox.DECLINES), "first") == first
+    assert check_out(held, checkout_body(payment_method=sandbox.DECLINES, code="HALFPRICE"), "second") == second
+
+
+def test_an_empty_code_gives_the_code_up(concert) -> None:
+    make_code(concert, uses_max=1)
+    held = seat(concert)
+    buy(held, sandbox.DECLINES, code="HALFPRICE")
+    order = buy(held, code="")
+    assert (order.status, order.total_minor, standing_uses()) == (Order.Status.CONFIRMED, SEAT_PRICE_MINOR, 0)
+
+
+def test_a_retry_with_a_code_of_100_percent_needs_no_payment(concert) -> None:
+    make_code(concert, rate=10_000)
+    held = seat(concert)
+    buy(held, sandbox.DECLINES)
+    order = place_order(held, code="HALFPRICE")
+    assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 0)
+    assert SandboxCharge.objects.get().status == "declined"
+    # The declined charge succeeds after all: it is refunded.
+    assert receive_webhook(late_webhook(order, clock.now()))
+    assert (payment_of(order).captured_minor, payment_of(order).refunded_minor) == (SEAT_PRICE_MINOR, SEAT_PRICE_MINOR)
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+
+
+def test_the_quote_of_an_order_that_can_be_retried_shows_another_codes_bill(concert) -> None:
+    make_code(concert)
+    held = seat(concert)
+    order = buy(held, sandbox.DECLINES)
+    view = selectors.get_order(order.pk)
+    assert quote(held, view, {}).bill.total_minor == SEAT_PRICE_MINOR
+    assert quote(held, view, {"code": "halfprice"}).bill.total_minor == HALF
+    with pytest.raises(CodeUnknown):
+        quote(held, view, {"code": "ANOTHER"})
+    order = buy(held, sandbox.DECLINES, code="HALFPRICE")
+    view = selectors.get_order(order.pk)
+    assert quote(held, view, {}).contract()["code"] == "HALFPRICE"
+    assert quote(held, view, {"code": ""}).bill.total_minor == SEAT_PRICE_MINOR
+    order = buy(held)
+    assert quote(held, selectors.get_order(order.pk), {"code": "ANOTHER"}).bill.total_minor == HALF
 
 
 def test_the_auditor_finds_an_excess_use_and_a_discount_without_a_use(concert) -> None:

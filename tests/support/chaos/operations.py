@@ -139,6 +139,20 @@ def declined(scenario: Scenario, label: str) -> Sale:
     return ends(sale, "confirmed", total_minor(scenario))
 
 
+def declined_before_another_code(scenario: Scenario, label: str) -> Sale:
+    """The retry names another code of the same discount: it replaces the order's lines and its use of a code."""
+    sale = declined(scenario, label)
+    sale.code = make_code(scenario.event, code=f"OTHER{len(scenario.sales)}", rate=1_000, uses_max=1).code
+    return sale
+
+
+def declined_before_a_free_retry(scenario: Scenario, label: str) -> Sale:
+    """The retry names a code for the full price."""
+    sale = declined(scenario, label)
+    sale.code = make_code(scenario.event, code=f"FREE{len(scenario.sales)}", rate=10_000, uses_max=1).code
+    return ends(sale, "confirmed", 0)
+
+
 def placed_again(scenario: Scenario, label: str) -> Sale:
     sale = declined(scenario, label)
     scenario.check_out(sale, key=f"{sale.key} again")
@@ -368,6 +382,12 @@ OPERATIONS: dict[str, Operation] = {
     "checkout for nothing": Operation(held_for_nothing, lambda scenario, sale: lambda: scenario.check_out(sale)),
     "checkout after a decline": Operation(
         declined, lambda scenario, sale: lambda: scenario.check_out(sale, key=f"{sale.key} again")
+    ),
+    "checkout after a decline, with another code": Operation(
+        declined_before_another_code, lambda scenario, sale: lambda: scenario.check_out(sale, key=f"{sale.key} again")
+    ),
+    "checkout after a decline, for nothing": Operation(
+        declined_before_a_free_retry, lambda scenario, sale: lambda: scenario.check_out(sale, key=f"{sale.key} again")
     ),
     "charge": message(topics.CHARGE, placed),
     "charge after a decline": message(topics.CHARGE, placed_again),
