@@ -198,7 +198,9 @@ def _clear_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.kernel.outbox import delivery
     from apps.queue.room import health
     from apps.queue.snapshot import exceptions, room_snapshot
+    from ticketing.operations import health as readiness
 
+    monkeypatch.setattr(readiness, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 0.0)
     cache.clear_all()

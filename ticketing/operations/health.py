@@ -9,6 +9,8 @@ import hmac
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from redis import Redis, RedisError
 
 from apps.kernel.checks import reconciler
 from apps.kernel.db import sql
+from apps.kernel.fastpath import cache
 from apps.kernel.observability import metrics as metrics_of_processes
 from apps.kernel.observability.operations_port import JSON, Answer
 from apps.kernel.outbox import outbox_metrics
@@ -40,6 +43,9 @@ from apps.orders import facade as orders
 from apps.reservations import facade as reservations
 
 REDIS_TIMEOUT_SECONDS = 1
+KEPT_SECONDS = 1.0
+"""How long the result of /readyz is kept."""
+Result = tuple[int, dict[str, str]]
 logger = logging.getLogger(__name__)
 _measure = sql.load("ticketing", "measure")
 
@@ -71,8 +77,39 @@ def has_token(request: HttpRequest) -> bool:
     return is_given and bool(settings.METRICS_TOKEN)
 
 
-def check_readiness() -> tuple[int, dict[str, str]]:
-    """Return the status and the content of /readyz, with the result of each check."""
+class _Readiness:
+    """The result of the last check, and a lock that allows one check at a time in this process."""
+
+    def __init__(self) -> None:
+        self.checking = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        self.result: Result = 503, {"status": "unavailable", "database": "unknown", "redis": "unknown"}
+        self.checked_at = float("-inf")
+
+
+_readiness = cache.register(_Readiness())
+
+
+def check_readiness() -> Result:
+    """Return the status and the content of /readyz, with the result of each check.
+
+    The result is kept for KEPT_SECONDS. While a thread is checking, others return the last result, also an older one: a
+    Redis that accepts connections and does not respond makes a check last a second or two, and many requests at once
+    must not occupy the threads of the site for that time.
+    """
+    is_fresh = time.monotonic() - _readiness.checked_at < KEPT_SECONDS
+    if not is_fresh and _readiness.checking.acquire(blocking=False):
+        try:
+            _readiness.result, _readiness.checked_at = _check(), time.monotonic()
+        finally:
+            _readiness.checking.release()
+    status, body = _readiness.result
+    return status, dict(body)
+
+
+def _check() -> Result:
     checks = {
         "database": "ok" if is_database_available() else "away",
         "redis": "ok" if is_redis_available() else "away",

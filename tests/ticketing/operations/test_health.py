@@ -1,5 +1,6 @@
 """Health and metrics endpoints."""
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,46 @@ def test_readyz_is_degraded_without_redis(operator: Client, db: None, settings: 
     response = operator.get("/readyz")
     assert (response.status_code, response.json()["status"]) == (200, "degraded")
     assert response.json()["redis"] == "away"
+
+
+def test_requests_for_readyz_do_not_wait_for_a_redis_that_does_not_respond(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request checks; the others get the last result at once, and no further check begins."""
+    assert client.get("/readyz").json() == {"status": "ok"}
+    begun, go_on, probes = threading.Event(), threading.Event(), []
+
+    def is_redis_available() -> bool:
+        probes.append(1)
+        begun.set()
+        return not go_on.wait(20)
+
+    monkeypatch.setattr(health, "is_redis_available", is_redis_available)
+    monkeypatch.setattr(health, "is_database_available", lambda: True)
+    monkeypatch.setattr(health.orders, "list_unavailable_providers", list)
+    thread = threading.Thread(target=health.check_readiness)
+    thread.start()
+    assert begun.wait(20)
+    assert [client.get("/readyz").json()["status"] for _ in range(20)] == ["ok"] * 20
+    assert probes == [1]
+    go_on.set()
+    thread.join(20)
+    assert client.get("/readyz").json() == {"status": "degraded"}
+
+
+def test_the_result_of_readyz_is_kept_for_a_moment(
+    client: Client, db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "KEPT_SECONDS", 60.0)
+    assert client.get("/readyz").json() == {"status": "ok"}
+    settings.REDIS_URL = NOWHERE
+    assert client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_readyz_is_unavailable_during_the_first_check_of_a_process(client: Client) -> None:
+    with health._readiness.checking:
+        response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (503, {"status": "unavailable"})
 
 
 def test_readyz_is_unavailable_without_postgresql(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
