@@ -9,6 +9,7 @@ from django.urls import path, re_path
 
 from apps.accounts.pages import personal_data, views
 from apps.accounts.second_factor.enrollment import confirmed_address_required
+from apps.accounts.second_factor.passkey_log_in import LogInWithPasskey
 from apps.accounts.tokens import api_views
 
 page_urls = [
@@ -18,7 +19,7 @@ page_urls = [
     path("accounts/log-in", views.LogIn.as_view(), name="log_in"),
     path("accounts/log-in", views.LogIn.as_view(), name="account_login"),
     path("accounts/log-in/code", mfa.authenticate, name="mfa_authenticate"),
-    path("accounts/log-in/passkey", webauthn.login_webauthn, name="mfa_login_webauthn"),
+    path("accounts/log-in/passkey", LogInWithPasskey.as_view(), name="mfa_login_webauthn"),
     path("accounts/log-in/inactive", account.account_inactive, name="account_inactive"),
     path("accounts/log-out", views.LogOut.as_view(), name="log_out"),
     path("accounts/log-out", views.LogOut.as_view(), name="account_logout"),
