@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
 from apps.accounts.pages.forms import SignUpForm
+from apps.kernel import rate_limits
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.support.accounts.credentials import LOG_IN, PASSWORD
@@ -86,6 +87,24 @@ def test_one_address_gets_few_mails(browser: Client, ann: User) -> None:
     for _ in range(20):
         assert browser.post(RESET, {"email": "ann@example.org"}, REMOTE_ADDR="203.0.113.9").status_code == 302
     assert len(delivered()) == 5
+
+
+def test_all_processes_together_send_few_mails_to_one_account(browser: Client, ann: User) -> None:
+    """Each new count stands for another process of the site, each address for another client."""
+    for number in range(40):
+        rate_limits.forget_everything()
+        browser.post(RESET, {"email": "ann@example.org"}, REMOTE_ADDR=f"203.0.113.{number}")
+    assert len(delivered()) == 15, "what one process allows in an hour"
+
+
+def test_a_flood_of_mails_does_not_suppress_the_notice_of_a_change(ann: User, log_in: LogIn, browser: Client) -> None:
+    owner = log_in(ann)
+    for number in range(20):
+        browser.post(RESET, {"email": "ann@example.org"}, REMOTE_ADDR=f"203.0.113.{number}")
+    delivered()
+    owner.post("/accounts/password", {"oldpassword": PASSWORD, "password1": NEW, "password2": NEW})
+    (notice,) = delivered()
+    assert "was changed" in notice.subject
 
 
 def test_a_link_names_the_site_and_not_the_requests_host(browser: Client, ann: User, settings: Any) -> None:

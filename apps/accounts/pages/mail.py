@@ -20,6 +20,7 @@ from apps.accounts.models import User
 from apps.kernel import rate_limits
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
+from apps.kernel.rate_limits import mail_caps
 
 SEND_MAIL = "accounts.send_mail"
 
@@ -55,12 +56,22 @@ _MAILS = {
 
 def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:
     """Schedule the mail for the recipient, at the request of a client with this address. A mail beyond the limit of the
-    recipient or of the address is dropped."""
-    if name not in _MAILS or rate_limits.check_request("mail", address, email) is not None:
+    recipient or of the address is dropped.
+
+    PostgreSQL counts the mails of a recipient, for all processes. Mails that a stranger can cause are counted apart
+    from notices of changes, so that a flood of them does not suppress the notice of a stolen account.
+    """
+    if name not in _MAILS:
+        return
+    group = "account notice" if _MAILS[name][2] else "account mail"
+    if rate_limits.check_request("mail", address, f"{group} {email}") is not None:
         return
     user = context.get("user")
     body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
+    rate = settings.RATE_LIMITS["mail"][1]
     with transaction.atomic():
+        if rate is not None and not mail_caps.take_mail(group, email, rate):
+            return
         outbox.publish(SEND_MAIL, email, body)
 
 

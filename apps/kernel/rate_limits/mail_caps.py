@@ -53,6 +53,16 @@ def count_mail(address: str, share: float = 1) -> float:
     return max(1.0, float(rows[0][0])) if rows else 1.0
 
 
+def take_mail(purpose: str, address: str, rate: tuple[float, int]) -> bool:
+    """Count a mail for this purpose to this address in the caller's transaction; return False, counting nothing, if all
+    processes together have sent what the rate allows in an hour or a day. Counted apart from `count_mail`."""
+    per_second, burst = rate
+    recipient = mailboxes.mailbox_digest(purpose, address).hex()
+    hour_max, day_max = (burst + int(per_second * seconds) for seconds in (3_600, 86_400))
+    with connection.cursor() as cursor:
+        return bool(_count_mail.rows(cursor, recipient=recipient, hour_max=hour_max, day_max=day_max))
+
+
 def uncount_mail(address: str) -> None:
     """Undo `count_mail` for a mail that could not be sent, and commit."""
     if settings.MAIL_PER_HOUR_MAX or settings.MAIL_PER_DAY_MAX:
