@@ -109,6 +109,16 @@ async def join_async(
     return _unwrap_outcome(outcome)
 
 
+def join_on_cursor(
+    cursor: sql.Cursor, event: events.EventView, caller: Caller, *, has_presale_access: bool = False
+) -> EntryView:
+    """`join` without screening, in the caller's transaction, which locks the room and the caller's entries."""
+    transactions.require_transaction(cursor)
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
+    (outcome,) = _decide_on_cursor(cursor, [request])
+    return _unwrap_outcome(outcome)
+
+
 def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
     """Join several callers in one transaction on this thread's connection; return one outcome per request, in order.
     Not to be called inside a transaction."""

@@ -7,13 +7,23 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.queue.entries.entry import EntryView, apply_arrival, has_lapsed, view_of
-from apps.queue.entries.join import JoinOutcome, JoinRequest, join, join_async, join_many, require_on_sale
+from apps.queue.entries.join import (
+    JOIN_LOCK_MS,
+    JoinOutcome,
+    JoinRequest,
+    join,
+    join_async,
+    join_many,
+    join_on_cursor,
+    require_on_sale,
+)
 from apps.queue.errors import EntryNotFound, StillHolding
 from apps.queue.identity.caller import Caller
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.snapshot import exceptions
 
 __all__ = [
+    "JOIN_LOCK_MS",
     "EntryView",
     "JoinOutcome",
     "JoinRequest",
@@ -23,6 +33,7 @@ __all__ = [
     "join",
     "join_async",
     "join_many",
+    "join_on_cursor",
     "leave",
     "require_on_sale",
 ]

@@ -19,7 +19,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.tokens import jwt, keys
 from apps.queue.entries import positions
-from apps.queue.errors import ActRefused, EntryNotFound, LinkRefused
+from apps.queue.errors import ActRefused, EntryNotFound, LinkRefused, NotOnSale
 from apps.queue.identity.caller import Caller
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
@@ -105,16 +105,26 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
     """Give the caller an entry with priority, and mark the link as used. If the same caller repeats this, the same
     entry is returned.
 
-    Raises LinkRefused, and the errors of joining. Joining comes first, in its own transaction. If two callers redeem
-    one link concurrently, both get an ordinary entry, and one of the entries gets the priority.
+    Raises LinkRefused, and the errors of joining. Joining and redeeming are one transaction under the room's lock. Of
+    callers who redeem one link concurrently, the first to lock the room gets the entry; the others read the used link
+    under the lock and are refused before they join. Otherwise they would get ordinary entries, which a presale or proof
+    of work may deny them.
     """
     link = _find(event, token)
     if link.entry is not None and _is_owned_by(link.entry, caller):
         return _get_entry_view(link.entry.pk)
     _require_open(link, clock.now())
-    joined = positions.join(event, caller, has_presale_access=True)
-    with transactions.write(), connection.cursor() as cursor:
-        room = lock_room(cursor, event.id)
+    with transactions.write(lock_ms=positions.JOIN_LOCK_MS), connection.cursor() as cursor:
+        try:
+            room = lock_room(cursor, event.id)
+        except WaitingRoom.DoesNotExist as error:
+            raise NotOnSale from error
+        link = VipLink.objects.select_related("entry").get(pk=link.pk)
+        if link.entry is not None and _is_owned_by(link.entry, caller):
+            return _get_entry_view(link.entry.pk)
+        _require_open(link, clock.now_on(cursor))
+        joined = positions.join_on_cursor(cursor, event, caller, has_presale_access=True)
+        room = lock_room(cursor, event.id)  # The join has changed it.
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=joined.id)
         link = VipLink.objects.select_for_update(no_key=True).get(pk=link.pk)
         now = clock.now_on(cursor)

@@ -17,7 +17,7 @@ from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
 from tests.support.factories import assert_audit_clean, join
 from tests.support.queue.rooms import join_waiting_entries, make_room, row, tick
-from tests.support.races import storm
+from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db
 
@@ -168,16 +168,37 @@ def use_concurrently(event: events.EventView, token: str, count: int) -> tuple[l
 
 @pytest.mark.django_db(transaction=True)
 def test_of_eight_concurrent_uses_of_one_link_exactly_one_goes_ahead() -> None:
-    """Each has read the link and found it unused; each then joins and locks the room's and the link's rows in turn: the
-    first writes its entry into the link, the others read it there."""
+    """Each has read the link and found it unused; each then locks the room in turn: the first joins and writes its
+    entry into the link, the others read it there and do not join."""
     event = busy(active=4, line=6)
     _, token = new_link(event)
+    before = QueueEntry.objects.count()
     marked, errors = use_concurrently(event, token, 8)
     assert len(marked) == 1
     assert len(errors) == 7
     assert all(isinstance(error, LinkRefused) and str(error) == "used" for error in errors)
     assert VipLink.objects.get().entry_id == marked[0].pk
+    assert QueueEntry.objects.count() == before + 1, "the others have not joined"
     assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_a_presale_one_of_eight_concurrent_uses_joins_and_the_others_are_refused() -> None:
+    event = make_room(active=8, presale=events.Presale("account", clock.now() + timedelta(hours=1)))
+    _, token = new_link(event)
+    outcomes = storm(8, lambda number: vip_links.redeem_link(event, token, visitor()))
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    assert [(type(error), str(error)) for error in errors] == [(LinkRefused, "used")] * 7
+    assert QueueEntry.objects.get().pk == VipLink.objects.get().entry_id
+    assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_visitor_who_redeems_a_link_twice_at_once_gets_one_entry() -> None:
+    event, ann = busy(), visitor()
+    _, token = new_link(event)
+    entries = values(storm(4, lambda _: vip_links.redeem_link(event, token, ann)))
+    assert len({entry.id for entry in entries}) == 1
 
 
 @pytest.mark.django_db(transaction=True)
