@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.events.announcements import admin as announcements_admin
 from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
-from apps.events.drafts.admin_mixin import DraftAdminMixin
+from apps.events.drafts.admin_mixin import EventPagesMixin
 from apps.events.models import Category, Event, OnSale, Organizer, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
@@ -250,7 +250,7 @@ class EventForm(_OwnedForm):
 
 
 @admin.register(Event)
-class EventAdmin(DraftAdminMixin, OrganizerScopedAdmin):
+class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     organizer_path = "organizer"
     form = EventForm
     list_display = ("name", "venue", "starts_at", "status", "currency", "published_at")
@@ -264,10 +264,10 @@ class EventAdmin(DraftAdminMixin, OrganizerScopedAdmin):
     fields = (
         "name", "slug", "organizer", "description", "venue", "plan", "doors_at", "starts_at", "ends_at", "currency",
         "publishes_report",
-        "status", "published_at", "page", "announcements", "stock", "cancellation",
+        "status", "published_at", "page", "changes", "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services only.
-    readonly_fields = ("status", "published_at", "page", "announcements", "stock", "cancellation")
+    readonly_fields = ("status", "published_at", "page", "changes", "announcements", "stock", "cancellation")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
@@ -300,6 +300,13 @@ class EventAdmin(DraftAdminMixin, OrganizerScopedAdmin):
         if obj.status == Event.Status.DRAFT:
             return "after publication"
         return format_html('<a href="{0}">{0}</a>', reverse("events:event", args=[obj.slug]))
+
+    @admin.display(description="changes")
+    def changes(self, obj: Event) -> SafeString | str:
+        if obj.status == Event.Status.DRAFT:
+            return "after publication; until then below"
+        url = reverse("admin:events_changes", args=[obj.pk])
+        return format_html('<a href="{}">Postpone; change on-sale, limits, fees and tax</a>', url)
 
     @admin.display(description="announcements")
     def announcements(self, obj: Event) -> SafeString | str:

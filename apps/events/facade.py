@@ -61,16 +61,24 @@ from apps.events.registries import (
     on_publish,
     provide_availability,
 )
+from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
+from apps.events.revisions.proposal import Kind as ChangeKind
+from apps.events.revisions.registry import ChangePart, provide_change_part
+from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
 
 __all__ = [
     "ANNOUNCEMENT_FRAME",
     "CAPACITY_MAX",
+    "EFFECTIVE_AFTER_SECONDS",
     "Announcement",
     "AnnouncementFeed",
     "Availability",
     "Bill",
     "BillItem",
     "BillLine",
+    "BuyerTerms",
+    "ChangeKind",
+    "ChangePart",
     "CurrentAnnouncements",
     "Draft",
     "EventNotFound",
@@ -82,6 +90,7 @@ __all__ = [
     "Presale",
     "PriceChange",
     "PricePolicy",
+    "Proposal",
     "SeatView",
     "SectionSlugs",
     "SectionView",
@@ -94,6 +103,7 @@ __all__ = [
     "availability",
     "calculate_bill",
     "cancel_event",
+    "cap_since",
     "category_id",
     "current_terms",
     "describe_bill",
@@ -121,6 +131,7 @@ __all__ = [
     "permitted_organizers",
     "plan_version",
     "provide_availability",
+    "provide_change_part",
     "publishes_report",
     "read_cached_event",
     "read_prices_call",
@@ -141,6 +152,7 @@ __all__ = [
     "selling_state",
     "set_report",
     "set_section_access",
+    "terms_at",
 ]
 
 # Bills and prices; see apps/events/pricing.py.

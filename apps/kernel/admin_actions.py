@@ -47,6 +47,11 @@ def describe_problem(problem: problems.Problem) -> str:
     text = problem.detail
     if isinstance(problem, problems.Invalid):
         text = "; ".join(f"{field}: {error}" for field, error in problem.extra["errors"].items())
+    return sentence(text)
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital at its beginning and a mark at its end."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

@@ -12,7 +12,7 @@ from django.db.models import Sum
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.orders.models import Order, OrderLine, ReturnPolicy
+from apps.orders.models import Order, OrderLine, ReturnPolicy, ScheduleNotice
 
 TICKETS_MAX = 200
 
@@ -112,10 +112,29 @@ def owed_minor(order: Order) -> int:
     return int(standing) + adjusted_minor(order)
 
 
-def get_return_terms(event: events.EventView, now: datetime) -> ReturnOffer | None:
-    """Return the event's terms for returns by buyers, or None if it allows none."""
+@dataclass(frozen=True, slots=True)
+class ReturnTerms:
+    """An event's terms for returns by buyers: its policy, and the windows that new dates have opened."""
+
+    policy: ReturnOffer | None
+    windows: tuple[tuple[datetime, datetime], ...] = ()
+    """Of open windows: orders placed until when they are for, and until when tickets may be returned."""
+
+    def of_order(self, placed_at: datetime) -> ReturnOffer | None:
+        """Return the terms for an order that was placed at this time, or None if it cannot be returned. In a window
+        the fees are refunded, too: the buyer bought another date."""
+        until = max((until for orders_until, until in self.windows if placed_at <= orders_until), default=None)
+        return self.policy if until is None else ReturnOffer(True, until, keeps_fees=False)
+
+
+def get_return_terms(event: events.EventView, now: datetime) -> ReturnTerms:
+    """Return the event's terms for returns by buyers."""
     policy = ReturnPolicy.objects.filter(event_id=event.id).first()
-    if policy is None:
-        return None
-    until = event.starts_at - timedelta(hours=policy.until_hours)
-    return ReturnOffer(now < until and event.status == "published", until, policy.keeps_fees)
+    is_published = event.status == "published"
+    offer = None
+    if policy is not None:
+        until = event.starts_at - timedelta(hours=policy.until_hours)
+        offer = ReturnOffer(now < until and is_published, until, policy.keeps_fees)
+    windows = ScheduleNotice.objects.filter(event_id=event.id, return_until__gt=now) if is_published else ()
+    found = [(window.orders_until, window.return_until) for window in windows]
+    return ReturnTerms(offer, tuple((orders_until, until) for orders_until, until in found if until is not None))

@@ -456,7 +456,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
     now = clock.now() if is_whole or any(order.status == Order.Status.PLACED for order in orders) else None
-    offers: dict[int, return_quotes.ReturnOffer | None] = {}
+    offers: dict[int, return_quotes.ReturnTerms] = {}
     terms: dict[int, TransferTerms | None] = {}
     transfers: dict[UUID, list[TransferView]] = {}
     if now is not None and is_whole:
@@ -493,7 +493,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 and now is not None
                 and order.has_time_for_attempt(now),
                 refunds=tuple(_refund_view(refund) for refund in refund_rows[order.pk]),
-                returns=offers.get(order.event_id),
+                returns=offers[order.event_id].of_order(order.placed_at) if order.event_id in offers else None,
                 transfer_terms=terms.get(order.event_id),
                 transfers=tuple(transfers.get(order.pk, ())),
             )

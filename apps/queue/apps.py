@@ -14,12 +14,13 @@ class QueueConfig(AppConfig):
         from apps.queue import invariants
         from apps.queue.identity import guest_merge
         from apps.queue.lobby import sign_up_mail
-        from apps.queue.room import admission, draft_check, operations, rate_control
+        from apps.queue.room import admission, draft_check, event_change, operations, rate_control
 
         # An anonymous browser does not see an entry that already belongs to the account: the session comes first.
         accounts.after_log_in(guest_merge.merge_guest_entries_of_browser)
         events.on_publish(operations.create_room)
         events.on_check_draft(draft_check.check_draft)
+        events.provide_change_part(event_change.RoomChange())
         outbox.register_handler(sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX)
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)

@@ -93,11 +93,12 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
         raise ReservationExpired
     if reservation.status == Reservation.Status.PAYING:
         return PaymentStart(deadline, now)
-    policy = (event or events.get_event_by_id(reservation.event_id)).policy
-    if policy.per_buyer_max is not None:
-        _check_email_cap(reservation, email, policy.per_buyer_max)
+    event = event or events.get_event_by_id(reservation.event_id)
+    per_buyer_max = events.terms_at(event, reservation.created_at).per_buyer_max
+    if per_buyer_max is not None:
+        _check_email_cap(reservation, email, per_buyer_max)
     reservation.email = email
-    deadline = max(reservation.expires_at, now + timedelta(minutes=policy.payment_minutes))
+    deadline = max(reservation.expires_at, now + timedelta(minutes=event.policy.payment_minutes))
     reservation.pay_deadline = deadline
     _change_status(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
     entry_id, moved = reservation.entry_id, DeadlineChange(reservation.event_id, reservation.pk, deadline)
@@ -119,15 +120,16 @@ def confirm(
     reservation = lock(reservation_id)
     if reservation.status == Reservation.Status.CONFIRMED:
         return reservation
-    policy = (event or events.get_event_by_id(reservation.event_id)).policy
+    event = event or events.get_event_by_id(reservation.event_id)
     if reservation.status == Reservation.Status.CANCELED:
         raise ReservationExpired("This reservation was canceled before the payment arrived.")
-    if occurred_at > _deadline(reservation) + timedelta(seconds=policy.grace_seconds):
+    if occurred_at > _deadline(reservation) + timedelta(seconds=event.policy.grace_seconds):
         raise ReservationExpired
     with connection.cursor() as cursor:
         if reservation.status == Reservation.Status.EXPIRED:
-            if policy.per_buyer_max is not None:
-                _check_caps_again(cursor, reservation, policy.per_buyer_max)
+            per_buyer_max = events.terms_at(event, reservation.created_at).per_buyer_max
+            if per_buyer_max is not None:
+                _check_caps_again(cursor, reservation, per_buyer_max)
             if reservation.access_code_id is not None:
                 _check_code_again(cursor, reservation, reservation.access_code_id)
             _take_again(cursor, reservation)

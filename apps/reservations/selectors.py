@@ -234,7 +234,7 @@ def view_reservations(
                     for line in own
                     if line.seat_id is None
                 ),
-                price_policy=by_event[row.event_id].price_policy,
+                price_policy=events.terms_at(by_event[row.event_id], row.created_at).price_policy,
                 has_access_code=row.access_code_id is not None,
             )
         )

@@ -1,4 +1,4 @@
-"""The part of the event's admin that belongs to drafts: the page that publishes, and the button that leads to it."""
+"""The pages of one event in the admin: its publication, and its changes after it."""
 
 from functools import partial
 from typing import Any
@@ -10,16 +10,22 @@ from django.urls import path
 
 from apps.events.drafts import publish_page
 from apps.events.models import Event
+from apps.events.revisions import page
 
 CHECK_BUTTON = "_check"
 
 
-class DraftAdminMixin(admin.ModelAdmin):
-    """Adds the checklist of a draft to the admin of events."""
+class EventPagesMixin(admin.ModelAdmin):
+    """Adds the pages that publish a draft, and that change a published event, to the admin of events."""
 
     def get_urls(self) -> list[Any]:
         publish = self.admin_site.admin_view(partial(publish_page.publish_page, site=self.admin_site))
-        return [path("<int:event_id>/publish/", publish, name="events_publish"), *super().get_urls()]
+        changes = self.admin_site.admin_view(partial(page.changes_page, site=self.admin_site))
+        return [
+            path("<int:event_id>/publish/", publish, name="events_publish"),
+            path("<int:event_id>/changes/", changes, name="events_changes"),
+            *super().get_urls(),
+        ]
 
     def response_change(self, request: HttpRequest, obj: Event) -> HttpResponse:
         if CHECK_BUTTON in request.POST:

@@ -186,6 +186,13 @@ class OnSale(models.Model):
         default=True, help_text="Whether prices and fees include the tax. If not, it is added to them."
     )
 
+    terms_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Since when the present limits and fees hold for new reservations; empty: since the publication.",
+    )
+
     class Meta:
         constraints = [
             models.CheckConstraint(

@@ -32,7 +32,7 @@ TASKS = (
     _task(
         "See the organizer, its events with sections and prices, and venues",
         "events.view_organizer events.view_event events.view_onsale events.view_category events.view_section "
-        "events.view_venue",
+        "events.view_venue events.view_eventchange",
     ),
     _task(
         "Change the organizer and its legal pages; change and end memberships",
@@ -158,6 +158,7 @@ _SITE_WIDE: Mapping[str, str] = {
     # A member becomes staff: an organizer could make any account staff, and find out which addresses have accounts.
     "events.membership": "add",
     "events.onsale": "add change delete",
+    "events.eventchange": "add change delete",
     "events.organizer": "add delete",
     "events.seat": "add change delete",
     "events.seatingplan": "change",
@@ -205,6 +206,8 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.reportversion": "add change delete",
     "orders.sandboxcharge": "add change delete view",
     "orders.sandboxrefund": "add change delete view",
+    "orders.schedulemail": "add change delete view",
+    "orders.schedulenotice": "add change delete view",
     "orders.ticket": "add delete",
     "orders.ticketscan": "add change delete",
     "orders.tickettransfer": "add change delete",

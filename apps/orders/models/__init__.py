@@ -18,6 +18,7 @@ from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.reports import ReportVersion
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
+from apps.orders.models.schedule import ScheduleMail, ScheduleNotice
 from apps.orders.models.tickets import Ticket, TicketTransfer, TransferPolicy
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "ReturnPolicy",
     "SandboxCharge",
     "SandboxRefund",
+    "ScheduleMail",
+    "ScheduleNotice",
     "Ticket",
     "TicketScan",
     "TicketTransfer",

@@ -131,7 +131,7 @@ def list_returnable_tickets(order_id: UUID, *, fees_back: bool, by_buyer: bool =
 
 
 def _require_return_terms(order: Order) -> ReturnOffer:
-    offer = get_return_terms(events.get_event_by_id(order.event_id), clock.now())
+    offer = get_return_terms(events.get_event_by_id(order.event_id), clock.now()).of_order(order.placed_at)
     if offer is None:
         raise ReturnNotAllowed
     if not offer.is_open:

@@ -334,9 +334,10 @@ def drain_ended_rooms() -> int:
 
 
 def _drain_if_over(event_id: int) -> bool:
-    event = events.get_event_by_id(event_id)
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
+        # Read under the lock: a change of the event that reopens its sale, and with it the room, takes this lock.
+        event = events.get_event_by_id(event_id)
         now = clock.now_on(cursor)
         if not event.is_over(now) or room.state not in (_State.OPEN, _State.PAUSED):
             return False

@@ -280,13 +280,14 @@ def _check_admissions_and_caps(context: auditor.AuditContext) -> Iterator[str]:
     for event in scope.views:
         most = event.policy.per_buyer_max
         if most is not None:
-            for kind, buyer, count in _above_cap(event.id, most):
+            for kind, buyer, count in _above_cap(event, most):
                 yield f"{event.slug}: {kind} {buyer} has {count} of at most {most}"
 
 
-def _above_cap(event_id: int, most: int) -> Rows:
-    counted = Reservation.objects.filter(event_id=event_id, status__in=Reservation.LIVE_OR_CONFIRMED)
-    params = {"event_id": event_id, "per_buyer_max": most}
+def _above_cap(event: events.EventView, most: int) -> Rows:
+    """Return who has more than the limit by a reservation from since it holds: a lower limit takes nothing away."""
+    counted = Reservation.objects.filter(event_id=event.id, status__in=Reservation.LIVE_OR_CONFIRMED)
+    params = {"event_id": event.id, "per_buyer_max": most, "since": events.cap_since(event)}
     (buyers,) = auditor.collect(counted, "", [_caps_of_buyers], key="buyer", **params)
     (emails,) = auditor.collect(counted.exclude(email=""), "", [_caps_of_emails], key="email", **params)
     return [*(("buyer", *row) for row in buyers), *(("email", *row) for row in emails)]

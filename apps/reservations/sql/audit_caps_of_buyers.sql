@@ -7,3 +7,4 @@ WHERE event_id = %(event_id)s
   AND status IN ('pending_payment', 'paying', 'confirmed')
 GROUP BY buyer
 HAVING sum(seat_count) > %(per_buyer_max)s
+   AND (%(since)s::timestamptz IS NULL OR max(created_at) >= %(since)s)

@@ -1,0 +1,167 @@
+"""The forms of changes to a published event. Times are on the venue's clock."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django import forms
+
+from apps.events.creation import resolve_venue_time
+from apps.events.event_views import EventView
+from apps.events.models.revisions import MESSAGE_LENGTH_MAX
+from apps.events.publication import EventRefused
+from apps.events.revisions.proposal import RETURN_DAYS_MAX, Kind, values_of
+from apps.events.revisions.service import WHY_LENGTH_MAX
+from apps.kernel.formatting import minor_digits
+
+RETURN_DAYS = 14
+_LOCAL = "%Y-%m-%dT%H:%M"
+
+
+class VenueTimeField(forms.CharField):
+    """A date and time on the clock of the venue, which may be empty."""
+
+    def __init__(self, zone: str, **kwargs: Any) -> None:
+        self.zone = zone
+        super().__init__(widget=forms.DateTimeInput(attrs={"type": "datetime-local"}), **kwargs)
+
+    def prepare_value(self, value: Any) -> Any:
+        return value.astimezone(ZoneInfo(self.zone)).strftime(_LOCAL) if isinstance(value, datetime) else value
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+            resolved = resolve_venue_time(moment, self.zone)
+        except ValueError as error:
+            message = str(error) if isinstance(error, EventRefused) else "Enter a date and time."
+            raise forms.ValidationError(message) from error
+        return resolved.astimezone(UTC)
+
+
+class ScaledField(forms.DecimalField):
+    """A whole number of smallest units, typed as a decimal number: money, or basis points as percent."""
+
+    def __init__(self, digits: int, **kwargs: Any) -> None:
+        self.digits = digits
+        super().__init__(min_value=0, max_value=10**12, step_size=Decimal(1).scaleb(-digits), **kwargs)
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{Decimal(value).scaleb(-self.digits):.{self.digits}f}" if isinstance(value, int) else value
+
+    def clean(self, value: Any) -> Any:
+        number = super().clean(value)
+        return None if number is None else int(number.scaleb(self.digits))
+
+
+class ChangeForm(forms.Form):
+    """The values of one kind of change, with the reason. `field_order` puts the values first."""
+
+    kind: str
+    why = forms.CharField(
+        label="Reason", max_length=WHY_LENGTH_MAX, help_text="Recorded with your name; buyers do not see it."
+    )
+
+    def __init__(self, event: EventView, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial=values_of(event, self.kind), auto_id=f"id_{self.kind}-%s")
+        for name, field in self.values(event).items():
+            self.fields[name] = field
+        self.order_fields([*self.values(event), "message", "return_days", "why"])
+        self.event = event
+
+    def values(self, event: EventView) -> dict[str, forms.Field]:
+        raise NotImplementedError
+
+    def wanted(self) -> dict[str, Any]:
+        """Return the values that the user changed."""
+        before = values_of(self.event, self.kind)
+        given = {name: self.cleaned_data[name] for name in self.values(self.event)}
+        return {name: value for name, value in given.items() if not _is_same(value, before[name])}
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    # The form has minutes only: a time with seconds that the user left alone is not a change.
+    if isinstance(value, datetime) and isinstance(before, datetime):
+        return value == before.replace(second=0, microsecond=0)
+    return bool(value == before)
+
+
+class ScheduleForm(ChangeForm):
+    kind = Kind.SCHEDULE
+    message = forms.CharField(
+        label="Message to the buyers", required=False, max_length=MESSAGE_LENGTH_MAX,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text="Part of the mail, which names the old and the new time and says that tickets stay valid.",
+    )  # fmt: skip
+    return_days = forms.IntegerField(
+        label="Return window, days", min_value=1, max_value=RETURN_DAYS_MAX, initial=RETURN_DAYS,
+        help_text="For a new date: how long buyers may return tickets for a full refund, at most until it starts.",
+    )  # fmt: skip
+
+    def __init__(self, event: EventView, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(event, data)
+        self.initial["return_days"] = RETURN_DAYS
+
+    def values(self, event: EventView) -> dict[str, forms.Field]:
+        zone = event.timezone
+        return {
+            "starts_at": VenueTimeField(zone, label="Start"),
+            "doors_at": VenueTimeField(
+                zone, label="Doors open", required=False, help_text="Left as it is, it moves with the start."
+            ),
+            "ends_at": VenueTimeField(
+                zone, label="End", required=False, help_text="Left as it is, it moves with the start."
+            ),
+        }
+
+
+class OnSaleForm(ChangeForm):
+    kind = Kind.ON_SALE
+
+    def values(self, event: EventView) -> dict[str, forms.Field]:
+        zone, policy = event.timezone, event.policy
+        fields: dict[str, forms.Field] = {
+            "opens_at": VenueTimeField(zone, label="Sales open"),
+            "closes_at": VenueTimeField(
+                zone, label="Sales end", required=False, help_text="Empty: when the event starts."
+            ),
+        }
+        if policy.presale is not None:
+            fields["presale_until"] = VenueTimeField(zone, label="Presale ends")
+        return fields
+
+
+class LimitsForm(ChangeForm):
+    kind = Kind.LIMITS
+
+    def values(self, event: EventView) -> dict[str, forms.Field]:
+        return {
+            "seats_per_reservation_max": forms.IntegerField(label="Tickets at a time, at most", min_value=1),
+            "per_buyer_max": forms.IntegerField(
+                label="Tickets per buyer, at most", min_value=1, required=False, help_text="Empty: no limit."
+            ),
+            "hold_minutes": forms.IntegerField(label="Minutes to pay after a hold", min_value=1),
+            "payment_minutes": forms.IntegerField(label="Minutes that a payment may take", min_value=1),
+        }
+
+
+class FeesForm(ChangeForm):
+    kind = Kind.FEES
+
+    def values(self, event: EventView) -> dict[str, forms.Field]:
+        digits, sign = minor_digits(event.currency), event.currency
+        return {
+            "ticket_fee_minor": ScaledField(digits, label=f"Fee per ticket, {sign}"),
+            "ticket_fee_rate": ScaledField(2, label="Fee per ticket, percent of its price"),
+            "order_fee_minor": ScaledField(digits, label=f"Fee per order, {sign}"),
+            "waives_fees_when_free": forms.BooleanField(label="No fees on free tickets", required=False),
+            "tax_rate": ScaledField(2, label="Tax, percent"),
+            "tax_included": forms.BooleanField(label="Prices and fees include the tax", required=False),
+        }
+
+
+FORMS: dict[str, type[ChangeForm]] = {form.kind: form for form in (ScheduleForm, OnSaleForm, LimitsForm, FeesForm)}

@@ -1,0 +1,224 @@
+"""A new date: each buyer and recipient gets one mail, and may return tickets in a window."""
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import IntegrityError, connection
+
+from apps.events import facade as events
+from apps.events.revisions import service
+from apps.events.revisions.proposal import Kind
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.http import problems
+from apps.kernel.outbox.facade import Message
+from apps.orders.cancellation import event_cancellation
+from apps.orders.errors import ReturnNotAllowed
+from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice
+from apps.orders.payments.providers import sandbox
+from apps.orders.returns import returns
+from apps.orders.schedule import notices
+from tests.support.events.factories import in_days
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, deliver_outbox, late_webhook, place_order, receive_webhook
+from tests.support.orders.transfers import FRIEND, accepted, allow_transfers
+from tests.support.races import rival_at, storm, values
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+
+def move(event: events.EventView, **options: Any) -> int:
+    wanted = options.pop("wanted", {"starts_at": in_days(60)})
+    change_id = service.change_event(
+        event.id, Kind.SCHEDULE, wanted, who="ada", why="rain", **{"return_days": 14, **options}
+    )
+    assert change_id is not None
+    return change_id
+
+
+def new_dates() -> list[Any]:
+    return [sent for sent in mail.outbox if sent.subject.startswith("New ")]
+
+
+def end_waiting(change_id: int) -> None:
+    """Let the time pass in which orders from before the change could be placed."""
+    ScheduleNotice.objects.filter(pk=change_id).update(orders_until=clock.now() - timedelta(seconds=1))
+
+
+def continuation(change_id: int) -> Message:
+    now = clock.now()
+    return Message(1, "", "", {"change": change_id}, uuid.uuid4(), 1, now, now)
+
+
+def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are() -> None:
+    event = make_event(timezone="Europe/Berlin")
+    for seat, email in (("A-1", "a@example.org"), ("A-2", "a@example.org"), ("B-1", "b@example.org")):
+        buy(hold(event, seats=[f"hall-{seat}"]), email=email)
+    change_id = move(event, message="It rains.")
+    deliver_outbox()
+    assert sorted(sent.to[0] for sent in new_dates()) == ["a@example.org", "b@example.org"]
+    text = new_dates()[0].body
+    assert "It rains." in text
+    assert "return your tickets until" in text
+    assert "(CET)" in text or "(CEST)" in text
+    assert new_dates()[0].attachments[0].filename == "concert.ics"
+    for _ in range(2):
+        notices.continue_notice(continuation(change_id))
+    for row in ScheduleMail.objects.all():
+        notices.send_notice(Message(1, "", "", {"mail": row.pk}, uuid.uuid4(), 1, clock.now(), clock.now()))
+    deliver_outbox()
+    assert len(new_dates()) == 2
+    end_waiting(change_id)
+    notices.continue_notice(continuation(change_id))
+    assert ScheduleNotice.objects.get().finished_at is not None
+
+
+def test_a_second_change_is_another_mail_with_its_own_dates() -> None:
+    event = make_event(starts_at=in_days(30))
+    buy(hold(event, seats=["hall-A-1"]))
+    move(event)
+    move(event, wanted={"starts_at": in_days(90)})
+    deliver_outbox()
+    assert len(new_dates()) == 2
+    assert len({sent.extra_headers["Message-ID"] for sent in new_dates()}) == 2
+
+
+def test_mails_are_scheduled_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "BATCH_MAX", 2)
+    event = make_event()
+    for number in range(5):
+        buy(hold(event, seats=[f"hall-A-{number + 1}"]), email=f"{number}@example.org")
+    move(event)
+    deliver_outbox()
+    assert len(new_dates()) == 5
+
+
+def naive_batch(change_id: int) -> None:
+    """Find the orders and write their mails, without the lock of the notice."""
+    notice = ScheduleNotice.objects.get(pk=change_id)
+    with transactions.write(), connection.cursor() as cursor:
+        found = notices._orders_to_notify.rows(
+            cursor, event_id=notice.event_id, notice_id=notice.pk, orders_until=notice.orders_until, limit=9
+        )
+        notices._schedule_mails(notice, [row[0] for row in found], [])
+
+
+def test_control_batches_without_the_lock_of_the_notice_find_the_same_orders() -> None:
+    """A: finds an order without a mail
+    B: finds it too, writes its mail; COMMIT
+    A: writes the same mail: only the constraint refuses it, and the batch fails
+    """
+    event = make_event()
+    buy(hold(event, seats=["hall-A-1"]))
+    change_id = move(event)
+    rival = rival_at("orders_to_notify", "after", lambda: naive_batch(change_id))
+    with pytest.raises(IntegrityError), rival:
+        naive_batch(change_id)
+
+
+def test_batches_that_run_at_once_mail_each_address_once() -> None:
+    event = make_event()
+    for number in (1, 2, 3):
+        buy(hold(event, seats=[f"hall-A-{number}"]))
+    change_id = move(event)
+    values(storm(6, lambda _: notices.continue_notice(continuation(change_id))))
+    deliver_outbox()
+    assert len(new_dates()) == 1
+
+
+def test_a_buyer_who_held_before_the_change_and_paid_after_it_gets_a_mail_too() -> None:
+    event = make_event()
+    held = hold(event, seats=["hall-A-1"])
+    change_id = move(event)
+    deliver_outbox()
+    assert new_dates() == []
+    order = place_order(held, sandbox.LATE)
+    deliver_outbox()
+    end_waiting(change_id)
+    ScheduleNotice.objects.update(orders_until=order.placed_at)
+    notices.continue_notice(continuation(change_id))
+    assert ScheduleNotice.objects.get().finished_at is None, "the order is still open"
+    receive_webhook(late_webhook(order, clock.now()))
+    notices.continue_notice(continuation(change_id))
+    deliver_outbox()
+    assert len(new_dates()) == 1
+
+
+def test_recipients_of_transferred_tickets_get_a_mail_without_the_order() -> None:
+    event = make_event()
+    allow_transfers(event)
+    order = buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
+    accepted(order)
+    move(event)
+    deliver_outbox()
+    (to_friend,) = (sent for sent in new_dates() if sent.to == [FRIEND])
+    assert order.number not in to_friend.body
+    assert str(order.pk) not in to_friend.body
+    assert "return" not in to_friend.body
+
+
+def test_new_doors_alone_are_mailed_without_a_return_window() -> None:
+    event = make_event()
+    buy(hold(event, seats=["hall-A-1"]))
+    move(event, wanted={"doors_at": event.starts_at - timedelta(hours=2)}, return_days=0)
+    deliver_outbox()
+    assert new_dates()[0].subject.startswith("New times:")
+    assert ScheduleNotice.objects.get().return_until is None
+
+
+def test_buyers_of_a_canceled_event_get_no_new_date() -> None:
+    event = make_event()
+    buy(hold(event, seats=["hall-A-1"]))
+    move(event)
+    event_cancellation.begin(event.id, "It is off.", "staff:1")
+    deliver_outbox()
+    assert new_dates() == []
+
+
+def send_back(order: Order) -> dict[str, Any]:
+    codes = [ticket.code for ticket in order.tickets.filter(voided_at=None)]
+    answer = returns.return_idempotently(order.pk, {"tickets": codes}, uuid.uuid4().hex)
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+def test_the_return_window_refunds_everything_also_without_a_return_policy() -> None:
+    event = make_event(price_policy=events.PricePolicy(ticket_fee_minor=300, order_fee_minor=200))
+    order = buy(hold(event, seats=["hall-A-1"]))
+    with pytest.raises(ReturnNotAllowed):
+        send_back(order)
+    move(event)
+    assert send_back(order)["amount_minor"] == order.total_minor
+    deliver_outbox()
+    assert_audit_clean()
+
+
+def test_the_window_is_for_orders_from_before_the_change_and_ends() -> None:
+    event = make_event(price_policy=events.PricePolicy(ticket_fee_minor=300))
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24, keeps_fees=True)
+    first, second = (buy(hold(event, seats=[f"hall-A-{number}"])) for number in (1, 2))
+    later = buy(hold(event, seats=["hall-B-1"]))
+    change_id = move(event)
+    ScheduleNotice.objects.filter(pk=change_id).update(orders_until=later.placed_at - timedelta(microseconds=1))
+    assert send_back(later)["kept_minor"] == 300
+    assert send_back(first)["kept_minor"] == 0
+    ScheduleNotice.objects.filter(pk=change_id).update(return_until=clock.now() - timedelta(seconds=1))
+    assert send_back(second)["kept_minor"] == 300
+
+
+def test_what_it_means_is_shown_beforehand() -> None:
+    event = make_event()
+    buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
+    hold(event, seats=["hall-B-1"])
+    _, texts = service.propose(event.id, Kind.SCHEDULE, {"starts_at": in_days(60)}, return_days=7)
+    shown = "\n".join(texts)
+    assert "1 reservation is live (1 ticket)." in shown
+    assert "2 tickets in 1 order stay valid for the new times." in shown
+    assert "1 buyer and the recipients of transferred tickets get a mail" in shown
+    assert "buyers may return their tickets" in shown
+    with pytest.raises(problems.Invalid):
+        service.propose(event.id, Kind.SCHEDULE, {"starts_at": in_days(-1)}, return_days=7)
