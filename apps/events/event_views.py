@@ -111,6 +111,8 @@ class EventView:
     terms_since: datetime | None = None
     """Since when the limits and fees hold for new reservations; None: since the publication. For an earlier reservation
     see `revisions.terms`."""
+    publishes_report: bool = False
+    """Whether a report of the sale may be published after it."""
 
     def selling_state(self, at: datetime) -> str:
         """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
@@ -210,11 +212,11 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
     waiting room (null without a waiting room), six of its price policy, three of its presale, its organizer, when
-    doors open, when the event ends, and since when its terms hold."""
+    doors open, when the event ends, since when its terms hold, and whether it publishes a report."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     presale = Presale(*row[26:29]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), *row[29:33]))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), *row[29:34]))
 
 
 def get_event(slug: str) -> EventView:

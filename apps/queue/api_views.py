@@ -17,6 +17,7 @@ from apps.queue.entries import positions, presale
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import Caller, authenticate, caller_from_place_cookie, delete_place_cookie
+from apps.queue.identity.networks import recorded_network
 from apps.queue.screening.policy import policies
 from apps.queue.screening.screen import add_challenge, screen
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, join_answer, status_answer
@@ -40,7 +41,8 @@ def _join(
             has_entry=has_entry,
             has_presale_access=is_admitted,
         )
-        return positions.join(event, caller, screening, has_presale_access=is_admitted)
+        network = recorded_network(event, lambda: address)
+        return positions.join(event, caller, screening, has_presale_access=is_admitted, network=network)
     except WorkRequired as refusal:
         raise add_challenge(refusal, event, caller, secret, address) from None
 

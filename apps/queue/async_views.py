@@ -15,6 +15,7 @@ from apps.queue.entries.presale import has_access_async
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import async_caller
 from apps.queue.identity.caller import Caller, caller_from_place_cookie
+from apps.queue.identity.networks import recorded_network
 from apps.queue.screening.policy import Policy, policies
 from apps.queue.screening.screen import add_challenge, screen
 from apps.queue.serializers import encode_join_answer, join_answer, status_answer
@@ -32,7 +33,8 @@ async def join(request: Request, slug: str) -> Reply:
     )
     policy = await policies.get(event.id)
     if policy.is_off:
-        entry = await join_async(event, caller, has_presale_access=is_admitted)
+        network = recorded_network(event, partial(client_address.address_from_scope, request.scope))
+        entry = await join_async(event, caller, has_presale_access=is_admitted, network=network)
     else:
         entry = await _join_screened(request, event, policy, caller, secret, body, is_admitted)
     encoded = async_status.encode_waiting_status(entry)
@@ -66,7 +68,8 @@ async def _join_screened(
             has_entry=has_entry,
             has_presale_access=is_admitted,
         )
-        return await join_async(event, caller, screening, has_presale_access=is_admitted)
+        network = recorded_network(event, lambda: address)
+        return await join_async(event, caller, screening, has_presale_access=is_admitted, network=network)
     except WorkRequired as refusal:
         raise add_challenge(refusal, event, caller, secret, address) from None
 

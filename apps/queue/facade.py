@@ -24,7 +24,7 @@ from apps.queue.entries.positions import (
 from apps.queue.entries.presale import presale_refusal, provide_presale_codes
 from apps.queue.entries.vip_links import has_vip_link
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
-from apps.queue.identity import erasure
+from apps.queue.identity import erasure, networks
 from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
@@ -107,6 +107,13 @@ is_erased_buyer = erasure.is_erased_buyer
 events_to_erase = erasure.events_to_erase
 entries_of_event = erasure.entries_of_event
 finish_event_erasure = erasure.finish_event
+# The networks of entries; see apps/queue/identity/networks.py.
+delete_network_key = networks.delete_key
+blank_networks = networks.blank_digests
+erase_networks = networks.erase_networks
+has_network_key = networks.has_key
+kind_of_network = networks.kind_of
+NETWORKS_KEPT_DAYS = networks.KEPT_DAYS
 canonical = proofs.canonical
 """The canonical JSON that is hashed and signed."""
 

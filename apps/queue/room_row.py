@@ -24,7 +24,7 @@ _record_act = sql.load(_PACKAGE, "record_act")
 @dataclass(slots=True)
 class Room:
     """A locked room, to be changed and saved before the transaction ends. Fields as in the model, in the column order
-    of `lock_rooms.sql`; without `erased_at`, which the queue does not need."""
+    of `lock_rooms.sql`; without the times of erasures, which the queue does not need."""
 
     event_id: int
     state: str
@@ -48,6 +48,7 @@ class Room:
     lobby_opens_at: datetime | None
     lobby_count: int
     numbered_through: int | None
+    network_key: bytes | None
 
     @property
     def rate(self) -> float:

@@ -29,6 +29,7 @@ from apps.queue.identity.caller import (
     visitor_id_of_secret,
 )
 from apps.queue.identity.cookie_check import repeat_with_cookie
+from apps.queue.identity.networks import recorded_network
 from apps.queue.models import QueueEntry
 from apps.queue.room import operations
 from apps.queue.screening import screen as screening
@@ -113,8 +114,10 @@ def _join_screened(
     request: HttpRequest, event: events.EventView, caller: Caller, is_admitted: bool
 ) -> positions.EntryView:
     policy = policies.read(event.id)
+    address = client_address.address_from_environ(request.META)
+    network = recorded_network(event, lambda: address)
     if policy.is_off:
-        return positions.join(event, caller, has_presale_access=is_admitted)
+        return positions.join(event, caller, has_presale_access=is_admitted, network=network)
     proof, delay = request.POST.get("proof", ""), request.POST.get("delay", "")
     # A visitor who is in line already needs no work to return to it.
     entry = None if proof or delay else positions.find_entry(event.id, caller)
@@ -122,13 +125,13 @@ def _join_screened(
         event,
         policy,
         caller,
-        client_address.address_from_environ(request.META),
+        address,
         proof=proof,
         delay=delay,
         has_entry=entry is not None and entry.status in QueueEntry.LIVE,
         has_presale_access=is_admitted,
     )
-    return positions.join(event, caller, result, has_presale_access=is_admitted)
+    return positions.join(event, caller, result, has_presale_access=is_admitted, network=network)
 
 
 def _check_page(request: HttpRequest, event: events.EventView, caller: Caller, secret: str, code: str) -> HttpResponse:

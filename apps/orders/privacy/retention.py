@@ -44,6 +44,7 @@ def kinds() -> list[Kind]:
         Kind("orders", settings.RETENTION_ORDERS_DAYS, erase_orders),
         Kind("provider payloads", settings.RETENTION_PROVIDER_PAYLOADS_DAYS, trim_payloads),
         Kind("invoices", settings.RETENTION_INVOICES_YEARS * 366, erase_invoice_buyers),
+        Kind("networks of entries", queue.NETWORKS_KEPT_DAYS, queue.erase_networks),
         Kind("mail counts", mail_caps.KEPT_DAYS, mail_caps.delete_counts),
     ]
 

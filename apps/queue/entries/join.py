@@ -25,6 +25,7 @@ from apps.queue import proofs
 from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
 from apps.queue.entries.presale import presale_refusal
 from apps.queue.errors import NotOnSale, RoomDrained
+from apps.queue.identity import networks
 from apps.queue.identity.caller import Caller, check_visitor_secret
 from apps.queue.lobby.lobby import is_lobby_open, open_if_due
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
@@ -63,6 +64,8 @@ class JoinRequest:
     nonce: bytes = field(default_factory=random_bytes.next_bytes)
     has_presale_access: bool = False
     screening: Screening = UNSCREENED
+    network: bytes | None = None
+    """Where the request comes from (`networks.recorded_network`), for the report of the sale; None: not recorded."""
 
 
 JoinOutcome = EntryView | problems.Problem
@@ -80,16 +83,23 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
 
 
 def join(
-    event: events.EventView, caller: Caller, screening: Screening = UNSCREENED, *, has_presale_access: bool = False
+    event: events.EventView,
+    caller: Caller,
+    screening: Screening = UNSCREENED,
+    *,
+    has_presale_access: bool = False,
+    network: bytes | None = None,
 ) -> EntryView:
     """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks.
 
     Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, PresaleOnly for a new entry without
     `has_presale_access`, RoomDrained, WorkRequired (without a challenge) if a new entry needs work that the caller has
     not done or has used up, and Busy under overload or if the outcome is unknown. If the entry was created
-    nevertheless, joining again returns it.
+    nevertheless, joining again returns it. A new entry keeps a digest of `network`, if it is given.
     """
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening))
+    request = _validate(
+        JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening, network=network)
+    )
     try:
         outcome = joins.submit_sync(request, JOIN_TIMEOUT_MS)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -98,10 +108,17 @@ def join(
 
 
 async def join_async(
-    event: events.EventView, caller: Caller, screening: Screening = UNSCREENED, *, has_presale_access: bool = False
+    event: events.EventView,
+    caller: Caller,
+    screening: Screening = UNSCREENED,
+    *,
+    has_presale_access: bool = False,
+    network: bytes | None = None,
 ) -> EntryView:
     """`join` for async handlers, on any event loop."""
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening))
+    request = _validate(
+        JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening, network=network)
+    )
     try:
         outcome = await joins.submit(request)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -110,11 +127,16 @@ async def join_async(
 
 
 def join_on_cursor(
-    cursor: sql.Cursor, event: events.EventView, caller: Caller, *, has_presale_access: bool = False
+    cursor: sql.Cursor,
+    event: events.EventView,
+    caller: Caller,
+    *,
+    has_presale_access: bool = False,
+    network: bytes | None = None,
 ) -> EntryView:
     """`join` without screening, in the caller's transaction, which locks the room and the caller's entries."""
     transactions.require_transaction(cursor)
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access))
+    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, network=network))
     (outcome,) = _decide_on_cursor(cursor, [request])
     return _unwrap_outcome(outcome)
 
@@ -226,6 +248,8 @@ class _JoinBatch:
         self.nonces: dict[uuid.UUID, bytes] = {}
         self.screenings: dict[uuid.UUID, Screening] = {}
         """Those of new entries, unless the room has no screening."""
+        self.networks: dict[uuid.UUID, bytes] = {}
+        """The digests of new entries' networks, where they are recorded."""
         self.used_works: set[tuple[int, bytes]] = set()
         """Of the solutions in this batch, with the event: those that an entry has used up."""
         self.lowest: dict[int, int | None] = {}
@@ -336,6 +360,10 @@ class _JoinBatch:
         self.nonces[entry.id] = request.nonce
         if screening is not UNSCREENED:
             self.screenings[entry.id] = screening
+        if request.network is not None and room.network_key is not None:
+            # Under the room's lock, as the deletion of the key: once that is committed, no join writes a digest.
+            room.network_key = room.network_key or networks.new_key()
+            self.networks[entry.id] = networks.digest(room.network_key, request.network)
         self.new.setdefault(event_id, []).append(entry)
         return entry
 
@@ -412,15 +440,18 @@ class _JoinBatch:
         return calls
 
     def _columns(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        ids = [entry.id for entry in entries]
         return {
-            "ids": arrays.uuids([entry.id for entry in entries]),
+            "ids": arrays.uuids(ids),
             "event_ids": arrays.numbers([entry.event_id for entry in entries]),
             "numbers": arrays.numbers([entry.number for entry in entries]),
             "in_lobby": arrays.flags([entry.in_lobby for entry in entries]),
-            "nonces": arrays.byte_strings([self.nonces[entry.id] for entry in entries]),
+            "nonces": arrays.byte_strings([self.nonces[one] for one in ids]),
             "account_ids": arrays.numbers([entry.account_id for entry in entries]),
             "visitor_ids": arrays.texts([entry.visitor_id for entry in entries]),
             "joined_at": self.now,
+            # Missing elements are NULL.
+            "networks": arrays.byte_strings(map(self.networks.get, ids) if self.networks else ()),
         }
 
     def _can_admit(self, first: Entry) -> bool:

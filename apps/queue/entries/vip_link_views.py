@@ -1,5 +1,7 @@
 """The page of a VIP link: GET shows its state, POST redeems it."""
 
+from functools import partial
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -9,10 +11,12 @@ from django.views.decorators.http import require_http_methods
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.http import client_address
 from apps.queue.entries import vip_links
 from apps.queue.errors import EntryNotFound, LinkRefused, NotOnSale, RoomDrained
 from apps.queue.identity.caller import authenticate
 from apps.queue.identity.cookie_check import repeat_with_cookie
+from apps.queue.identity.networks import recorded_network
 from apps.queue.models import WaitingRoom
 
 STATUSES = (
@@ -37,7 +41,8 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
             if seen.state != "open":
                 raise LinkRefused(seen.state)  # Refuse before creating an identity.
             return repeat_with_cookie(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
-        entry = vip_links.redeem_link(event, token, caller)
+        network = recorded_network(event, partial(client_address.address_from_environ, request.META))
+        entry = vip_links.redeem_link(event, token, caller, network)
     except LinkRefused as refused:
         return _page(request, event, str(refused))
     except RoomDrained:

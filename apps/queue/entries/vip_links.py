@@ -101,7 +101,9 @@ def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
     return LinkView(state_of(link, clock.now()), link.entry is not None and _is_owned_by(link.entry, caller))
 
 
-def redeem_link(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:
+def redeem_link(
+    event: events.EventView, token: str, caller: Caller, network: bytes | None = None
+) -> positions.EntryView:
     """Give the caller an entry with priority, and mark the link as used. If the same caller repeats this, the same
     entry is returned.
 
@@ -123,7 +125,7 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
         if link.entry is not None and _is_owned_by(link.entry, caller):
             return _get_entry_view(link.entry.pk)
         _require_open(link, clock.now_on(cursor))
-        joined = positions.join_on_cursor(cursor, event, caller, has_presale_access=True)
+        joined = positions.join_on_cursor(cursor, event, caller, has_presale_access=True, network=network)
         room = lock_room(cursor, event.id)  # The join has changed it.
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=joined.id)
         link = VipLink.objects.select_for_update(no_key=True).get(pk=link.pk)

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from apps.kernel import clock, random_bytes
 from apps.kernel.db import transactions
+from apps.queue.identity import networks
 from apps.queue.models import QueueEntry, RoomAct, SignUp, VipLink, WaitingRoom
 
 ERASED = "erased-"
@@ -38,6 +39,7 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
             "reasons_for_score": entry.reasons,
             "account": entry.account_id,
             "visitor_id": entry.visitor_id,
+            "is_network_recorded": entry.network is not None,
             "joined_at": clock.iso(entry.joined_at),
             "ready_at": entry.ready_at and clock.iso(entry.ready_at),
             "ended_at": entry.ended_at and clock.iso(entry.ended_at),
@@ -85,12 +87,13 @@ def events_of_live_entries(entry_ids: Sequence[UUID], over_before: datetime) -> 
 
 
 def erase_entries(entry_ids: Sequence[UUID]) -> None:
-    """Replace the identities of these locked entries. Joins the caller's transaction."""
+    """Replace the identities of these locked entries, and blank their networks. Joins the caller's transaction."""
     transactions.require_transaction()
     entries = list(QueueEntry.objects.filter(pk__in=entry_ids))
     for entry in entries:
         entry.visitor_id, entry.account = _new_visitor_id(had_account=entry.account_id is not None), None
-    QueueEntry.objects.bulk_update(entries, ["account", "visitor_id"])
+        entry.network = None
+    QueueEntry.objects.bulk_update(entries, ["account", "visitor_id", "network"])
 
 
 def new_erased_buyer(*, had_account: bool) -> str:
@@ -130,10 +133,10 @@ def entries_of_event(event_id: int, after: int, limit: int) -> tuple[list[UUID],
 
 def finish_event(event_id: int) -> None:
     """Blank what operators wrote about the event's visitors: the notes of VIP links, the reasons for letting visitors
-    through, and what was asked for in refused acts. Delete its sign-ups. Then record that its entries were erased, and
-    commit."""
+    through, and what was asked for in refused acts. Delete its sign-ups and the key of its networks. Then record that
+    its entries were erased, and commit."""
     with transactions.write():
-        WaitingRoom.objects.select_for_update(no_key=True).get(pk=event_id)
+        networks.delete_key(event_id)  # Locks the room.
         VipLink.objects.filter(event=event_id).exclude(note="").update(note="")
         RoomAct.objects.filter(event=event_id, what=RoomAct.What.LET_THROUGH).exclude(why="").update(why="")
         # The public proof has never contained these texts, so it stays the same.

@@ -77,6 +77,12 @@ class QueueEntry(models.Model):
     work = models.BinaryField(
         max_length=16, null=True, help_text="The id of the challenge or delay that the join used up."
     )
+    network = models.BinaryField(
+        max_length=12,
+        null=True,
+        help_text="Kind and keyed digest of the network that it joined from, until the report of the sale; empty: not "
+        "recorded.",
+    )
 
     class Meta:
         verbose_name_plural = "queue entries"

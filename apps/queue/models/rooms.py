@@ -67,6 +67,16 @@ class WaitingRoom(models.Model):
     numbered_through = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="While drawn numbers are being written: no higher number is admitted yet."
     )
+    network_key = models.BinaryField(
+        max_length=32,
+        null=True,
+        default=bytes,
+        db_default=b"",
+        help_text="The key of the digests of networks; empty before the first one, NULL once it was deleted.",
+    )
+    networks_erased_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the last digest was blanked, after the key was deleted."
+    )
     screening = models.CharField(
         "proof of work",
         max_length=10,

@@ -20,5 +20,6 @@ SET state = %(state)s,
     chain_head = %(chain_head)s,
     lobby_opens_at = %(lobby_opens_at)s,
     lobby_count = %(lobby_count)s,
-    numbered_through = %(numbered_through)s
+    numbered_through = %(numbered_through)s,
+    network_key = %(network_key)s
 WHERE event_id = %(event_id)s
