@@ -194,6 +194,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.feedmessage": "add change delete view",
     "orders.invoice": "add change delete",
     "orders.invoicecounter": "add change delete view",
+    "orders.networktally": "add change delete view",
     "orders.order": "add delete",
     "orders.orderadjustment": "add change delete view",
     "orders.orderline": "add change delete",

@@ -15,7 +15,7 @@ from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import ERASED_DOMAIN, Order
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
-from apps.orders.models.reports import ReportVersion
+from apps.orders.models.reports import NetworkTally, ReportVersion
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
 from apps.orders.models.schedule import ScheduleMail, ScheduleNotice
@@ -34,6 +34,7 @@ __all__ = [
     "Invoice",
     "InvoiceCounter",
     "InvoiceKind",
+    "NetworkTally",
     "Order",
     "OrderAdjustment",
     "OrderLine",

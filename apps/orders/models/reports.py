@@ -26,3 +26,18 @@ class ReportVersion(models.Model):
 
     def __str__(self) -> str:
         return f"report of event {self.event_id}, version {self.version}"
+
+
+class NetworkTally(models.Model):
+    """How the purchases of a sale were spread over networks, counted when its first report was published. It has counts
+    only: the digests that it was counted from, and their key, were deleted."""
+
+    event = models.OneToOneField("events.Event", on_delete=models.PROTECT, primary_key=True, related_name="+")
+    as_of = models.DateTimeField()
+    rows = models.JSONField(help_text="Kind, tickets, buyers, and how many networks have them; the largest first.")
+
+    class Meta:
+        verbose_name_plural = "network tallies"
+
+    def __str__(self) -> str:
+        return f"networks of event {self.event_id}"

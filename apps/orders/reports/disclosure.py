@@ -31,6 +31,23 @@ def merge_small(groups: Sequence[tuple[Bound, int, int]]) -> list[tuple[Bound, i
     return merged
 
 
+def merge_smallest(
+    groups: Sequence[tuple[tuple[str, ...], int, int]], order: Sequence[str]
+) -> list[tuple[tuple[str, ...], int, int]]:
+    """Merge the smallest groups of (names, people, another sum) until each has PEOPLE_MIN people or more. Empty groups
+    are dropped. Groups and names are returned in this order of names. Returns an empty list if there are fewer people
+    in all."""
+    ordered = sorted((group for group in groups if group[1] or group[2]), key=lambda group: group[1])
+    while len(ordered) > 1 and ordered[0][1] < PEOPLE_MIN:
+        first, second, *others = ordered
+        merged = (first[0] + second[0], first[1] + second[1], first[2] + second[2])
+        ordered = sorted([merged, *others], key=lambda group: group[1])
+    if not ordered or ordered[0][1] < PEOPLE_MIN:
+        return []
+    named = [(tuple(sorted(names, key=order.index)), people, other) for names, people, other in ordered]
+    return sorted(named, key=lambda group: order.index(group[0][0]))
+
+
 def coarsen(levels: Sequence[int], people: Sequence[int]) -> list[int] | None:
     """Return the curve with steps that PEOPLE_MIN people or more have caused; None if all of them are fewer.
 

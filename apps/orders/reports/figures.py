@@ -1,5 +1,6 @@
-"""The figures of a sale's report. They follow from the ledger and the published proof alone, so they can be computed
-again for the same moment (`manage.py verify_report`). All numbers are whole numbers; money is not part of a report."""
+"""The figures of a sale's report. They follow from the ledger, the tally of networks and the published proof alone, so
+they can be computed again for the same moment (`manage.py verify_report`). All numbers are whole numbers; money is not
+part of a report."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from apps.orders.reports.disclosure import (
     withhold_small,
     withhold_small_flows,
 )
+from apps.orders.reports.networks import Tally, describe_networks
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
@@ -33,7 +35,6 @@ WAITS_SECONDS = (
 )  # fmt: skip
 TICKETS_OF_BUYER = (1, 2, 3, 4, 6, 8, 10, 20, 50, 100)
 LARGEST_PERMILLE = (10, 100)
-NOT_RECORDED = "not recorded"
 
 COMPUTED = ("people", "waits", "admission", "holds", "stock_curve", "shares", "acts")
 """The parts that follow from the ledger up to one moment, whenever they are computed."""
@@ -45,12 +46,14 @@ def points_until(opens_at: datetime, as_of: datetime) -> list[int]:
     return [*(point for point in POINTS_SECONDS if point < end), end]
 
 
-def compute_figures(event: events.EventView, as_of: datetime) -> dict[str, Any]:
-    """Return the parts in COMPUTED, as of this moment. Reads the ledger in short pieces."""
+def compute_figures(event: events.EventView, as_of: datetime, tally: Tally | None) -> dict[str, Any]:
+    """Return the parts in COMPUTED, as of this moment. Reads the ledger in short pieces. Raises TallyContradicted if
+    the tally of networks does not agree with it."""
     points = points_until(event.policy.opens_at, as_of)
     line = queue.report_figures().count_line(event, as_of, points)
     sale = reservations.report_figures().count_sale(event, as_of, points)
     buyers = len(sale.tickets_of_buyers)
+    tickets = sum(sale.tickets_of_buyers.values())
     flows = withhold_small_flows({what: sale.reservations[what] for what in reservations.report_figures().FLOWS})
     return {
         "people": {
@@ -76,11 +79,10 @@ def compute_figures(event: events.EventView, as_of: datetime) -> dict[str, Any]:
             "sold": coarsen(list(accumulate(sale.sold_at)), sale.steps_at),
         },
         "shares": {
-            "tickets": sum(sale.tickets_of_buyers.values()),
+            "tickets": tickets,
             "buyers_by_account": _by_account(buyers, sale.account_buyers),
             **_shares(sale.tickets_of_buyers),
-            # A place for the share of each class of networks, once networks are recorded with a sale.
-            "by_network": NOT_RECORDED,
+            "by_network": describe_networks(tally, as_of, buyers, tickets),
         },
         "acts": {
             "room": {"performed": line.performed, "refused": line.refused},

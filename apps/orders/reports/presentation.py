@@ -43,6 +43,12 @@ _ACTS = {
     "guarded": "Sections restricted to access codes",
     "opened": "Sections opened to all buyers",
 }
+_NETWORKS = {
+    "ipv4": "IPv4 networks",
+    "ipv6": "IPv6 networks",
+    "other": "exempt, local or unknown addresses",
+    "unrecorded": "networks that are not recorded",
+}
 FEW = f"not shown: fewer than {PEOPLE_MIN} people"
 
 
@@ -64,6 +70,7 @@ def describe_report(document: Mapping[str, Any]) -> list[Section]:
         _holds(document["holds"]),
         _stock(document),
         _shares(document["shares"]),
+        _networks(document["shares"]["by_network"]),
         _acts(document["acts"]),
         _audit(document["audit"]),
         _proof(document["proof"]),
@@ -135,8 +142,33 @@ def _shares(shares: Mapping[str, Any]) -> Section:
         facts.append((f"Bought by the {group['buyers_permille'] / 10:g} % of buyers with the most", share))
     facts += _bounded("Buyers of ", shares["tickets_per_buyer"], "up_to_tickets", "buyers", _tickets)
     facts += _by_account("Bought", shares["buyers_by_account"])
-    facts.append(("Shares of networks", str(shares["by_network"])))
     return Section("shares", "Who bought how much", tuple(facts), "A buyer is one account or one browser.")
+
+
+def _networks(found: Mapping[str, Any] | str) -> Section:
+    title = "From which networks"
+    if isinstance(found, str):
+        return Section("networks", title, (), "Networks were not recorded during this sale.")
+    few = f"fewer than {PEOPLE_MIN}"
+    facts = [("Networks that bought tickets", few if found["networks"] is None else _count(found["networks"]))]
+    for share in found["largest"]:
+        count = share["networks"]
+        if share["networks_permille"] is not None:
+            words = f"the largest {share['networks_permille'] / 10:g} % of the networks ({_count(count)})"
+        else:
+            words = "the largest network" if count == 1 else f"the {count} largest networks"
+        facts.append((f"Bought from {words}", f"{share['tickets_permille'] / 10:g} % ({_buyers(share['buyers'])})"))
+    if not found["largest"]:
+        facts.append(("Shares of the largest networks", FEW))
+    for group in found["kinds"]:
+        words = ", or ".join(_NETWORKS[kind] for kind in group["kinds"])
+        facts.append((f"Bought from {words}", f"{_tickets(group['tickets'])} ({_buyers(group['buyers'])})"))
+    note = (
+        "A network is an IPv4 /24 or an IPv6 /48, from which a buyer joined the line. Many people can share one: an "
+        "office, a university, a mobile carrier. Shares are of the tickets whose network is known. The addresses were "
+        "never stored; the keyed digests that were counted have been deleted."
+    )
+    return Section("networks", title, tuple(facts), note)
 
 
 def _acts(acts: Mapping[str, Any]) -> Section:
@@ -223,6 +255,10 @@ def _bounded(
 
 def _tickets(count: int) -> str:
     return f"{_count(count)} ticket{'' if count == 1 else 's'}"
+
+
+def _buyers(count: int) -> str:
+    return f"{_count(count)} buyer{'' if count == 1 else 's'}"
 
 
 def _count(count: int) -> str:

@@ -20,7 +20,7 @@ from apps.kernel.http import problems
 from apps.kernel.models import AuditRun
 from apps.kernel.tokens import signatures
 from apps.orders.models import ReportVersion
-from apps.orders.reports import figures, report_pdf
+from apps.orders.reports import figures, networks, report_pdf
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
@@ -40,24 +40,29 @@ class ReportNotFound(problems.NotFound):
 
 
 def publish_report(event: events.EventView, *, who: str) -> ReportVersion:
-    """Compute, sign and store the next version of the event's report. Raises ReportRefused before the sale is over and
+    """Compute, sign and store the next version of the event's report. The first version ends the recording of networks:
+    it stores their tally, and deletes their key and digests. Raises ReportRefused before the sale is over and
     settled, and if the event does not allow a report."""
     if not events.publishes_report(event.id):
         raise ReportRefused("the event does not allow a report")
     now = clock.now()
-    as_of = now - COMPLETE_AFTER
+    # In whole milliseconds, as the document has it: a verification computes the figures of exactly this moment.
+    as_of = datetime.fromisoformat(clock.iso(now - COMPLETE_AFTER))
     if not event.is_over(as_of):
         raise ReportRefused("the sale is not over yet, or has ended just now")
     if not reservations.report_figures().is_settled(event.id, as_of):
         raise ReportRefused("a reservation is still live, or has changed just now: publish the report a little later")
+    # Read before the tally: if another publication stores its report after this, the unique version refuses this one,
+    # which may have counted digests that the other was blanking.
     latest = ReportVersion.objects.filter(event_id=event.id).aggregate(latest=Max("version"))["latest"] or 0
+    tally = networks.read_tally(event.id) or networks.count_tally(event, as_of)
     signer = signatures.signer_for(LABEL)
     document: dict[str, Any] = {
         "format": FORMAT,
         "kind": KIND,
         "version": latest + 1,
         "published_at": clock.iso(now),
-        **describe_sale(event, as_of),
+        **describe_sale(event, as_of, tally),
         "signed_by": {"key_id": signer.key_id, "algorithm": signatures.ALGORITHM, "public": signer.public.hex()},
     }
     pdf = report_pdf.render_report(document)
@@ -65,7 +70,13 @@ def publish_report(event: events.EventView, *, who: str) -> ReportVersion:
     document["signature"] = signer.sign(queue.canonical(document)).hex()
     try:
         with transactions.write():
-            return ReportVersion.objects.create(
+            # The first lock is the room's, under which joins write digests.
+            had_key = queue.delete_network_key(event.id)
+            if tally.has_digests and not had_key:
+                raise ReportRefused("the networks of its entries were erased just now: publish the report again")
+            if not tally.is_stored:
+                networks.store_tally(event.id, tally)
+            report = ReportVersion.objects.create(
                 event_id=event.id,
                 version=latest + 1,
                 as_of=as_of,
@@ -79,9 +90,12 @@ def publish_report(event: events.EventView, *, who: str) -> ReportVersion:
     except IntegrityError as error:
         # Two publications at the same time have counted the same latest version.
         raise ReportRefused("another version was published just now") from error
+    # If this is interrupted, the next pass of retention continues it.
+    queue.blank_networks(event.id)
+    return report
 
 
-def describe_sale(event: events.EventView, as_of: datetime) -> dict[str, Any]:
+def describe_sale(event: events.EventView, as_of: datetime, tally: networks.Tally) -> dict[str, Any]:
     """Return the content of the event's report: its figures as of this moment, and the present state of stock, audit
     and proof."""
     return {
@@ -95,7 +109,7 @@ def describe_sale(event: events.EventView, as_of: datetime) -> dict[str, Any]:
         "closed_at": clock.iso(event.policy.closes_at or event.starts_at),
         "is_canceled": event.status == "canceled",
         "as_of": clock.iso(as_of),
-        **figures.compute_figures(event, as_of),
+        **figures.compute_figures(event, as_of, tally),
         "stock": reservations.report_figures().read_stock(event.id),
         "audit": _audit(event, as_of),
         "proof": queue.report_figures().describe_proof(event),

@@ -8,7 +8,7 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.tokens import signatures
-from apps.orders.reports import figures
+from apps.orders.reports import figures, networks
 from apps.orders.reports.publication import FORMAT, KIND
 from apps.queue import facade as queue
 
@@ -74,7 +74,11 @@ def check_against_proof(document: Mapping[str, Any], whole: Any) -> None:
 def check_against_ledger(document: Mapping[str, Any], event: events.EventView) -> None:
     """Compute the report's figures again from this installation's ledger, as of the same moment. Raises
     ReportMismatch."""
-    found = figures.compute_figures(event, datetime.fromisoformat(document["as_of"]))
+    try:
+        as_of, tally = datetime.fromisoformat(document["as_of"]), networks.read_tally(event.id)
+        found = figures.compute_figures(event, as_of, tally)
+    except networks.TallyContradicted as error:
+        raise ReportMismatch(str(error)) from error
     # First: the points of all curves and the waits depend on it.
     pairs = {"opened_at": (document["opened_at"], clock.iso(event.policy.opens_at))}
     pairs |= dict(_leaves("", {name: document[name] for name in figures.COMPUTED}, found))

@@ -19,6 +19,7 @@ _PACKAGE = "apps.reservations"
 _flows = sql.load(_PACKAGE, "report_flows")
 _partial_returns = sql.load(_PACKAGE, "report_partial_returns")
 _buyers = sql.load(_PACKAGE, "report_buyers")
+_networks = sql.load(_PACKAGE, "report_networks")
 _stock_acts = sql.load(_PACKAGE, "report_stock_acts")
 
 _CONFIRMED, _CANCELED, _EXPIRED = "confirmed", "canceled", "expired"
@@ -72,6 +73,19 @@ def count_sale(event: events.EventView, as_of: datetime, edges: Sequence[int]) -
     with auditor.read_cursor() as cursor:
         for kind, is_refused, count in _stock_acts.rows(cursor, event_id=event.id, as_of=as_of):
             (found.refused if is_refused else found.performed)[kind] = count
+    return found
+
+
+def count_networks(event_id: int, as_of: datetime) -> dict[bytes | None, dict[str, int]]:
+    """Return the tickets bought up to `as_of`, by the digest of the network and the buyer. None: not recorded."""
+    found: dict[bytes | None, dict[str, int]] = {}
+
+    def count_batch(cursor: Any, after: UUID, until: UUID) -> None:
+        for buyer, network, tickets in _networks.rows(cursor, after=after, until=until, event_id=event_id, as_of=as_of):
+            of_buyers = found.setdefault(None if network is None else bytes(network), {})
+            of_buyers[buyer] = of_buyers.get(buyer, 0) + tickets
+
+    auditor.scan_in_batches(Reservation.objects.filter(event_id=event_id), UUID(int=0), count_batch)
     return found
 
 
