@@ -11,10 +11,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.events import preview
 from apps.events.announcements import admin as announcements_admin
 from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
+from apps.events.drafts.tiers import missing_tiers
 from apps.events.models import Category, Event, OnSale, Organizer, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
@@ -182,7 +184,9 @@ class CategoryForm(forms.ModelForm):
 class CategoryInline(DraftOnlyMixin, admin.TabularInline):
     model = Category
     form = CategoryForm
-    extra = 0
+
+    def get_extra(self, request: HttpRequest, obj: Event | None = None, **kwargs: Any) -> int:
+        return 0 if obj is None else len(missing_tiers(obj))
 
 
 class SectionForm(forms.ModelForm):
@@ -294,6 +298,9 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
         return obj is not None and obj.status == Event.Status.DRAFT and super().has_delete_permission(request, obj)
+
+    def get_urls(self) -> list[Any]:
+        return [*preview.list_urls(self.admin_site), *super().get_urls()]
 
     @admin.display(description="page")
     def page(self, obj: Event) -> SafeString | str:

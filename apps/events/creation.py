@@ -129,7 +129,7 @@ def create_event(spec: EventSpec) -> Created:
         used = used_categories(plan)
         spec = replace(spec, prices={name: price for name, price in spec.prices.items() if name in used})
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
-        _lock_creation()
+        lock_creation()
         existing = Event.objects.filter(slug=spec.slug).values_list("pk", flat=True).first()
         if existing is None:
             event = _write(spec, plan)
@@ -183,7 +183,7 @@ def is_timezone(name: str) -> bool:
     return name in _timezones()
 
 
-def _lock_creation() -> None:
+def lock_creation() -> None:
     with connection.cursor() as cursor:
         sql.load("apps.events", "lock_creation").rows(cursor)
 
@@ -192,7 +192,7 @@ def store_plan(organizer: Organizer, venue: Venue, plan: Plan, data: bytes, name
     """Store the organizer's plan of the venue, or return the stored one for the same bytes. `name` is for files without
     a plan name. Joins the caller's transaction."""
     transactions.require_transaction()
-    _lock_creation()
+    lock_creation()
     stored, _ = SeatingPlan.objects.get_or_create(
         organizer=organizer,
         venue=venue,
@@ -304,17 +304,28 @@ def _require_access_codes(event: Event, spec: EventSpec) -> None:
 def _venue(spec: EventSpec) -> Venue:
     venue = Venue.objects.filter(name=spec.venue).first()
     if venue is None:
-        stem = slugify(spec.venue)[:74] or "venue"
-        slug, number = stem, 1
-        while Venue.objects.filter(slug=slug).exists():
-            number += 1
-            slug = f"{stem}-{number}"
-        timezone = spec.timezone or "UTC"
-        return Venue.objects.create(name=spec.venue, slug=slug, city=spec.city, address=spec.address, timezone=timezone)
+        return add_venue(spec.venue, spec.city, spec.address, spec.timezone or "UTC")
     differences = _venue_differences(venue, spec)
     if differences:
         raise EventRefused(f"the venue {venue.name} exists with other values: {'; '.join(differences)}")
     return venue
+
+
+def add_venue(name: str, city: str, address: str, timezone: str) -> Venue:
+    """Add a venue. The caller has locked the creation. Raises EventRefused if there is one of this name."""
+    if Venue.objects.filter(name=name).exists():
+        raise EventRefused(f"there is a venue {name} already")
+    slug = free_slug(Venue, slugify(name)[:74] or "venue")
+    return Venue.objects.create(name=name, slug=slug, city=city, address=address, timezone=timezone)
+
+
+def free_slug(model: type[Event] | type[Venue], stem: str) -> str:
+    """Return the stem, with a number if a row has it already. The caller has locked the creation."""
+    slug, number = stem, 1
+    while model.objects.filter(slug=slug).exists():
+        number += 1
+        slug = f"{stem}-{number}"
+    return slug
 
 
 def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:

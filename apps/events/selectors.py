@@ -1,6 +1,6 @@
 """Reads for pages and the API: the catalog, one event, and its public seating plan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
@@ -14,8 +14,8 @@ from django.db.models import Q
 from django.utils.text import slugify
 
 from apps.events import event_views, registries
-from apps.events.models import Category, Event, Seat
-from apps.events.plans import Area, areas_of
+from apps.events.models import Category, Event, Seat, Section
+from apps.events.plans import Area, Plan, areas_of, from_layout
 from apps.events.plans.geometry import area_outline, rows_outline
 from apps.events.pricing import PricePolicy
 from apps.kernel import clock
@@ -154,17 +154,33 @@ def get_event_page(slug: str) -> EventPage:
     """Return all data of the event's page. Raises EventNotFound, also for a draft."""
     if not sql.is_text(slug):
         raise event_views.EventNotFound(slug)
+    return _read_event_page(slug, is_draft=False)
+
+
+def get_draft_page(slug: str) -> EventPage:
+    """Return the data of the page that a draft would have if it were published now. Raises EventNotFound, also without
+    an on-sale."""
+    return _read_event_page(slug, is_draft=True)
+
+
+def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
     # Raw SQL: with the ORM, compiling the query and filling the models took longer than PostgreSQL's response.
     with connection.cursor() as cursor:
-        rows = _event_page.rows(cursor, slug=slug)
+        rows = _event_page.rows(cursor, slug=slug, is_draft=is_draft)
     if not rows:
         raise event_views.EventNotFound(slug)
     ((event_id, hold_minutes, seats_max, buyer_max, condition, until, ends, *row, organizer, legal_kinds, now),) = rows
     presale = event_views.Presale(condition, until, ends) if condition and now < until else None
     read = _Row(*row)
     policy = read.price_policy
-    sections = event_views.list_sections(event_id)
-    available = registries.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
+    available: dict[int, int] | None
+    if is_draft:
+        sections = draft_sections(event_id)
+        available = {section.id: section.capacity for section in sections}
+    else:
+        sections = event_views.list_sections(event_id)
+        slugs = {section.id: section.slug for section in sections}
+        available = registries.availability({event_id: slugs}).get(event_id)
     offers = tuple(
         SectionOffer(
             slug=section.slug,
@@ -253,15 +269,49 @@ class _PlanCache(RefreshingCache[tuple[str, str], bytes]):
 _plans = _PlanCache(_read_plan, fresh_seconds=PLAN_CACHE_SECONDS, stale_seconds=0, most=PLANS_MAX)
 
 
+def draft_sections(event_id: int) -> list[event_views.SectionView]:
+    """Return the sections that a draft would have: those of its plan, with ids below 0, and general admission. A
+    category without a price is left out."""
+    plan = _plan_of_draft(event_id)
+    prices = {
+        row.key: event_views.PriceView(row.key, row.name, row.color, row.price_minor, row.tax_rate)
+        for row in Category.objects.filter(event_id=event_id)
+    }
+    found = []
+    for position, section in enumerate(plan.sections if plan is not None else ()):
+        used = {plan.categories[seat.category].name for seat in section.seats} if plan is not None else set()
+        offered = sorted((prices[key] for key in used if key in prices), key=lambda price: -price.price_minor)
+        kind, count = Section.Kind.RESERVED, len(section.seats)
+        found.append(event_views.SectionView(-1 - position, section.slug, section.name, kind, count, tuple(offered)))
+    return [*found, *event_views.list_sections(event_id)]
+
+
+def draft_plan_document(event_id: int) -> bytes:
+    """Return the public plan that a draft would have, as JSON. Seats without a price are left out."""
+    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
+    plan = _plan_of_draft(event_id)
+    category_ids = dict(Category.objects.filter(event_id=event_id).values_list("key", "pk"))
+    rows: list[tuple[Any, ...]] = []
+    for position, section in enumerate(plan.sections if plan is not None else ()):
+        for seat in section.seats:
+            category_id = category_ids.get(plan.categories[seat.category].name) if plan is not None else None
+            if category_id is not None:
+                rows.append(
+                    (
+                        seat.guid, -1 - position, seat.row, seat.number, seat.x, seat.y, category_id, seat.accessible,
+                        seat.companion, seat.row_index,
+                    )
+                )  # fmt: skip
+    return msgspec.json.encode(_plan_with(event, draft_sections(event_id), rows))
+
+
+def _plan_of_draft(event_id: int) -> Plan | None:
+    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
+    return None if event.plan is None else from_layout(event.plan.layout)
+
+
 def _plan(slug: str) -> dict[str, Any]:
     event = Event.objects.select_related("plan").defer("poster").get(slug=slug)
-    policy = event_views.get_event_by_id(event.pk).price_policy
-    layout = event.plan.layout if event.plan is not None else None
-    areas = areas_of(layout) if layout is not None else ()
-    categories = list(Category.objects.filter(event=event))
-    category_at = {category.pk: index for index, category in enumerate(categories)}
-    sections = event_views.list_sections(event.pk)
-    section_at = {section.id: index for index, section in enumerate(sections)}
     rows = list(
         Seat.objects.filter(event=event)
         .order_by("id")
@@ -269,6 +319,18 @@ def _plan(slug: str) -> dict[str, Any]:
             "guid", "section_id", "row", "number", "x", "y", "category_id", "accessible", "companion", "row_index"
         )
     )
+    return _plan_with(event, event_views.list_sections(event.pk), rows)
+
+
+def _plan_with(
+    event: Event, sections: Sequence[event_views.SectionView], rows: Sequence[tuple[Any, ...]]
+) -> dict[str, Any]:
+    policy = event_views.get_event_by_id(event.pk).price_policy
+    layout = event.plan.layout if event.plan is not None else None
+    areas = areas_of(layout) if layout is not None else ()
+    categories = list(Category.objects.filter(event=event))
+    category_at = {category.pk: index for index, category in enumerate(categories)}
+    section_at = {section.id: index for index, section in enumerate(sections)}
     radius = _seat_radius(rows)
     spots: dict[int, list[list[tuple[float, float]]]] = {}
     for (section_id, _), members in groupby(rows, key=lambda row: (row[1], row[9])):
@@ -319,7 +381,7 @@ def _round_coordinate(value: float) -> float | int:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
+def _seat_radius(rows: Sequence[tuple[Any, ...]]) -> float | int:
     """Return a radius at which drawn neighbors do not touch."""
     gaps = sorted(
         ((after[4] - before[4]) ** 2 + (after[5] - before[5]) ** 2) ** 0.5

@@ -51,6 +51,14 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         page = selectors.get_event_page(slug)
     except event_views.EventNotFound as error:
         raise Http404 from error
+    is_sold_out = page.card.state == "sold_out"
+    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
+    html = render_to_string("events/event.html", event_context(page))  # Without the request, as in `catalog`.
+    return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
+
+
+def event_context(page: selectors.EventPage) -> dict[str, Any]:
+    """Return the context of events/event.html."""
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
     announcement_feed = feed.read(page.event_id, page.card.starts_at)
@@ -67,15 +75,11 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         "has_guarded": any(section.needs_access for section in page.sections),
         "section_rows": [_section_row(section, page.card.currency, is_selling) for section in page.sections],
     }
-    is_sold_out = page.card.state == "sold_out"
-    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    context = {
+    return {
         "event": shown,
         "news": template_context.newest(announcement_feed),
         "legal": legal_pages.links_of(page.organizer, page.legal_kinds),
     }
-    html = render_to_string("events/event.html", context)  # Without the request, as in `catalog`.
-    return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 
 def _plan_etag(request: HttpRequest, slug: str) -> str | None:

@@ -283,6 +283,17 @@ class EventCancellationAdmin(
             kwargs["queryset"] = db_field.remote_field.model._default_manager.filter(status="published")
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
+        """Show what the cancellation of the event in the link means for those who hold or bought."""
+        given = request.GET.get("event", "")
+        event_id = int(given) if given.isascii() and given.isdigit() and len(given) <= 18 else 0
+        organizer_ids = events.permitted_organizers(request.user, "orders.add_eventcancellation")
+        rows = Order.objects.filter(event_id=event_id)
+        if organizer_ids is not None:
+            rows = rows.filter(event__organizer__in=organizer_ids)
+        meaning = event_cancellation.describe(rows) if event_id else []
+        return super().add_view(request, form_url, (extra_context or {}) | {"meaning": meaning})
+
     def save_model(self, request: HttpRequest, obj: EventCancellation, form: Any, change: bool) -> None:
         begun = event_cancellation.begin(obj.event_id, obj.words, f"staff:{request.user.pk}")
         obj.__dict__.update(begun.__dict__)

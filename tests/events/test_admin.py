@@ -8,7 +8,7 @@ from django.urls import reverse
 from apps.accounts.models import User
 from apps.events.creation import create_event
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
-from tests.support.events.factories import block, encoded, in_days, make_event, plan, spec
+from tests.support.events.factories import block, encoded, make_event, plan, spec
 
 pytestmark = pytest.mark.django_db
 
@@ -68,34 +68,6 @@ def test_the_publish_action_shows_why_a_draft_cannot_be_published(staff: Client)
     )
     assert [str(message) for message in response.context["messages"]] == ["Hamlet: There is no price for “Stalls”."]
     assert Event.objects.get().status == "draft"
-
-
-def test_an_event_created_in_the_admin_can_be_published(staff: Client) -> None:
-    _upload(staff, encoded(plan()))
-    stored = SeatingPlan.objects.get()
-    starts, opens = in_days(9), in_days(1)
-    fields = {
-        "name": "Lear", "slug": "lear", "description": "", "venue": stored.venue_id, "plan": stored.pk,
-        "starts_at_0": starts.date(), "starts_at_1": starts.time(), "currency": "USD",
-        "on_sale-TOTAL_FORMS": 1, "on_sale-INITIAL_FORMS": 0, "on_sale-0-opens_at_0": opens.date(),
-        "on_sale-0-opens_at_1": opens.time(), "on_sale-0-hold_minutes": 10, "on_sale-0-payment_minutes": 3,
-        "on_sale-0-grace_seconds": 60, "on_sale-0-seats_per_reservation_max": 8,
-        "on_sale-0-oversell": "cancel_newest",
-        "on_sale-0-ticket_fee_minor": 250, "on_sale-0-ticket_fee_rate": 0, "on_sale-0-order_fee_minor": 0,
-        "on_sale-0-tax_rate": 1900, "on_sale-0-tax_included": "on",
-        "categories-TOTAL_FORMS": 1, "categories-INITIAL_FORMS": 0, "categories-0-key": "Stalls",
-        "categories-0-name": "Stalls", "categories-0-color": "#0f766e", "categories-0-price_minor": 4500,
-        "categories-0-position": 0, "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,
-    }  # fmt: skip
-    lobby = {"on_sale-0-room_lobby_opens_at_0": starts.date(), "on_sale-0-room_lobby_opens_at_1": starts.time()}
-    response = staff.post(reverse("admin:events_event_add"), fields | lobby)
-    assert "A lobby needs a waiting room and must open before the on-sale." in response.content.decode()
-    response = staff.post(reverse("admin:events_event_add"), fields)
-    assert response.status_code == 302, response.context["errors"]
-    event = Event.objects.get(slug="lear")
-    assert (event.on_sale.ticket_fee_minor, event.on_sale.tax_rate) == (250, 1900)
-    staff.post(reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [event.pk]})
-    assert Section.objects.get(event=event).capacity == 8
 
 
 @pytest.mark.parametrize("model", ["venue", "seatingplan", "event", "section", "seat"])

@@ -4,12 +4,15 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path
 
 from apps.events.drafts import publish_page
-from apps.events.models import Event
+from apps.events.drafts.new_event_page import new_event_page
+from apps.events.drafts.tiers import missing_tiers
+from apps.events.models import Category, Event
 from apps.events.revisions import page
 
 CHECK_BUTTON = "_check"
@@ -26,6 +29,18 @@ class EventPagesMixin(admin.ModelAdmin):
             path("<int:event_id>/changes/", changes, name="events_changes"),
             *super().get_urls(),
         ]
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return new_event_page(request, self.admin_site)
+
+    def get_formset_kwargs(self, request: HttpRequest, obj: Event, inline: Any, prefix: str) -> dict[str, Any]:
+        """Offer the price categories of the plan that have no price yet. A row without a price is not saved."""
+        found = super().get_formset_kwargs(request, obj, inline, prefix)
+        if inline.model is Category and obj is not None and obj.pk:
+            found["initial"] = missing_tiers(obj)
+        return found
 
     def response_change(self, request: HttpRequest, obj: Event) -> HttpResponse:
         if CHECK_BUTTON in request.POST:

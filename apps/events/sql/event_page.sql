@@ -1,4 +1,5 @@
--- The data of one public event's page, without sections and availability, and the time of this reading.
+-- The data of one public event's page, or of a draft's for its preview, without sections and availability, and the time
+-- of this reading.
 SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
        on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at,
        event.slug, event.name, event.description, venue.name, venue.city, venue.timezone, event.starts_at, event.status,
@@ -23,4 +24,4 @@ FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
 JOIN events_organizer AS organizer ON organizer.id = event.organizer_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
-WHERE event.slug = %(slug)s::text AND event.status <> 'draft'
+WHERE event.slug = %(slug)s::text AND (event.status = 'draft') = %(is_draft)s::boolean

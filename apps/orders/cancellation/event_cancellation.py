@@ -12,17 +12,20 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, connection
+from django.db.models import QuerySet, Sum
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.admin_lists import format_count
 from apps.kernel.db import sql, transactions
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import CancellationNotFound
 from apps.orders.locks import lock_order
-from apps.orders.models import CancellationFailure, EventCancellation, Order
+from apps.orders.models import CancellationFailure, EventCancellation, Order, Payment, Ticket
 from apps.reservations import facade as reservations
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,27 @@ REASON = Order.Reason.EVENT_CANCELED
 _count_cancellation = sql.load("apps.orders", "count_cancellation")
 _orders_to_cancel = sql.load("apps.orders", "orders_to_cancel")
 _orders_keeping_fees = sql.load("apps.orders", "orders_keeping_fees")
+
+
+def describe(orders: QuerySet[Order]) -> list[str]:
+    """Return what the cancellation of an event with these orders means, as sentences. Only reads."""
+    standing = orders.filter(status__in=Order.STANDING)
+    open_count = orders.filter(status__in=Order.OPEN).count()
+    tickets = Ticket.objects.filter(order__in=standing, voided_at=None).count()
+    sums = Payment.objects.filter(order__in=standing).aggregate(
+        captured=Sum("captured_minor"), refunded=Sum("refunded_minor")
+    )
+    back_minor = (sums["captured"] or 0) - (sums["refunded"] or 0)
+    first = standing.first()
+    found = []
+    if first is not None:
+        money = format_money(back_minor, first.currency)
+        orders_text = format_count(standing.count(), "order")
+        found.append(f"{orders_text} with {format_count(tickets, 'ticket')}: {money} will be refunded.")
+        found.append("Each order gets one mail with your message.")
+    if open_count:
+        found.append(f"{format_count(open_count, 'unpaid order')} will be canceled.")
+    return found or ["There are no orders yet."]
 
 
 def begin(event_id: int, words: str, who: str) -> EventCancellation:

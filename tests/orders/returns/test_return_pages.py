@@ -137,7 +137,9 @@ def test_staff_cancels_an_event_by_typing_its_id_and_sees_the_progress(admin_cli
     buy(hold(event, ga_section="floor", ga_quantity=2))
     assert "Cancel this event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
     path = "/admin/orders/eventcancellation/add/"
-    assert "Type the event" in admin_client.get(f"{path}?event={event.id}").content.decode()
+    page = admin_client.get(f"{path}?event={event.id}").content.decode()
+    assert "Type the event" in page
+    assert "1 order with 2 tickets: $50.00 will be refunded." in page
     form = {"event": event.id, "words": "No singer.", "confirm": "another"}
     assert "This is not the event" in admin_client.post(path, form, headers=SAME_ORIGIN).content.decode()
     assert not EventCancellation.objects.exists()

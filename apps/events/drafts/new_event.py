@@ -1,0 +1,201 @@
+"""The form that creates a draft from nothing: the event, a venue that may be new, and a seating plan from a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.core.files.uploadedfile import UploadedFile
+from django.utils.text import slugify
+
+from apps.events.creation import (
+    add_venue,
+    free_slug,
+    lock_creation,
+    plan_limits,
+    resolve_venue_time,
+    store_plan,
+)
+from apps.events.currencies import CODES
+from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
+from apps.events.organizers.default_organizer import get_default_organizer
+from apps.events.organizers.membership_backend import permitted_organizers
+from apps.events.plans import Plan, PlanError, parse_plan
+from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS, EventRefused
+from apps.kernel import clock
+from apps.kernel.db import transactions
+
+NEW = "new"
+CURRENCY = "EUR"
+ZONE = "UTC"
+
+
+class NewEventForm(forms.Form):
+    """What an event needs before its prices. Everything else has a default, which the event's own form shows next."""
+
+    name = forms.CharField(label="Name of the event", max_length=200)
+    organizer = forms.ModelChoiceField(Organizer.objects.none(), label="Organizer", required=False)
+    venue = forms.ChoiceField(label="Venue")
+    new_venue = forms.CharField(label="Name of the new venue", max_length=200, required=False)
+    city = forms.CharField(label="Its city", max_length=120, required=False)
+    address = forms.CharField(label="Its address", max_length=300, required=False, help_text="Street and number.")
+    timezone = forms.ChoiceField(
+        label="Its time zone", required=False, help_text="All times of its events are shown in this zone."
+    )
+    starts_at = forms.CharField(
+        label="Start", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}), help_text="On the venue’s clock."
+    )
+    plan_file = forms.FileField(
+        label="Seating plan", required=False,
+        help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible. Empty: none.",
+    )  # fmt: skip
+    plan = forms.ModelChoiceField(
+        SeatingPlan.objects.none(), label="Or a plan of an earlier event", required=False, empty_label="None"
+    )
+    currency = forms.ChoiceField(label="Currency")
+    opens_at = forms.CharField(
+        label="Sales open", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+        help_text="On the venue’s clock. Empty: as soon as the event is published.",
+    )  # fmt: skip
+
+    parsed: Plan | None = None
+    plan_bytes = b""
+
+    def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+        allowed = permitted_organizers(user, "events.add_event")
+        organizers = Organizer.objects.all() if allowed is None else Organizer.objects.filter(pk__in=allowed)
+        self._choose("organizer", organizers, keep=organizers.count() > 1)
+        last = Event.objects.filter(organizer__in=organizers).select_related("venue").order_by("-created_at").first()
+        may_add_venue = user.has_perm("events.add_venue")
+        venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in Venue.objects.all()]
+        self._set_choices("venue", [*([(NEW, "A new venue")] if may_add_venue else []), *venues])
+        for name in () if may_add_venue else ("new_venue", "city", "address", "timezone"):
+            del self.fields[name]
+        if may_add_venue:
+            self._set_choices("timezone", [(name, name) for name in sorted(available_timezones())])
+            self.initial["timezone"] = ZONE if last is None else last.venue.timezone
+        self._set_choices("currency", [(code, code) for code in sorted(CODES)])
+        self.initial["currency"] = CURRENCY if last is None else last.currency
+        self.initial["venue"] = NEW if last is None else str(last.venue_id)
+        plans = SeatingPlan.objects.filter(organizer__in=organizers).defer("layout").select_related("venue")
+        self._choose("plan", plans, keep=plans.exists())
+        if not user.has_perm("events.add_seatingplan"):
+            del self.fields["plan_file"]
+
+    def _set_choices(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = choices
+
+    def _choose(self, name: str, rows: Any, *, keep: bool) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = rows
+        if not keep:
+            field.widget = forms.HiddenInput()
+
+    def clean_organizer(self) -> Organizer:
+        chosen: Organizer | None = self.cleaned_data["organizer"]
+        if chosen is not None:
+            return chosen
+        field = self.fields["organizer"]
+        assert isinstance(field, forms.ModelChoiceField)
+        offered = list(field.queryset[:2]) if field.queryset is not None else []
+        if len(offered) == 1:
+            return offered[0]
+        if permitted_organizers(self.user, "events.add_event") is None:
+            return get_default_organizer()
+        raise forms.ValidationError("Choose an organizer.")
+
+    def clean_plan_file(self) -> UploadedFile | None:
+        file: UploadedFile | None = self.cleaned_data["plan_file"]
+        if file is None:
+            return None
+        limits = plan_limits()
+        if file.size is None or file.size > limits.file_bytes_max:
+            raise forms.ValidationError(f"The file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB.")
+        self.plan_bytes = file.read()
+        try:
+            self.parsed = parse_plan(self.plan_bytes, limits)
+        except PlanError as error:
+            raise forms.ValidationError(f"{file.name}: {error}") from error
+        return file
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if data.get("venue") == NEW:
+            self._clean_new_venue(data)
+        zone = data.get("timezone") if data.get("venue") == NEW else _zone_of(data.get("venue"))
+        for name in ("starts_at", "opens_at"):
+            if data.get(name) and zone:
+                try:
+                    data[name] = resolve_venue_time(datetime.fromisoformat(data[name]), zone)
+                except ValueError as error:
+                    text = str(error) if isinstance(error, EventRefused) else "Enter a date and time."
+                    self.add_error(name, text)
+        starts_at, opens_at = data.get("starts_at"), data.get("opens_at")
+        if isinstance(starts_at, datetime) and starts_at <= clock.now():
+            self.add_error("starts_at", "The event would start in the past.")
+        elif isinstance(starts_at, datetime) and isinstance(opens_at, datetime) and opens_at >= starts_at:
+            self.add_error("opens_at", "Sales would open after the event starts.")
+        plan = data.get("plan")
+        if plan is not None and self.parsed is not None:
+            self.add_error("plan", "Choose a file or an earlier plan, not both.")
+        elif plan is not None and "organizer" in data and plan.organizer_id != data["organizer"].pk:
+            self.add_error("plan", "This plan belongs to another organizer.")
+        return data
+
+    def _clean_new_venue(self, data: dict[str, Any]) -> None:
+        name = data.get("new_venue", "").strip()
+        if not name:
+            self.add_error("new_venue", "Enter the name of the venue, or choose one above.")
+        elif Venue.objects.filter(name=name).exists():
+            self.add_error("new_venue", "There is a venue of this name: choose it above.")
+        if not data.get("timezone"):
+            self.add_error("timezone", "Choose the time zone of the venue.")
+
+
+def _zone_of(venue_id: Any) -> str:
+    found = Venue.objects.filter(pk=venue_id).values_list("timezone", flat=True).first() if venue_id else None
+    return found or ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewDraft:
+    event_id: int
+    name: str
+    notes: tuple[str, ...]
+    """What was left out of the plan's file."""
+
+
+def create_draft(data: Mapping[str, Any], plan: Plan | None, plan_bytes: bytes) -> NewDraft:
+    """Create the draft that a valid NewEventForm describes, with its on-sale, and its venue and plan if they are new.
+    Raises EventRefused if another user has just created the venue."""
+    with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
+        # The creations wait for each other, so that two of them find each other's venue and take different slugs.
+        lock_creation()
+        organizer = data["organizer"]
+        if data["venue"] == NEW:
+            venue = add_venue(data["new_venue"].strip(), data["city"], data["address"], data["timezone"])
+        else:
+            venue = Venue.objects.get(pk=data["venue"])
+        stored = data.get("plan")
+        if plan is not None:
+            stored = store_plan(organizer, venue, plan, plan_bytes, data["name"])
+        event = Event.objects.create(
+            slug=free_slug(Event, slugify(data["name"])[:70] or "event"),
+            name=data["name"],
+            organizer=organizer,
+            venue=venue,
+            plan=stored,
+            starts_at=data["starts_at"],
+            currency=data["currency"],
+        )
+        # Never after the start, however long the draft waits for its publication.
+        opens_at = data["opens_at"] or min(clock.now(), data["starts_at"] - timedelta(seconds=1))
+        OnSale.objects.create(event=event, opens_at=opens_at)
+    return NewDraft(event.pk, event.name, plan.notes if plan is not None else ())

@@ -1,0 +1,36 @@
+"""The admin page that creates an event: one form, then the event's own form with the prices to fill in."""
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.views.decorators.http import require_http_methods
+
+from apps.events.drafts.new_event import NewEventForm, create_draft
+from apps.events.publication import EventRefused
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
+    """Show the form, or create the draft. The caller has checked the right to add events."""
+    form = NewEventForm(request.user, request.POST, request.FILES) if request.method == "POST" else None
+    if form is not None and form.is_valid():
+        try:
+            draft = create_draft(form.cleaned_data, form.parsed, form.plan_bytes)
+        except EventRefused as error:
+            form.add_error("new_venue", str(error))
+        else:
+            for note in draft.notes:
+                messages.warning(request, note)
+            messages.success(request, f"{draft.name} is created as a draft. Enter the prices, then publish it.")
+            response = redirect("admin:events_event_change", draft.event_id)
+            response["Location"] += "#categories-group"
+            return response
+    context = {
+        **site.each_context(request),
+        "title": "Create event",
+        "form": form or NewEventForm(request.user),
+    }
+    status = 200 if form is None else 400
+    return TemplateResponse(request, "admin/events/new_event.html", context, status=status)

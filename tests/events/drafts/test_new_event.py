@@ -1,0 +1,135 @@
+"""One form creates a draft from nothing; the event's own form then asks for the prices of its plan."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.events.drafts.new_event import NewEventForm, create_draft
+from apps.events.models import Category, Event, Organizer, Role, SeatingPlan, Venue
+from apps.events.plans.colors import PALETTE
+from tests.support import factories
+from tests.support.events.factories import block, encoded, in_days, make_event, plan
+from tests.support.races import storm
+
+pytestmark = pytest.mark.django_db
+ADD = "/admin/events/event/add/"
+
+
+@pytest.fixture
+def staff() -> Client:
+    client = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    client.force_login(User.objects.create_superuser("organizer", "o@example.com", "secret"))
+    return client
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    starts = in_days(30)
+    return {
+        "name": "Lear", "venue": "new", "new_venue": "Old Theatre", "city": "London", "address": "",
+        "timezone": "Europe/London", "starts_at": f"{starts:%Y-%m-%dT20:00}", "currency": "GBP", "opens_at": "",
+        **changes,
+    }  # fmt: skip
+
+
+def upload(*categories: str) -> SimpleUploadedFile:
+    zones = [block(name, 1, 2, category=name, y=100 + 50 * number) for number, name in enumerate(categories)]
+    document = plan(zones, categories)  # Every category has the same color.
+    return SimpleUploadedFile("plan.json", encoded(document))
+
+
+def test_the_event_its_venue_plan_and_on_sale_are_created_at_once(staff: Client) -> None:
+    response = staff.post(ADD, fields(plan_file=upload("Stalls", "Circle")))
+    event = Event.objects.select_related("venue", "plan", "on_sale").get()
+    assert response["Location"] == reverse("admin:events_event_change", args=[event.pk]) + "#categories-group"
+    assert (event.slug, event.status, event.currency, event.venue.timezone) == ("lear", "draft", "GBP", "Europe/London")
+    assert event.plan is not None
+    assert event.plan.seat_count == 4
+    assert event.on_sale.opens_at < event.starts_at
+
+
+def test_the_form_of_the_event_offers_the_price_categories_of_the_plan_in_distinct_colors(staff: Client) -> None:
+    staff.post(ADD, fields(plan_file=upload("Stalls", "Circle", "Balcony")))
+    event = Event.objects.get()
+    page = staff.get(reverse("admin:events_event_change", args=[event.pk]))
+    formsets = {entry.formset.prefix: entry.formset for entry in page.context["inline_admin_formsets"]}
+    offered = [form.initial for form in formsets["categories"].forms]
+    assert [(one["key"], one["position"]) for one in offered] == [("Stalls", 0), ("Circle", 1), ("Balcony", 2)]
+    assert [one["color"] for one in offered] == ["#0f766e", PALETTE[0], PALETTE[2]]
+    Category.objects.create(event=event, key="Circle", name="Circle", color=PALETTE[0], price_minor=100, position=1)
+    page = staff.get(reverse("admin:events_event_change", args=[event.pk]))
+    formsets = {entry.formset.prefix: entry.formset for entry in page.context["inline_admin_formsets"]}
+    assert [form.initial["key"] for form in formsets["categories"].extra_forms] == ["Stalls", "Balcony"]
+
+
+def test_names_that_are_taken_get_a_number_and_a_known_venue_is_chosen(staff: Client) -> None:
+    venue = make_event("lear").venue
+    staff.post(ADD, fields(venue=str(venue.pk)))
+    assert Event.objects.filter(slug="lear-2", venue=venue).exists()
+    refused = staff.post(ADD, fields(new_venue=venue.name))
+    assert refused.status_code == 400
+    assert "choose it above" in refused.content.decode()
+    assert Venue.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": ""}, "This field is required."),
+        ({"new_venue": " "}, "Enter the name of the venue"),
+        ({"timezone": "Mars/Olympus"}, "Select a valid choice"),
+        ({"timezone": ""}, "Choose the time zone of the venue."),
+        ({"starts_at": "tomorrow"}, "Enter a date and time."),
+        ({"starts_at": "2020-01-01T20:00"}, "would start in the past"),
+        ({"starts_at": "2027-10-31T01:30"}, "ambiguous"),
+        ({"opens_at": "2190-01-01T20:00"}, "Sales would open after the event starts."),
+        ({"currency": "ZZZ"}, "Select a valid choice"),
+        ({"venue": "99999999999999999999"}, "Select a valid choice"),
+        ({"plan_file": SimpleUploadedFile("plan.json", b"{")}, "plan.json:"),
+        ({"name": "a\x00b"}, "Null characters"),
+    ],
+)
+def test_wrong_values_are_named_at_their_field_and_nothing_is_created(
+    staff: Client, changes: dict[str, Any], text: str
+) -> None:
+    response = staff.post(ADD, fields(**changes))
+    assert response.status_code == 400
+    assert text in response.content.decode()
+    assert not Event.objects.exists()
+    assert not Venue.objects.exists()
+
+
+def test_a_member_creates_events_of_its_organizers_only() -> None:
+    opera, other = factories.make_organizer("opera"), factories.make_organizer("other")
+    client = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    client.force_login(factories.make_member(opera, Role.ORGANIZER))
+    client.post(ADD, fields(organizer=str(other.pk)))
+    assert not Event.objects.filter(organizer=other).exists()
+    client.post(ADD, fields())
+    assert Event.objects.get().organizer == opera
+    client.force_login(factories.make_member(opera, Role.BOX_OFFICE))
+    assert client.get(ADD).status_code == 403
+    assert SeatingPlan.objects.count() == 0
+    assert Organizer.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_events_that_are_created_at_once_share_their_new_venue_or_are_refused() -> None:
+    user = User.objects.create_superuser("organizer", "o@example.com", "secret")
+    starts_at = in_days(30) + timedelta(hours=1)
+
+    def act(number: int) -> str:
+        form = NewEventForm(user, fields(starts_at=f"{starts_at:%Y-%m-%dT%H:%M}"))
+        if not form.is_valid():
+            return "refused"
+        return Event.objects.get(pk=create_draft(form.cleaned_data, None, b"").event_id).slug
+
+    outcomes = storm(4, act)
+    created = [outcome.value for outcome in outcomes if outcome.error is None and outcome.value != "refused"]
+    assert len(created) == len(set(created)) >= 1
+    assert Venue.objects.count() == 1
+    assert {type(outcome.error).__name__ for outcome in outcomes} <= {"NoneType", "EventRefused"}
