@@ -173,6 +173,7 @@ class InvoiceView:
 _REFUND_REASONS = {
     Order.Reason.LATE: "Your payment arrived too late.",
     Order.Reason.WRONG_AMOUNT: "The amount paid did not match the order total.",
+    Order.Reason.OVER_LIMIT: "Other orders with your email address have the most tickets that one buyer may have.",
     Order.Reason.CANCELED_BY_BUYER: "The order was canceled before the payment arrived.",
     Order.Reason.CANCELED_BY_STAFF: "The organizer canceled the order.",
     Order.Reason.RETURNED: "You returned the tickets.",

@@ -14,7 +14,6 @@ from django.db import connection, transaction
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.kernel.http import problems
 from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.holds import access_codes
 from apps.reservations.lifecycle import after_commit
@@ -64,12 +63,13 @@ def prepare_email_cap(event_id: int, email: str) -> None:
 
 
 def count_email_seats(event_id: int, email: str) -> int:
-    """Lock the address's cap row and return how many of the event's seats are in its reservations, including overdue
-    ones: they may still be paid. The caller holds at most locks of orders and reservations."""
+    """Lock the address's cap row and return how many of the event's seats are in its confirmed reservations. Those that
+    are not paid do not count: their payment is checked again. The caller holds at most locks of orders and
+    reservations."""
     with connection.cursor() as cursor:
         _lock_email_cap(cursor, event_id, email)
-        ((standing, lapsed),) = _count_of_email.rows(cursor, event_id=event_id, email=email, apart_from=UUID(int=0))
-    return standing + lapsed
+        ((paid,),) = _count_of_email.rows(cursor, event_id=event_id, email=email, apart_from=UUID(int=0))
+    return int(paid)
 
 
 class PaymentStart(NamedTuple):
@@ -82,9 +82,9 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
     """Begin payment, and set its deadline: the end of the hold, or the policy's minutes from now if that is later. A
     reservation that is paying already stays unchanged, so further attempts do not extend the deadline.
 
-    Raises ReservationExpired after its deadline, PurchaseCapReached if the email address would have too many seats, and
-    Busy if it would have too many only until the next sweep: the hold then stays live. The caller has normalized
-    `email` and called `prepare_payment`. `event` saves reading it again.
+    Raises ReservationExpired after its deadline, PurchaseCapReached if the email address would have too many seats: the
+    hold then stays live. Other reservations with this address count once they are paid: any visitor can type any
+    address. The caller has normalized `email` and called `prepare_payment`. `event` saves reading it again.
     """
     reservation = lock(reservation_id)
     now = clock.now()
@@ -115,7 +115,8 @@ def confirm(
     The payment counts if it occurred no later than the deadline plus the grace period. An expired reservation is
     confirmed only if all its stock can be taken again under the locks, within its buyer's cap (the buyer may hold other
     seats by now) and the limits of its access code. A confirmed reservation is returned unchanged. Raises
-    ReservationExpired if the payment must be refunded. `event` saves reading it again.
+    ReservationExpired if the payment must be refunded, and PurchaseCapReached if it must be because other payments with
+    its email address have reached the cap since the checkout. `event` saves reading it again.
     """
     reservation = lock(reservation_id)
     if reservation.status == Reservation.Status.CONFIRMED:
@@ -125,9 +126,9 @@ def confirm(
         raise ReservationExpired("This reservation was canceled before the payment arrived.")
     if occurred_at > _deadline(reservation) + timedelta(seconds=event.policy.grace_seconds):
         raise ReservationExpired
+    per_buyer_max = events.terms_at(event, reservation.created_at).per_buyer_max
     with connection.cursor() as cursor:
         if reservation.status == Reservation.Status.EXPIRED:
-            per_buyer_max = events.terms_at(event, reservation.created_at).per_buyer_max
             if per_buyer_max is not None:
                 _check_caps_again(cursor, reservation, per_buyer_max)
             if reservation.access_code_id is not None:
@@ -135,6 +136,8 @@ def confirm(
             _take_again(cursor, reservation)
             reservation.ended_at = None
         else:
+            if per_buyer_max is not None and reservation.email:
+                _check_paid_seats(cursor, reservation, per_buyer_max)
             _sell_held(cursor, reservation)
     now = clock.now()
     reservation.confirmed_at = now
@@ -149,14 +152,23 @@ def _deadline(reservation: Reservation) -> datetime:
     return reservation.pay_deadline or reservation.expires_at
 
 
+def _check_paid_seats(cursor: sql.Cursor, reservation: Reservation, most: int) -> None:
+    """Raise PurchaseCapReached if the email address's paid seats leave no room for this reservation. Its checkout did
+    not count the unpaid reservations of other buyers with the same address, so that a stranger's cannot block it. Of
+    two that are paid at the same time, the second waits for the address's cap row and then counts the first."""
+    _lock_email_cap(cursor, reservation.event_id, reservation.email)
+    paid = _count_paid_seats(cursor, reservation, reservation.email)
+    # Alone it was allowed: the limit may have been lowered since.
+    if paid and paid + reservation.seat_count > most:
+        raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
+
+
 def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
     with connection.cursor() as cursor:
         _lock_email_cap(cursor, reservation.event_id, email)
-        standing, lapsed = _count_email(cursor, reservation, email)
-    if standing + reservation.seat_count > most:
+        paid = _count_paid_seats(cursor, reservation, email)
+    if paid + reservation.seat_count > most:
         raise PurchaseCapReached(f"The limit for this event is {most} tickets per buyer.", cap=most)
-    if standing + lapsed + reservation.seat_count > most:
-        raise problems.Busy("An earlier reservation with this email address is about to end. Try again in a moment.")
 
 
 def _lock_email_cap(cursor: sql.Cursor, event_id: int, email: str) -> None:
@@ -179,7 +191,7 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
         row[4] for row in _count_of_buyers.rows(cursor, event_ids=[reservation.event_id], buyers=[reservation.buyer])
     ]
     if reservation.email:
-        counts.append(sum(_count_email(cursor, reservation, reservation.email)))
+        counts.append(_count_paid_seats(cursor, reservation, reservation.email))
     if any(count + reservation.seat_count > most for count in counts):
         raise ReservationExpired("The payment arrived too late, and these tickets would exceed the limit per buyer.")
 
@@ -194,13 +206,11 @@ def _check_code_again(cursor: sql.Cursor, reservation: Reservation, code_id: int
         )
 
 
-def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tuple[int, int]:
-    """Return the address's seats: in other live or confirmed reservations or received from other buyers, and in
-    reservations that are overdue but not yet swept. Seats that it passed on still count for it."""
-    ((standing, lapsed),) = _count_of_email.rows(
-        cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk
-    )
-    return standing + sum(count(reservation.event_id, email) for count in _received), lapsed
+def _count_paid_seats(cursor: sql.Cursor, reservation: Reservation, email: str) -> int:
+    """Return the address's seats without those of this reservation: those that are confirmed or were received from
+    other buyers. Seats that it passed on still count for it."""
+    ((paid,),) = _count_of_email.rows(cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk)
+    return int(paid) + sum(count(reservation.event_id, email) for count in _received)
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:

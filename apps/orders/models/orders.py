@@ -35,6 +35,7 @@ class Order(models.Model):
         PROVIDER_AWAY = "provider_away", "the payment provider did not respond"
         LATE = "late", "the payment arrived too late"
         WRONG_AMOUNT = "wrong_amount", "the amount paid did not match the order total"
+        OVER_LIMIT = "over_limit", "the email address had as many tickets as one buyer may have"
         CANCELED_BY_BUYER = "canceled_by_buyer", "canceled by the buyer"
         CANCELED_BY_STAFF = "canceled_by_staff", "canceled by the organizer"
         RETURNED = "returned", "returned by the buyer"

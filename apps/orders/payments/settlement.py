@@ -93,6 +93,8 @@ def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
             )
     except reservations.ReservationExpired:
         return _refund_order(order, payment, Order.Reason.LATE)
+    except reservations.PurchaseCapReached:
+        return _refund_order(order, payment, Order.Reason.OVER_LIMIT)
     _confirm_order(order, view, payments)
     return "confirmed"
 

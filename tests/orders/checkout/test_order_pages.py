@@ -187,7 +187,8 @@ def test_a_refunded_order_shows_the_reason(browser) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["late", "wrong_amount", "canceled_by_buyer", "canceled_by_staff", "returned", "event_canceled"]
+    "reason",
+    ["late", "wrong_amount", "over_limit", "canceled_by_buyer", "canceled_by_staff", "returned", "event_canceled"],
 )
 def test_every_refund_reason_has_its_own_message(concert, reason) -> None:
     order = buy(hold(concert, seats=["hall-A-1"]))

@@ -7,6 +7,7 @@ import pytest
 from django.core import mail
 from django.db import connection
 
+from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders import selectors
 from apps.orders.cancellation import order_cancellation
@@ -14,6 +15,7 @@ from apps.orders.checkout.checkout import check_out
 from apps.orders.errors import OrderNotCancelable, PaymentTimeExpired
 from apps.orders.models import Order, Payment, Refund, SandboxCharge, Ticket
 from apps.orders.payments.providers import sandbox
+from apps.orders.provider_sync import inbox
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, backdate_deadline, hold, join, make_event
@@ -23,6 +25,7 @@ from tests.support.orders.sale import (
     buy,
     checkout_body,
     deliver_outbox,
+    late_webhook,
     payment_of,
     place_order,
 )
@@ -164,6 +167,22 @@ def test_the_purchase_cap_of_an_address_refuses_the_checkout_and_keeps_the_hold(
     assert Order.objects.count() == 1
     assert reservations.get_reservation(reservation.id).status == "pending_payment"
     assert check_out(reservation, checkout_body(email="other@example.org"), "key").status == 202
+    assert_audit_clean()
+
+
+def test_a_strangers_unpaid_order_does_not_block_the_addresss_owner_and_is_refunded_if_it_is_paid() -> None:
+    event = make_event(per_buyer_max=2)
+    stranger = place_order(hold(event, seats=["hall-A-1", "hall-A-2"]), sandbox.cards.CHALLENGES)
+    deliver_outbox()
+    owner = buy(hold(event, seats=["hall-B-1", "hall-B-2"]))
+    assert owner.status == Order.Status.CONFIRMED
+    raw = late_webhook(stranger, clock.now())
+    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    deliver_outbox()
+    stranger.refresh_from_db()
+    assert (stranger.status, stranger.reason) == (Order.Status.REFUNDED, Order.Reason.OVER_LIMIT)
+    assert Refund.objects.get(payment__order=stranger).status == "succeeded"
+    assert reservations.get_reservation(stranger.reservation_id).status == "canceled"
     assert_audit_clean()
 
 

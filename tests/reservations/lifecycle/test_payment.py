@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError
 
+from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.queue.models import QueueEntry
@@ -171,13 +172,33 @@ def test_a_canceled_sale_frees_its_seats_for_the_next_buyer() -> None:
 def test_a_checkout_above_the_addresss_cap_is_refused_and_the_hold_stays() -> None:
     event = make_event(per_buyer_max=2)
     reservations.prepare_payment(event.id, EMAIL)
-    begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    confirm(begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id).id, clock.now())
     other = hold(event, join(event), seats=["hall-B-1"])
     with pytest.raises(reservations.PurchaseCapReached):
         begin_payment(other.id)
     assert reservations.get_reservation(other.id).status == "pending_payment"
     assert begin_payment(other.id, "another@example.org").status == "paying"
-    assert_audit_clean()
+    assert_audit_clean(without_money=True)
+
+
+def test_an_unpaid_reservation_of_another_buyer_does_not_block_the_addresss_owner() -> None:
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    stranger = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    owner = begin_payment(hold(event, seats=["hall-B-1", "hall-B-2"]).id)
+    assert confirm(owner.id, clock.now()).status == "confirmed"
+    with pytest.raises(reservations.PurchaseCapReached):
+        confirm(stranger.id, clock.now())
+    assert reservations.get_reservation(stranger.id).status == "paying", "the caller refunds the payment and cancels"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_limit_that_was_lowered_refunds_no_payment_that_was_allowed() -> None:
+    event = make_event(per_buyer_max=4)
+    reservations.prepare_payment(event.id, EMAIL)
+    view = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2", "hall-A-3"]).id)
+    OnSale.objects.update(per_buyer_max=2)
+    assert confirm(view.id, clock.now()).status == "confirmed"
 
 
 def test_cap_rows_are_created_once_and_only_if_there_is_a_cap() -> None:

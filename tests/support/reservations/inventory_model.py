@@ -100,6 +100,11 @@ class InventoryModel:
         claims = [one for name, one in self.claims.items() if getattr(one, kind) == owner and name != apart]
         return sum(one.size for one in claims if one.status in CLAIMING and lapsed in (None, one.lapsed))
 
+    def paid(self, email: str, apart: UUID) -> int:
+        """Return how many an email address has paid, without one claim."""
+        claims = [one for name, one in self.claims.items() if one.email == email and name != apart]
+        return sum(one.size for one in claims if one.status == CONFIRMED)
+
     def count_fitting(self, demand: HoldDemand, seats: set[str]) -> int:
         if not demand.accessible:
             return len(seats - self.accessible)
@@ -248,10 +253,8 @@ class InventoryModel:
         if one.status not in LIVE or one.lapsed:
             return "reservation-expired"
         if one.status == PENDING:
-            if self.has(email=email, apart=name, lapsed=False) + one.size > self.cap:
+            if self.paid(email, name) + one.size > self.cap:
                 return "purchase-cap"
-            if self.has(email=email, apart=name) + one.size > self.cap:
-                return BUSY
             one.status, one.email = PAYING, email
         return ""
 
@@ -262,9 +265,13 @@ class InventoryModel:
         if one.status == CANCELED or too_late:
             return "reservation-expired"
         if one.status == EXPIRED:
-            owned = max(self.has(buyer=one.buyer), self.has(email=one.email) if one.email else 0)
+            owned = max(self.has(buyer=one.buyer), self.paid(one.email, name) if one.email else 0)
             if owned + one.size > self.cap or not one.seats <= self.free() or one.tickets > self.tickets_left():
                 return "reservation-expired"
+        elif one.email:
+            paid = self.paid(one.email, name)
+            if paid and paid + one.size > self.cap:
+                return "purchase-cap"
         one.status = CONFIRMED
         return ""
 
