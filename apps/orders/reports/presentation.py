@@ -165,8 +165,8 @@ def _networks(found: Mapping[str, Any] | str) -> Section:
         facts.append((f"Bought from {words}", f"{_tickets(group['tickets'])} ({_buyers(group['buyers'])})"))
     note = (
         "A network is an IPv4 /24 or an IPv6 /48, from which a buyer joined the line. Many people can share one: an "
-        "office, a university, a mobile carrier. Shares are of the tickets whose network is known. The addresses were "
-        "never stored; the keyed digests that were counted have been deleted."
+        "office, a university, a mobile carrier. Percentages are of the tickets whose network is known. No address was "
+        "stored with a join; the keyed digests that were counted are deleted at publication."
     )
     return Section("networks", title, tuple(facts), note)
 

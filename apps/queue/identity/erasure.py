@@ -6,10 +6,12 @@ a random visitor id, which no browser has. It only says whether there was an acc
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from apps.kernel import clock, random_bytes
 from apps.kernel.db import transactions
@@ -27,6 +29,7 @@ def entries_of_accounts(account_ids: Collection[int]) -> list[UUID]:
 
 def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
     """Return what is stored about these entries, as JSON values."""
+    notes = dict(VipLink.objects.filter(entry__in=entry_ids).values_list("entry", "note"))
     entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids).order_by("joined_at")
     return [
         {
@@ -35,6 +38,7 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
             "number": entry.number,
             "status": entry.status,
             "priority": entry.marked,
+            "note_of_vip_link": notes.get(entry.pk),
             "score": entry.score,
             "reasons_for_score": entry.reasons,
             "account": entry.account_id,
@@ -87,13 +91,36 @@ def events_of_live_entries(entry_ids: Sequence[UUID], over_before: datetime) -> 
 
 
 def erase_entries(entry_ids: Sequence[UUID]) -> None:
-    """Replace the identities of these locked entries, and blank their networks. Joins the caller's transaction."""
+    """Replace the identities of these locked entries, blank their networks, and what operators wrote about them: the
+    notes of VIP links, and the reasons for letting them through. Joins the caller's transaction."""
     transactions.require_transaction()
     entries = list(QueueEntry.objects.filter(pk__in=entry_ids))
     for entry in entries:
         entry.visitor_id, entry.account = _new_visitor_id(had_account=entry.account_id is not None), None
         entry.network = None
     QueueEntry.objects.bulk_update(entries, ["account", "visitor_id", "network"])
+    _blank_notes(entries)
+
+
+def _blank_notes(entries: Sequence[QueueEntry]) -> None:
+    """Blank the notes of the VIP links that these entries redeemed, and the reasons of the acts that let them through.
+    Links are locked after entries, as when a link is redeemed."""
+    links = list(
+        VipLink.objects.select_for_update(no_key=True)
+        .filter(entry__in=[entry.pk for entry in entries])
+        .exclude(note="")
+        .order_by("pk")
+    )
+    acts = RoomAct.objects.filter(what=RoomAct.What.LET_THROUGH).exclude(why="")
+    # In the lobby an entry has no number: its act has the link's note as the reason.
+    about = reduce(or_, [Q(event=link.event_id, who__startswith="VIP link of ", why=link.note) for link in links], Q())
+    for entry in entries:
+        if entry.marked and entry.number is not None:
+            name = f"number {entry.number}"
+            about |= Q(event=entry.event_id) & (Q(detail=name) | Q(detail__startswith=f"{name},"))
+    if about:
+        acts.filter(about).update(why="")
+    VipLink.objects.filter(pk__in=[link.pk for link in links]).update(note="")
 
 
 def new_erased_buyer(*, had_account: bool) -> str:

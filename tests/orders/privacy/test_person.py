@@ -33,7 +33,9 @@ from apps.orders.models import (
 from apps.orders.privacy import erasure
 from apps.orders.privacy.person import person_of_email
 from apps.orders.returns import returns
-from apps.queue.models import QueueEntry
+from apps.queue import facade as queue
+from apps.queue.entries import vip_links
+from apps.queue.models import QueueEntry, RoomAct, VipLink
 from apps.reservations import facade as reservations
 from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
 from tests.support.factories import assert_audit_clean, hold, join, make_event
@@ -273,6 +275,7 @@ def test_erasing_locks_in_the_order_of_all_locks(concert: events.EventView) -> N
     assert tables == [
         "queue_queueentry",
         "orders_order",
+        "queue_viplink",
         "reservations_reservation",
         "reservations_purchasecap",
         "orders_providermessage",
@@ -324,6 +327,23 @@ def test_the_figures_of_the_sale_stay_the_same(concert: events.EventView) -> Non
     entries = QueueEntry.objects.values_list("visitor_id", flat=True)
     assert sum(visitor_id.startswith("erased-account-") for visitor_id in entries) == len(entries) // 2
     assert_audit_clean()
+
+
+def test_notes_about_a_vip_are_exported_and_erased_with_the_entry(concert: events.EventView) -> None:
+    """What staff wrote on the link, and as the reason for letting the visitor through; others' notes stay."""
+    user, other = User.objects.create_user("vip-account", EMAIL), User.objects.create_user("bob-account")
+    for account, note in ((user, "for Ann Lee"), (other, "for Bob")):
+        link = vip_links.make_link(concert.id, note=note, who="boss")
+        token = vip_links.address_of(link, concert.slug).rstrip("/").rpartition("/")[2]
+        vip_links.redeem_link(concert, token, queue.Caller(account_id=account.pk))
+    assert [entry["note_of_vip_link"] for entry in json.loads(person(EMAIL, "export"))["queue_entries"]] == [
+        "for Ann Lee"
+    ]
+    ends(concert)
+    erase_person(EMAIL)
+    assert set(VipLink.objects.values_list("note", flat=True)) == {"", "for Bob"}
+    reasons = RoomAct.objects.filter(what=RoomAct.What.LET_THROUGH).values_list("why", flat=True)
+    assert sorted(reasons) == ["", "for Bob"]
 
 
 def test_a_buyers_sales_of_one_event_are_erased_together(concert: events.EventView) -> None:

@@ -540,9 +540,9 @@ def test_the_auditor_finds_a_claim_taken_back(event: EventView) -> None:
 
 
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
-    """In the order of the statement, which names every column except those of the erasure and of screening."""
+    """In the order of the statement, which names every column except those of erasures and of screening."""
     fields = [field.name for field in dataclasses.fields(Room)]
-    assert sorted([*fields, "erased_at", "review_score", "screening"]) == sorted(
+    assert sorted([*fields, "erased_at", "networks_erased_at", "review_score", "screening"]) == sorted(
         column.attname for column in WaitingRoom._meta.concrete_fields
     )
     WaitingRoom.objects.update(
