@@ -95,7 +95,7 @@ class CodeRefused(Problem):
 class CodeUnknown(CodeRefused):
     """The response must not reveal whether a code exists at another event or was deactivated."""
 
-    type, status, title = "code-unknown", 422, "This code is not valid for this event."
+    type, status, title = "code-unknown", 422, "That code isn't valid for this event."
 
 
 class CodeNotValid(CodeRefused):

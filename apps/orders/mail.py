@@ -65,7 +65,7 @@ def send_failure_notice(message: Message) -> None:
     """Notify the buyer by mail that the order failed, unless a late payment has confirmed it meanwhile."""
     order = get_order(UUID(message.body["order"]))
     if order.status == Order.Status.FAILED:
-        _send(order, f"Your order for {order.event.name} did not go through", "failed", share=FAILURES_SHARE)
+        _send(order, f"Your order for {order.event.name} was not paid", "failed", share=FAILURES_SHARE)
 
 
 def send_return_notice(message: Message) -> None:

@@ -232,7 +232,15 @@ class OrderView:
         """The message for the buyer; empty when all is well."""
         if self.can_try_again:
             left = ATTEMPTS_MAX - self.payment.attempt
-            return f"Your payment was declined. Your tickets are still held, and you can try {_times(left)} more."
+            return (
+                "Your payment was declined, and you were not charged. Your tickets are still reserved: you can try "
+                f"{_times(left)} more."
+            )
+        if self.status == Order.Status.PLACED and self.payment.state == Payment.Status.DECLINED:
+            return (
+                "Your payment was declined, and you were not charged. There is not enough time left for another "
+                "attempt, so your tickets are about to go back on sale."
+            )
         if self.status == Order.Status.REFUNDED:
             return _REFUND_REASONS[Order.Reason(self.reason)]
         if self.status == Order.Status.FAILED:

@@ -105,10 +105,14 @@ addEventListener("pageshow", (event) => {
 });
 
 // Submit a form only once. The server would return the same order again; this only disables the button meanwhile.
-document.querySelectorAll("form[data-once]").forEach((form) => {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault();
-    form.dataset.sent = "yes";
-    form.querySelectorAll("[type=submit]").forEach((button) => button.setAttribute("aria-disabled", "true"));
+function sendOnce(root) {
+  root.querySelectorAll("form[data-once]").forEach((form) => {
+    form.addEventListener("submit", (event) => {
+      if (form.dataset.sent) event.preventDefault();
+      form.dataset.sent = "yes";
+      form.querySelectorAll("[type=submit]").forEach((button) => button.setAttribute("aria-disabled", "true"));
+    });
   });
-});
+}
+sendOnce(document);
+document.addEventListener("follow:news", (event) => sendOnce(event.target));

@@ -42,7 +42,7 @@ async function refetch() {
     markFresh();
     if (fresh.dataset.follow === shown.dataset.follow) wait = Math.min(wait * 1.15, SLOWEST_MS);
     else if ("followReload" in shown.dataset) return location.reload();
-    else replace(shown, fresh, page.title);
+    else replace(shown, fresh, page);
   } catch {
     // The server processes the order or reservation without this page; back off.
     wait = Math.min(Math.max(wait, FIRST_MS) * 2, FAILED_MS_MAX);
@@ -62,11 +62,13 @@ function recover() {
   if (trouble) trouble.hidden = true;
 }
 
-function replace(shown, fresh, title) {
+function replace(shown, fresh, page) {
   const focusedHref = shown.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   const before = shown.querySelector("h1")?.textContent;
   shown.replaceWith(fresh);
-  document.title = title;
+  document.title = page.title;
+  // The new state may need another width.
+  document.getElementById("main").className = page.getElementById("main").className;
   wait = firstWait();
   if (!("followOpen" in fresh.dataset)) disconnect();
   const heading = fresh.querySelector("h1");

@@ -7,7 +7,8 @@
 // [data-holds]               where holds are shown
 //
 // Only a browser with the cookie signed_in or holds sends the call. The last holds are kept for the tab, so that the next page
-// shows them before the response. Pages of a reservation (its own URL and those below it) show its time themselves.
+// shows them before the response. Pages of a reservation (its own URL and those below it, and its open order's with data-shows-hold) show its time
+// themselves.
 
 const RECHECK_MS_MIN = 5_000;
 const WARNINGS = [[30, "30 seconds"], [120, "2 minutes"]]; // In seconds; the shortest first.
@@ -89,7 +90,8 @@ function showStaffLinks(links) {
 const countWords = ({ count, noun }) => `${count} ${count === 1 ? noun.slice(0, -1) : noun}`;
 const digits = (seconds) => `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 const secondsLeft = (hold) => Math.ceil((Date.parse(hold.deadline) - Date.now() - clockOffset) / 1_000);
-const isShownByPage = (hold) => location.pathname.startsWith(hold.url);
+const isShownByPage = (hold) =>
+  location.pathname.startsWith(hold.url) || document.querySelector(`[data-shows-hold="${hold.reservation_id}"]`) !== null;
 
 function liveBar(hold) {
   const words = element("span", { class: "hold-bar__words" }, element("strong", {}, countWords(hold)), ` for ${hold.event_name}`);

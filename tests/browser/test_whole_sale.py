@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from apps.orders.models import Order, Ticket
 from apps.reservations.models import Reservation
 from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import make_code
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
@@ -158,20 +160,79 @@ def test_a_lost_seat_is_named_and_the_rest_stays_selected(live_site: str, browse
     assert_audit_clean()
 
 
-def test_a_declined_card_can_be_tried_again_and_then_pays(live_site: str, browser_page: OpenPage) -> None:
+@pytest.mark.parametrize("javascript", [True, False])
+def test_after_a_decline_the_clock_stays_and_the_same_page_pays_with_a_code(
+    live_site: str, browser_page: OpenPage, javascript: bool
+) -> None:
+    make_code(make_event(rows=0, general_admission=10))
+    page = browser_page(*PHONE, javascript=javascript)
+    get_in(page, live_site, "concert")
+    page.get_by_label("Number of tickets").fill("2")
+    page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("are reserved", re.IGNORECASE)).wait_for()
+    hold_ends_at = Reservation.objects.get().expires_at
+    pay(page, "sandbox_decline")
+    order_url = page.url
+    deliver_everything()
+    # With scripts the page moves on by itself.
+    if not javascript:
+        page.reload()
+    page.get_by_role("heading", name="Your order for $50.00 was not paid").wait_for()
+    assert Order.objects.get().pay_deadline == hold_ends_at
+    shown = page.locator("[data-countdown]").get_attribute("data-countdown")
+    assert shown is not None
+    assert abs(datetime.fromisoformat(shown) - hold_ends_at) < timedelta(seconds=1)
+    assert page.locator(".hold-bar").count() == 0, "the page shows the clock itself"
+    assert_nothing_sticks_out(page)
+    page.locator(".checkout__promo summary").click()
+    page.get_by_label("Promo code").fill("wrong")
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_text("That code isn't valid for this event.").wait_for()
+    code = page.get_by_label("Promo code")
+    assert code.input_value() == "wrong"
+    assert code.evaluate("field => field === document.activeElement")
+    code.fill("halfprice")
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_role("button", name="Pay $25.00").last.click()
+    page.wait_for_url(order_url)
+    deliver_everything()
+    if not javascript:
+        page.reload()
+    assert_tickets(page, 2)
+    assert [payment.amount_minor for payment in Order.objects.get().payments.order_by("attempt")] == [5000, 2500]
+
+
+def test_on_a_phone_the_pay_button_stays_in_view_and_the_first_error_has_the_focus(
+    live_site: str, browser_page: OpenPage
+) -> None:
     make_event(rows=0, general_admission=10)
-    page = browser_page(*DESKTOP)
+    page = browser_page(*PHONE)
     get_in(page, live_site, "concert")
     page.get_by_role("button", name=re.compile("^reserve", re.IGNORECASE)).click()
-    pay(page, "sandbox_decline")
-    deliver_everything()
-    page.get_by_role("link", name="Try again").click()
-    page.locator("input[name=payment_method][value=sandbox]").check(force=True)
-    page.get_by_role("button", name=re.compile("^pay", re.IGNORECASE)).click()
-    page.wait_for_url(re.compile("/orders/"))
-    deliver_everything()
-    assert_tickets(page, 2)
-    assert Order.objects.get().payments.count() == 2
+    page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
+    button = page.locator(".checkout__pay button")
+    button.wait_for()
+    height = page.evaluate("innerHeight")
+
+    def is_in_view() -> bool:
+        box = button.bounding_box()
+        return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
+
+    assert is_in_view()
+    page.evaluate("scrollTo(0, 300)")
+    assert is_in_view()
+    page.get_by_label("Name", exact=True).fill("Ada Lovelace")
+    page.get_by_label("Email address").fill("ada")
+    button.click()
+    page.get_by_text("Enter a valid email address.").wait_for()
+    address = page.get_by_label("Email address")
+    assert address.evaluate("field => field === document.activeElement")
+    top, pay_top = address.bounding_box(), button.bounding_box()
+    assert top is not None
+    assert pay_top is not None
+    assert top["y"] + top["height"] < pay_top["y"], "the focused field is not behind the button"
+    assert address.input_value() == "ada"
+    assert page.get_by_label("Name", exact=True).input_value() == "Ada Lovelace"
 
 
 def test_a_buyer_confirms_with_the_bank_and_returns_to_the_tickets(live_site: str, browser_page: OpenPage) -> None:

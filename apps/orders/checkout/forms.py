@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from django import forms
 from django.forms.boundfield import BoundWidget
 
-from apps.kernel.codes import code_format
-
 COMMON_METHODS = 2
+PAGE_ORDER = ("email", "name", "code", "payment_method", "terms")
 
 
 class CheckoutForm(forms.Form):
@@ -17,7 +16,7 @@ class CheckoutForm(forms.Form):
         label="Email address",
         required=False,
         widget=forms.EmailInput(attrs={"autocomplete": "email", "required": True}),
-        help_text="We'll send your tickets here.",
+        help_text="We'll email your tickets here.",
     )
     name = forms.CharField(
         label="Name", required=False, widget=forms.TextInput(attrs={"autocomplete": "name", "required": True})
@@ -50,14 +49,37 @@ class CheckoutForm(forms.Form):
     def is_rare_chosen(self) -> bool:
         return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
 
-    def add_code_error(self, code: str, why: str) -> None:
-        """Add the refusal to the code's field. The caller has cleared the field, so a resubmitted form uses no code."""
-        self.is_valid()
-        self.add_error("code", f"“{code.strip()[: code_format.LENGTH_MAX]}”: {why} You can continue without a code.")
+    @property
+    def first_wrong(self) -> str:
+        """The name of the first field with an error, in the order of the page; empty for none."""
+        return next((name for name in PAGE_ORDER if name in self.errors), "")
+
+    def add_code_error(self, why: str) -> None:
+        """Add the refusal to the code's field, which keeps the code so that it can be corrected."""
+        self._add({"code": f"{why} Correct the code, or clear the field to continue without one."})
 
     def refuse(self, errors: Mapping[str, str]) -> None:
-        """Add each error to its field; errors of unknown fields go above the form."""
+        """Add each error to its field, and focus the first; errors of unknown fields go above the form."""
+        self._add(
+            {
+                field: _SENTENCES.get((field, error))
+                or (f"{self.fields[field].label} {error}." if field in self.fields else f"{field}: {error}")
+                for field, error in errors.items()
+            }
+        )
+
+    def _add(self, sentences: Mapping[str, str]) -> None:
         self.is_valid()
-        for field, error in errors.items():
-            text = f"{self.fields[field].label} {error}." if field in self.fields else f"{field}: {error}"
+        for field, text in sentences.items():
             self.add_error(field if field in self.fields else None, text)
+        if self.first_wrong:
+            self.fields[self.first_wrong].widget.attrs["autofocus"] = True
+
+
+_SENTENCES = {
+    ("email", "is required"): "Enter your email address.",
+    ("email", "is not a valid email address"): "Enter a valid email address.",
+    ("name", "is required"): "Enter your name.",
+    ("terms", "must be accepted"): "Tick this to place the order.",
+}
+"""The page's sentence for an error of the API."""

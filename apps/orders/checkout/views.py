@@ -4,6 +4,7 @@ POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that com
 """
 
 import secrets
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -14,6 +15,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from apps.events import facade as events
+from apps.kernel import clock
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
@@ -23,39 +25,54 @@ from apps.orders.checkout.quote import Quote, quote
 from apps.orders.errors import CodeRefused, PaymentTimeExpired, TermsNotAccepted
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.selectors import OrderView
+from apps.orders.terms.refund_policy import describe_refund_policy
 from apps.reservations import facade as reservations
+
+_FIELDS = ("email", "name", "payment_method", "code", "terms")
 
 
 @csrf_exempt
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
-    """Show the form for a live reservation. Redirect to its order if that accepts no further payment attempt."""
+    """Show the form for a live reservation. Redirect to its order once there is one: its page has the form for another
+    attempt."""
     reservation = access.get_authorized_reservation(request, reservation_id)
     order = selectors.order_of_reservation(reservation_id)
     if request.method == "POST":
         return _pay(request, reservation, order)
-    if order is not None and not order.can_try_again:
+    if order is not None:
         return redirect(order.url)
     if not reservation.is_live:
         return redirect("reservations:reservation", reservation_id)
-    form = CheckoutForm(initial=_initial(request, order), methods=chosen_provider().methods)
-    return _checkout_page(request, reservation, order, form, quote(reservation, order, {}))
+    return _checkout_page(request, first_form(request, reservation, None))
+
+
+def first_form(
+    request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None
+) -> dict[str, Any]:
+    """Return the context of `orders/checkout_body.html` for an attempt that is not filled in yet."""
+    quoted = quote(reservation, order, {})
+    form = CheckoutForm(initial=_initial(request, order) | {"code": quoted.code}, methods=chosen_provider().methods)
+    return _form_context(reservation, order, form, quoted)
 
 
 def _pay(request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None) -> HttpResponse:
     key = idempotency.key_of_form(request)
     if order is None and not reservation.is_live:
         return redirect("reservations:reservation", reservation.id)
-    fields = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code", "terms")}
+    fields = {field: request.POST[field] for field in _FIELDS if field in request.POST}
+    code = fields.get("code", "")
     initial = _initial(request, order)
     try:
-        if fields["code"].strip():
+        if code.strip():
             access.count_code_attempt(request, reservation)
-        if order is None and _is_quote_request(request.POST):
+        if (order is None or order.can_try_again) and _is_quote_request(request.POST):
             # Charge only a total that the buyer has seen: after a changed code, show the new bill first.
-            quoted = quote(reservation, order, {"code": fields["code"], "email": fields["email"]})
-            return _checkout_page(request, reservation, order, _form_with_code(request, quoted.code), quoted)
+            quoted = quote(reservation, order, {"code": code, "email": fields.get("email", initial["email"])})
+            return _checkout_page(
+                request, _form_context(reservation, order, _submitted(request, code=quoted.code), quoted)
+            )
         check_out(
             reservation,
             fields,
@@ -65,22 +82,21 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
             account_id=access.require_caller(request).account_id,
         )
     except (problems.Invalid, reservations.PurchaseCapReached) as problem:
-        quoted = _quote_with_fallback(reservation, order, fields["code"])
-        form = _form_with_code(request, quoted.code)
+        form = _submitted(request)
         if isinstance(problem, TermsNotAccepted):
-            form.is_valid()
-            form.add_error("terms", "Tick this to place the order.")
+            form.refuse({"terms": "must be accepted"})
         elif isinstance(problem, problems.Invalid):
             form.refuse(problem.extra["errors"])
         else:
             form.is_valid()
             form.add_error(None, problem.detail)
-        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
+        quoted = _quote_with_fallback(reservation, order, code)
+        return _checkout_page(request, _form_context(reservation, order, form, quoted), problem.status)
     except (CodeRefused, problems.RateLimited) as problem:
-        form = _form_with_code(request, "")
-        form.add_code_error(fields["code"], problem.detail)
+        form = _submitted(request)
+        form.add_code_error(problem.detail)
         quoted = quote(reservation, order, {})
-        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
+        return _checkout_page(request, _form_context(reservation, order, form, quoted), problem.status)
     except problems.IdempotencyMismatch:
         # The buyer went back in the browser, changed the form and sent it again.
         messages.info(request, "You already placed this order, so your last changes were not used.")
@@ -101,10 +117,11 @@ def _is_quote_request(fields: QueryDict) -> bool:
         return True
 
 
-def _form_with_code(request: HttpRequest, code: str) -> CheckoutForm:
-    """Return the submitted form with this code in place of the submitted one."""
+def _submitted(request: HttpRequest, **changes: str) -> CheckoutForm:
+    """Return the form as it was submitted, with these changes."""
     data = request.POST.copy()
-    data["code"] = code
+    for name, value in changes.items():
+        data[name] = value
     return CheckoutForm(data, methods=chosen_provider().methods)
 
 
@@ -123,24 +140,22 @@ def _initial(request: HttpRequest, order: OrderView | None) -> dict[str, str]:
     return {"email": email, "name": name, "payment_method": next(iter(chosen_provider().methods))}
 
 
-def _checkout_page(
-    request: HttpRequest,
-    reservation: reservations.ReservationView,
-    order: OrderView | None,
-    form: CheckoutForm,
-    quoted: Quote,
-    status: int = 200,
-) -> HttpResponse:
-    organizer_id = events.get_event_by_id(reservation.event_id).organizer_id
-    context = {
-        # An existing order keeps the bill that it was placed with.
+def _form_context(
+    reservation: reservations.ReservationView, order: OrderView | None, form: CheckoutForm, quoted: Quote
+) -> dict[str, Any]:
+    return {
         "reservation": reservation.shown() | {"bill": quoted.bill},
+        "count": reservation.seat_count,
         "form": form,
         "code_shown": quoted.code,
         "order": order,
         # An order that is retried was placed with its terms.
         "terms": quoted.terms,
-        "legal": events.list_legal_links(organizer_id),
+        "refund_policy": describe_refund_policy(events.get_event_by_id(reservation.event_id), clock.now()),
         "idempotency_key": secrets.token_urlsafe(18),
     }
-    return render(request, "orders/checkout.html", context, status=status)
+
+
+def _checkout_page(request: HttpRequest, form_context: dict[str, Any], status: int = 200) -> HttpResponse:
+    legal = events.list_legal_links(form_context["reservation"]["event"].organizer_id)
+    return render(request, "orders/checkout.html", {"pay": form_context, "legal": legal}, status=status)

@@ -21,14 +21,16 @@ from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
 from apps.orders.absolute_urls import absolute_url, strip_site_origin
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
+from apps.orders.checkout.views import first_form
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.invoices import invoice_pdf
-from apps.orders.models import ATTEMPTS_MAX, Order
+from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.order_pages import live
 from apps.orders.payments.providers import STRIPE
 from apps.orders.selectors import OrderView
 from apps.orders.tickets import ics
 from apps.queue import facade as queue
+from apps.reservations import facade as reservations
 
 
 @never_cache
@@ -39,7 +41,10 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
         response = redirect("orders:order", order_id)
         access.set_order_cookie(request, response, order_id)
         return response
-    shown = _order_context(access.get_authorized_order(request, order_id))
+    found = access.get_authorized_order(request, order_id)
+    shown = _order_context(found)
+    if found.can_try_again:
+        shown["pay"] = first_form(request, reservations.get_reservation(found.reservation_id), found)
     legal = events.list_legal_links(shown["event"].organizer_id)
     page = render(request, "orders/order.html", {"order": shown, "legal": legal})
     return _allow_stripe(page) if shown["stripe"] else page
@@ -86,10 +91,10 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
 
 
 def _order_context(order: OrderView) -> dict[str, Any]:
-    """Return the order's fields for its page. The status of an order whose payment can be retried is `declined`, and
+    """Return the order's fields for its page. The status of an order whose last payment was declined is `declined`, and
     only valid tickets are listed."""
-    retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
-    status = "declined" if order.can_try_again else order.status
+    is_declined = order.status == Order.Status.PLACED and order.payment.state == Payment.Status.DECLINED
+    status = "declined" if is_declined else order.status
     is_in_progress = status in Order.OPEN
     confirm_url = _confirm_url(order) if is_in_progress else ""
     is_asked_again = is_in_progress and order.payment.faults_count > 0
@@ -98,7 +103,15 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "status": status,
         "is_in_progress": is_in_progress,
         "known": live.state_summary(order),
-        "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
+        "follow": " ".join(
+            (
+                status,
+                str(order.can_try_again),
+                str(order.payment.attempt),
+                str(order.payment.refunded_minor),
+                confirm_url,
+            )
+        ),
         "attempt": order.payment.attempt,
         "attempts_max": ATTEMPTS_MAX,
         "is_asked_again": is_asked_again,
@@ -109,7 +122,6 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "payment_state": {"declined": "failed", "abandoned": "failed"}.get(order.payment.state, order.payment.state),
         "message": order.message,
         "refunded_minor": order.payment.refunded_minor,
-        "retry_url": retry_url,
         "is_open": order.status in Order.OPEN,
         "stripe": _stripe(order),
         "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",

@@ -15,7 +15,7 @@ from pypdf import PdfReader
 from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin.check_in import Scan, scan
-from apps.orders.models import Order, Ticket
+from apps.orders.models import Order, ReturnPolicy, Ticket
 from apps.orders.tickets import ticket_pdf
 from tests.support.factories import backdate_deadline, hold, join, make_event
 from tests.support.orders.sale import (
@@ -100,8 +100,10 @@ def test_errors_are_shown_at_their_fields_and_the_rest_stays_filled(browser) -> 
     answer = pay(browser, chosen(browser), email="invalid", name="")
     page = answer.content.decode()
     assert answer.status_code == 422
-    assert "is not a valid email address" in page
-    assert "Name is required" in page
+    assert "Enter a valid email address." in page
+    assert "Enter your name." in page
+    assert page.count(" autofocus") == 1
+    assert re.search(r'<input[^>]+name="email"[^>]+autofocus', page)
     assert 'value="invalid"' in page
     assert not Order.objects.exists()
 
@@ -139,13 +141,41 @@ def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:
     order = pay(browser, path, payment_method="sandbox_decline").url
     deliver_outbox()
     page = browser.get(order).content.decode()
-    assert "did not go through" in page
-    assert path in page
-    retry = browser.get(path).content.decode()
-    assert "guest@example.org" in retry
-    assert pay(browser, path).url == order
+    assert "Your order for $100.00 was not paid" in page
+    assert "you can try twice more" in page
+    for shown in (f'action="{path}"', "guest@example.org", 'name="code"', "data-countdown=", "Pay $100.00"):
+        assert shown in page
+    again = browser.get(path)
+    assert (again.status_code, again.url) == (302, order)
+    sent = {"payment_method": "sandbox", "code": "", "code_shown": "", "idempotency_key": key_in(page)}
+    assert browser.post(path, sent, headers=SAME_ORIGIN).url == order
     deliver_outbox()
     assert "Hall, row A, seat 2" in browser.get(order).content.decode()
+
+
+def test_a_declined_order_without_time_for_another_attempt_says_so(browser) -> None:
+    path = chosen(browser, seats=["hall-A-1"])
+    order = pay(browser, path, payment_method="sandbox_decline").url
+    deliver_outbox()
+    form = {"payment_method": "sandbox", "idempotency_key": key_in(browser.get(order).content.decode())}
+    backdate_pay_deadline(Order.objects.get(), seconds=-20)
+    page = browser.get(order).content.decode()
+    assert "There is not enough time left for another attempt" in page
+    assert "Pay $" not in page
+    assert browser.post(path, form, headers=SAME_ORIGIN).url == order
+    assert Order.objects.get().payments.count() == 1
+
+
+@pytest.mark.parametrize(("policy", "sentence"), [
+    (None, "Tickets cannot be returned."),
+    ({"until_hours": 24}, "get back the ticket price, without fees."),
+    ({"until_hours": 24, "keeps_fees": False}, "get back the full price."),
+    ({"until_hours": 8_000}, "Tickets cannot be returned."),
+])  # fmt: skip
+def test_the_checkout_names_the_refund_policy_before_payment(browser, concert, policy, sentence) -> None:
+    if policy is not None:
+        ReturnPolicy.objects.create(event_id=concert.id, **policy)
+    assert sentence in browser.get(chosen(browser, seats=["hall-A-1"])).content.decode()
 
 
 def test_a_declined_order_is_canceled_once_however_often_the_button_is_pressed(browser) -> None:

@@ -116,7 +116,7 @@ def test_after_three_tries_without_a_response_and_a_cancellation_the_order_fails
     assert provider.calls[-1] == "cancel"
     assert payment_of(order).status == Payment.Status.ABANDONED
     hold(event, seats=["hall-A-1"])
-    assert "did not go through" in mail.outbox[-1].subject
+    assert "was not paid" in mail.outbox[-1].subject
     assert "did not respond" in mail.outbox[-1].body
     assert_audit_clean()
 
@@ -272,7 +272,7 @@ def test_the_third_decline_is_mailed() -> None:
     for _ in range(3):
         buy(reservation, sandbox.DECLINES)
     (sent,) = mail.outbox
-    assert "did not go through" in sent.subject
+    assert "was not paid" in sent.subject
     assert "declined" in sent.body
     html, _ = sent.alternatives[0]
     assert "declined" in html

@@ -139,7 +139,7 @@ def test_a_retry_charges_the_orders_original_total() -> None:
     ).json()
     order = buy(reservations.get_reservation(UUID(answer["reservation_id"])), sandbox.DECLINES)
     assert order.status == Order.Status.PLACED
-    page = browser.get(f"/reservations/{answer['reservation_id']}/checkout").content.decode()
+    page = browser.get(f"/reservations/{answer['reservation_id']}/checkout", follow=True).content.decode()
     assert "Pay $70.20" in page
 
 

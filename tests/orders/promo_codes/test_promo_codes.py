@@ -453,7 +453,8 @@ def test_a_code_used_up_meanwhile_is_reported_and_the_buyer_continues_without_it
     page = browser.post(path, form, headers=SAME_ORIGIN)
     text = page.content.decode()
     assert page.status_code == 409
-    assert "reached its usage limit. You can continue without a code." in text
+    assert "reached its usage limit. Correct the code, or clear the field to continue without one." in text
+    assert 'value="HALFPRICE"' in text
     assert "Pay $50.00" in text
     assert 'name="code_shown" value=""' in text
     assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=SAME_ORIGIN).status_code == 303
@@ -475,7 +476,7 @@ def test_the_page_handles_any_input(concert, typed) -> None:
     form = BODY | {"email": "\N{RIGHT-TO-LEFT OVERRIDE}", "idempotency_key": "one", "code_shown": ""}
     page = browser.post(path, form | {"code": typed, "apply": "yes"}, headers=SAME_ORIGIN)
     assert page.status_code == 422
-    assert "<script>" not in page.content.decode().partition("Promo code")[2].partition("</fieldset>")[0]
+    assert "<script>" not in page.content.decode().partition("Promo code")[2].partition("</details>")[0]
     assert "Pay $50.00" in page.content.decode()
 
 

@@ -53,7 +53,7 @@ def test_a_late_payments_webhook_arrives_after_the_deadline() -> None:
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxCharge.objects.get().refunds.count() == 1
     failed, notice = mail.outbox
-    assert "did not go through" in failed.subject
+    assert "was not paid" in failed.subject
     assert "too late" in notice.body
     assert "/events/concert/choose" in notice.body, "a new hold is offered"
     page = Client().get(order_link(order.pk), follow=True).content.decode()
