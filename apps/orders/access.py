@@ -4,7 +4,7 @@ The link, which may have been forwarded, reads and downloads. To cancel, return,
 browser must once open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 from uuid import UUID
@@ -36,8 +36,9 @@ _cookies = {COOKIE: TimestampSigner(salt="order-cookie"), CONFIRMED_COOKIE: Time
 
 
 def link_key(order_id: UUID) -> str:
-    """Return the key that grants access to this order. It is valid as long as the signing key."""
-    return _links.signature(str(order_id))
+    """Return the key that grants access to this order. It is valid as long as the signing key, and until the order's
+    address is corrected."""
+    return _links.signature(_versioned(order_id, _link_version(order_id)))
 
 
 def order_link(order_id: UUID) -> str:
@@ -46,23 +47,43 @@ def order_link(order_id: UUID) -> str:
 
 
 def is_valid_link_key(order_id: UUID, key: str) -> bool:
+    if not key:
+        return False
+    signed = _versioned(order_id, _link_version(order_id))
     try:
-        return _links.unsign(f"{order_id}{_links.sep}{key}") == str(order_id)
+        return _links.unsign(f"{signed}{_links.sep}{key}") == signed
     except BadSignature:
         return False
+
+
+def _link_versions(order_ids: Collection[UUID]) -> dict[UUID, int]:
+    """Return the current version of each order's links; unknown orders are omitted."""
+    return dict(Order.objects.filter(pk__in=order_ids).values_list("pk", "link_version")) if order_ids else {}
+
+
+def _link_version(order_id: UUID) -> int:
+    return _link_versions([order_id]).get(order_id, 0)
+
+
+def _versioned(order_id: UUID, version: int) -> str:
+    """Return the text that keys and cookies sign. It is the id alone until the address is corrected."""
+    return f"{order_id}~{version}" if version else str(order_id)
 
 
 def confirmation_url(order_id: UUID) -> str:
     """Return the absolute URL that confirms the mailbox of the order, for the confirmation mail."""
-    token = _confirmations.sign(order_id.hex)
+    token = _confirmations.sign(_versioned(order_id, _link_version(order_id)))
     return absolute_url(f"{reverse('orders:confirm', args=[order_id])}?confirmation={token}")
 
 
 def is_valid_confirmation(order_id: UUID, token: str) -> bool:
+    if not token:
+        return False
     try:
-        return _confirmations.unsign(token, max_age=CONFIRMATION_MINUTES * 60) == order_id.hex
+        signed = _confirmations.unsign(token, max_age=CONFIRMATION_MINUTES * 60)
     except BadSignature:
         return False
+    return signed == _versioned(order_id, _link_version(order_id))
 
 
 def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
@@ -193,18 +214,23 @@ def set_confirmed_cookie(request: HttpRequest, response: HttpResponse, order_id:
 
 
 def _orders_in_cookie(request: HttpRequest | Request, name: str) -> list[UUID]:
+    """Return the orders in this cookie, latest last, without those whose address was corrected since."""
     try:
         text = _cookies[name].unsign(request.COOKIES.get(name, ""), max_age=COOKIE_DAYS * 86_400)
-        return [UUID(part) for part in text.split(".") if part]
+        parts = [part.partition("~") for part in text.split(".") if part]
+        granted = {UUID(order): int(version or 0) for order, _, version in parts}
     except (BadSignature, ValueError):
         return []
+    versions = _link_versions(granted)
+    return [order_id for order_id, version in granted.items() if versions.get(order_id, 0) == version]
 
 
 def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, order_id: UUID) -> None:
     kept = [known for known in _orders_in_cookie(request, name) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
+    versions = _link_versions([*kept, order_id])
     response.set_cookie(
         name,
-        _cookies[name].sign(".".join(str(known) for known in [*kept, order_id])),
+        _cookies[name].sign(".".join(_versioned(known, versions.get(known, 0)) for known in [*kept, order_id])),
         max_age=COOKIE_DAYS * 86_400,
         httponly=True,
         samesite="Lax",

@@ -52,7 +52,7 @@ from apps.orders.models import (
 from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers models.
 from apps.orders.provider_sync import discrepancies
 from apps.orders.reports import admin as _report_admin  # noqa: F401 - Registers models.
-from apps.orders.staff import refund_page
+from apps.orders.staff import order_page, refund_page
 from apps.orders.tickets import reissue as ticket_reissue
 from apps.orders.transfers import admin as _transfer_admin  # noqa: F401 - Registers models.
 from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers models.
@@ -127,7 +127,19 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(partial(refund_page.refund_page_view, site=self.admin_site))
-        return [path("<uuid:order_id>/money/", view, name="orders_refund_desk"), *super().get_urls()]
+        act = self.admin_site.admin_view(order_page.order_action_view)
+        return [
+            path("<uuid:order_id>/money/", view, name="orders_refund_desk"),
+            path("<uuid:order_id>/act/", act, name="orders_order_act"),
+            *super().get_urls(),
+        ]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        found = self.get_object(request, object_id)
+        context = {} if found is None else order_page.page_context(found)
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **context})
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_order")
@@ -136,7 +148,7 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     @accounts.sensitive_action
     def resend_tickets(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
         def resend(order: Order) -> bool:
-            mail.resend_tickets(order.pk)
+            mail.resend_tickets(order.pk, f"staff:{request.user.pk}")
             return True
 
         count = _apply(request, queryset.filter(status__in=Order.STANDING), _NUMBER, resend)

@@ -78,6 +78,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
         TopicHandler(topics.SEND_TRANSFER, transfer_mail.send_transfer, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
+        TopicHandler(topics.SEND_CORRECTION_NOTICE, mail.send_correction_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
         TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short),

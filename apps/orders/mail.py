@@ -23,7 +23,7 @@ from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_order
-from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, ProviderMessage
+from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.selectors import OrderView, get_order, get_order_to_send
 from apps.orders.tickets import ics, ticket_pdf
@@ -95,6 +95,24 @@ def send_confirmation(message: Message) -> None:
             confirmation_url=access.confirmation_url(order.id),
             minutes=access.CONFIRMATION_MINUTES,
         )
+
+
+def send_correction_notice(message: Message) -> None:
+    """Mail the address that an order had before staff corrected it. The mail has no link and does not name the new
+    address: the recipient may be a stranger whose address was typed by mistake."""
+    entry = OrderHistoryEntry.objects.select_related("order__event").get(pk=message.body["entry"])
+    address, event = entry.address, entry.order.event
+
+    def send() -> None:
+        mail = EmailMultiAlternatives(
+            subject=f"Your address was removed from an order for {event.name}",
+            body=render_to_string("orders/email/corrected.txt", {"order": entry.order, "event": event}),
+            to=[address],
+        )
+        mail.send()
+        _record(entry.order_id, mail.subject, address)
+
+    send_within_cap(address, 1, send)
 
 
 def send_transfer_notice(order_id: UUID, email: str, label: str) -> None:
@@ -177,6 +195,13 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
     mail.send()
+    _record(order.id, mail.subject, order.email)
+
+
+def _record(order_id: UUID, subject: str, address: str) -> None:
+    OrderHistoryEntry.objects.create(
+        order_id=order_id, kind=OrderHistoryEntry.Kind.MAIL, text=subject[:300], address=address, at=clock.now()
+    )
 
 
 def request_confirmation(order_id: UUID) -> None:
@@ -188,8 +213,12 @@ def request_confirmation(order_id: UUID) -> None:
             outbox.publish(topics.SEND_CONFIRMATION, key, {"order": key})
 
 
-def resend_tickets(order_id: UUID) -> None:
+def resend_tickets(order_id: UUID, who: str = "") -> None:
     """Schedule another mail with the tickets, even if they were sent before. Raises OrderNotFound."""
     with transactions.write():
         order = lock_order(order_id)
+        if who:
+            OrderHistoryEntry.objects.create(
+                order=order, kind=OrderHistoryEntry.Kind.RESENT, who=who, text="", address=order.email, at=clock.now()
+            )
         outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

@@ -37,12 +37,19 @@ from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pend
 from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.payment import (
     begin_payment,
+    change_email,
     count_email_seats,
     prepare_email_cap,
     prepare_payment,
     provide_received_tickets,
 )
-from apps.reservations.selectors import ReservationView, get_reservation, live_reservation_of, view_reservations
+from apps.reservations.selectors import (
+    ReservationView,
+    get_reservation,
+    list_transitions,
+    live_reservation_of,
+    view_reservations,
+)
 from apps.reservations.staff import erasure
 
 HOLD_TIMEOUT_MS = 10_000
@@ -78,6 +85,7 @@ __all__ = [
     "begin_payment",
     "cancel",
     "cancel_pending",
+    "change_email",
     "confirm",
     "count_email_seats",
     "examine_access_code",
@@ -87,6 +95,7 @@ __all__ = [
     "get_reservation",
     "hold",
     "hold_one",
+    "list_transitions",
     "live_reservation_of",
     "prepare_email_cap",
     "prepare_payment",

@@ -107,6 +107,18 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
     return PaymentStart(deadline, now)
 
 
+def change_email(reservation_id: UUID, email: str) -> None:
+    """Give the reservation another email address, for staff. Joins the caller's transaction, which has locked the
+    order. The caller has normalized `email` and called `prepare_payment`. Raises PurchaseCapReached if the address
+    would have too many seats."""
+    reservation = lock(reservation_id)
+    policy = events.get_event_by_id(reservation.event_id).policy
+    if reservation.status in Reservation.LIVE_OR_CONFIRMED and policy.per_buyer_max is not None:
+        _check_email_cap(reservation, email, policy.per_buyer_max)
+    reservation.email = email
+    reservation.save(update_fields=["email"])
+
+
 def confirm(
     reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
 ) -> Reservation:

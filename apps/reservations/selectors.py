@@ -14,7 +14,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql
 from apps.reservations.errors import ReservationNotFound
-from apps.reservations.models import Reservation
+from apps.reservations.models import Reservation, ReservationTransition
 
 _read_reservation = sql.load("apps.reservations", "read_reservation")
 _lines = sql.load("apps.reservations", "lines_of_reservations")
@@ -266,3 +266,20 @@ def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSea
         price_minor=price_minor,
         tax_rate=seat.tax_rate,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionView:
+    """A change of a reservation's state, from its ledger. `from_status` is empty for the hold itself."""
+
+    at: datetime
+    from_status: str
+    to_status: str
+    who: str
+    why: str
+
+
+def list_transitions(reservation_id: UUID) -> list[TransitionView]:
+    """Return the reservation's ledger, oldest first."""
+    rows = ReservationTransition.objects.filter(reservation=reservation_id).order_by("id")
+    return [TransitionView(row.at, row.from_status, row.to_status, row.who, row.why) for row in rows]

@@ -70,7 +70,11 @@ def test_an_update_matches_what_the_page_shows(method: str) -> None:
     fields = [update[name] for name in ("status", "payment_state", "attempt", "refunded_minor")] + [
         update["action"] or ""
     ]
-    assert live.state_summary(get_order(order.pk)) == " ".join(map(str, fields))
+    view = get_order(order.pk)
+    assert live.state_summary(view) == " ".join(map(str, fields))
+    # What a client needs to offer another attempt.
+    assert update["attempts_left"] == view.contract()["payment"]["attempts_left"]
+    assert update["pay_deadline"] == view.contract()["pay_deadline"]
 
 
 def test_many_orders_are_read_at_once_and_unknown_ids_are_omitted(order: Order, django_assert_num_queries: Any) -> None:

@@ -101,7 +101,9 @@ TASKS = (
         _F,
         _R,
     ),
-    _task("Return, refund, cancel and reissue orders; resend tickets", "orders.change_order", _O, _B, _F),
+    _task(
+        "Return, refund, cancel and reissue orders; resend tickets; correct buyers", "orders.change_order", _O, _B, _F
+    ),
     _task("See tickets and their transfers", "orders.view_ticket orders.view_tickettransfer", _O, _B),
     _task("Reissue single tickets", "orders.change_ticket", _O, _B),
     _task("See invoices", "orders.view_invoice", _O, _B, _F),
@@ -197,6 +199,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.networktally": "add change delete view",
     "orders.order": "add delete",
     "orders.orderadjustment": "add change delete view",
+    "orders.orderhistoryentry": "add change delete view",
     "orders.orderline": "add change delete",
     "orders.organizermessage": "add change delete view",
     "orders.payment": "add change delete",

@@ -9,6 +9,7 @@ from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.circuit_state import ProviderStanding
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
+from apps.orders.models.history import OrderHistoryEntry
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
@@ -37,6 +38,7 @@ __all__ = [
     "NetworkTally",
     "Order",
     "OrderAdjustment",
+    "OrderHistoryEntry",
     "OrderLine",
     "OrganizerMessage",
     "Payment",

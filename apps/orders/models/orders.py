@@ -71,6 +71,11 @@ class Order(models.Model):
     )
     terms_accepted_at = models.DateTimeField(null=True, blank=True)
     tickets_sent_at = models.DateTimeField(null=True, blank=True)
+    link_version = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Raised when the address is corrected: links mailed before then no longer grant access.",
+    )
 
     class Meta:
         ordering = ["-placed_at"]

@@ -13,9 +13,10 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.signals import post_save
 
+from apps.kernel import clock
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
-from apps.orders.models import Order, Payment
+from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.selectors import OrderView
 
 logger = logging.getLogger(__name__)
@@ -28,10 +29,12 @@ def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
     rows = (
         Order.objects.filter(pk__in=list(ids))
         .order_by("pk", "payments__attempt")
-        .values_list("pk", "status", "reservation_id", *(f"payments__{name}" for name in _PAYMENT_FIELDS))
+        .values_list(
+            "pk", "status", "reservation_id", "pay_deadline", *(f"payments__{name}" for name in _PAYMENT_FIELDS)
+        )
     )
     found: dict[UUID, dict[str, Any]] = {}
-    for pk, status, reservation_id, state, attempt, faults, refunded, action in rows:
+    for pk, status, reservation_id, pay_deadline, state, attempt, faults, refunded, action in rows:
         before = found.get(pk, {}).get("refunded_minor", 0)
         found[pk] = {
             "order_id": str(pk),
@@ -39,6 +42,8 @@ def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
             "reservation_id": str(reservation_id),
             "payment_state": state or "none",
             "attempt": (attempt or 0) + (faults or 0),
+            "attempts_left": max(ATTEMPTS_MAX - (attempt or 0) - (faults or 0), 0),
+            "pay_deadline": clock.iso(pay_deadline),
             "refunded_minor": before + (refunded or 0),
             "action": (action or {}).get("type"),
         }

@@ -22,6 +22,7 @@ from apps.orders.models import (
     ERASED_DOMAIN,
     CodeUse,
     Order,
+    OrderHistoryEntry,
     OrganizerMessage,
     Payment,
     ProviderMessage,
@@ -206,6 +207,8 @@ def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
     Order.objects.bulk_update(orders, ["email", "name", "account", "buyer"])
     CodeUse.objects.bulk_update(uses.values(), ["email", "buyer"])
     Ticket.objects.filter(order__in=ids).update(holder=NAME)
+    for order in orders:
+        OrderHistoryEntry.objects.filter(order=order).exclude(address="").update(address=order.email)
     _erase_transfers(TicketTransfer.objects.filter(ticket__order__in=ids))
     for order in orders:
         Refund.objects.filter(order=order, requested_by=old_buyers[order.pk]).update(requested_by=order.buyer)

@@ -10,6 +10,7 @@ from apps.kernel import clock
 from apps.orders.models import (
     CodeUse,
     Order,
+    OrderHistoryEntry,
     OrganizerMessage,
     Payment,
     ProviderMessage,
@@ -79,6 +80,7 @@ def _order(order: Order) -> dict[str, Any]:
             {"ticket": ticket.label, "checked_in_at": _iso(ticket.checked_in_at)}
             for ticket in Ticket.objects.filter(order=order, checked_in_at__isnull=False)
         ],
+        "history": _rows(OrderHistoryEntry.objects.filter(order=order), ("at", "kind", "text", "address")),
         "messages_to_organizers": _rows(OrganizerMessage.objects.filter(order=order), ("kind", "created_at", "body")),
         "messages_of_providers": [
             {

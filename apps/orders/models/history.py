@@ -1,0 +1,35 @@
+"""What happened to an order beside its money and tickets: mails that were sent, and corrections by staff."""
+
+from django.db import models
+from django.db.models import Q
+
+from apps.orders.models.orders import Order
+
+
+class OrderHistoryEntry(models.Model):
+    """A mail about the order, or an action of staff. Append-only, except for the erasure of personal data."""
+
+    class Kind(models.TextChoices):
+        MAIL = "mail", "email sent"
+        RESENT = "resent", "tickets sent again"
+        CORRECTED = "corrected", "buyer corrected"
+
+    id = models.BigAutoField(primary_key=True)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="history")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    who = models.CharField(max_length=120, blank=True, help_text="staff:ID; empty: the system.")
+    text = models.CharField(max_length=300, help_text="The mail's subject, or what was changed and why.")
+    address = models.CharField(
+        max_length=254, blank=True, help_text="The mail's recipient; for a correction the address before it."
+    )
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["id"]
+        verbose_name_plural = "order history entries"
+        constraints = [
+            models.CheckConstraint(condition=Q(kind="mail") | ~Q(who=""), name="order_history_entry_has_actor"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,81 @@
+"""Correction of an order's buyer by staff: another email address, another name."""
+
+from uuid import UUID
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.http import problems
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.checkout.buyer_details import read_email, read_name
+from apps.orders.locks import lock_order
+from apps.orders.models import CodeUse, Order, OrderHistoryEntry, Ticket
+from apps.orders.tickets import ticket_issuance
+from apps.orders.webhooks import messages
+from apps.reservations import facade as reservations
+
+WHY_LENGTH_MAX = 160
+
+
+def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) -> str:
+    """Change the order's address and name, and commit; return what changed, empty for nothing.
+
+    A paid order's tickets are sent again. With another address the former one gets a notice, links mailed before stop
+    working, and tickets that are not checked in get new codes: the former address may belong to a stranger, who has the
+    old ones. A transferred ticket stays its recipient's, and invoices keep the buyer that they were issued to. Raises
+    OrderNotFound, Invalid, and PurchaseCapReached if the new address would have too many tickets.
+    """
+    errors: dict[str, str] = {}
+    email = read_email({"email": email}, errors)
+    if errors:
+        raise problems.Invalid(errors)
+    name = read_name({"name": name})
+    why = " ".join(why.split())
+    if not why or not why.isprintable() or len(why) > WHY_LENGTH_MAX:
+        raise problems.Invalid({"why": f"is required, at most {WHY_LENGTH_MAX} printable characters"})
+    event_id = Order.objects.filter(pk=order_id).values_list("event_id", flat=True).first()
+    if event_id is not None:
+        # Outside the transaction, which would make concurrent checkouts wait for the new cap row.
+        reservations.prepare_payment(event_id, email, events.get_event_by_id(event_id))
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.is_erased:
+            raise problems.Invalid({"order": "its buyer was erased"})
+        former, changes = order.email, []
+        if name != order.name:
+            changes.append("name")
+            Ticket.objects.filter(order=order, transfer=None, holder=order.name, voided_at=None).update(holder=name)
+            order.name = name
+        if email != former:
+            changes.append("email address")
+            _change_address(order, email, who)
+        if not changes:
+            return ""
+        order.save(update_fields=["email", "name", "link_version"])
+        entry = OrderHistoryEntry.objects.create(
+            order=order, kind=OrderHistoryEntry.Kind.CORRECTED, who=who, address=former, at=clock.now(),
+            text=f"{' and '.join(changes)}: {why}",
+        )  # fmt: skip
+        if email != former:
+            outbox.publish(topics.SEND_CORRECTION_NOTICE, str(order.pk), {"entry": entry.pk})
+        if order.status in Order.STANDING:
+            outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+        return " and ".join(changes)
+
+
+def _change_address(order: Order, email: str, who: str) -> None:
+    reservations.change_email(order.reservation_id, email)
+    CodeUse.objects.filter(order=order).update(email=email)
+    order.email = email
+    order.link_version += 1
+    if order.status not in Order.STANDING:
+        return
+    now = clock.now()
+    replaced = list(
+        Ticket.objects.filter(order=order, transfer=None, voided_at=None, checked_in_at=None).order_by("id")
+    )
+    for ticket in replaced:
+        ticket_issuance.replace(ticket, who, now)
+    if replaced:
+        messages.publish_message(order, messages.Kind.TICKET_REISSUED)
