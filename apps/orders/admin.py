@@ -121,6 +121,20 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     date_hierarchy = "placed_at"
     list_select_related = ["event"]
     inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
+    fieldsets = [
+        (None, {"fields": ["number", "event", "status", "reason", "total", "name", "email", "account"]}),
+        (
+            "Details",
+            {
+                "fields": [
+                    "id", "reservation", "entry", "buyer", "pay_deadline", "placed_at", "confirmed_at", "ended_at",
+                    "tickets_sent_at", "terms_version", "terms_accepted_at",
+                ],
+                "classes": ["collapse"],
+            },
+        ),
+    ]  # fmt: skip
+    readonly_fields = ["total"]
     actions = ["resend_tickets", "reissue", "refund"]
     action_permissions = {"act": "orders.change_order"}
     total = _money_column("total_minor", "total")

@@ -110,7 +110,7 @@ def send_correction_notice(message: Message) -> None:
             to=[address],
         )
         mail.send()
-        _record(entry.order_id, mail.subject, address)
+        _record(entry.order_id, str(mail.subject), address)
 
     send_within_cap(address, 1, send)
 
@@ -195,7 +195,7 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
     mail.send()
-    _record(order.id, mail.subject, order.email)
+    _record(order.id, str(mail.subject), order.email)
 
 
 def _record(order_id: UUID, subject: str, address: str) -> None:

@@ -112,9 +112,10 @@ def change_email(reservation_id: UUID, email: str) -> None:
     order. The caller has normalized `email` and called `prepare_payment`. Raises PurchaseCapReached if the address
     would have too many seats."""
     reservation = lock(reservation_id)
-    policy = events.get_event_by_id(reservation.event_id).policy
-    if reservation.status in Reservation.LIVE_OR_CONFIRMED and policy.per_buyer_max is not None:
-        _check_email_cap(reservation, email, policy.per_buyer_max)
+    event = events.get_event_by_id(reservation.event_id)
+    per_buyer_max = events.terms_at(event, reservation.created_at).per_buyer_max
+    if reservation.status in Reservation.LIVE_OR_CONFIRMED and per_buyer_max is not None:
+        _check_email_cap(reservation, email, per_buyer_max)
     reservation.email = email
     reservation.save(update_fields=["email"])
 

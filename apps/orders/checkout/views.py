@@ -151,7 +151,9 @@ def _form_context(
         "order": order,
         # An order that is retried was placed with its terms.
         "terms": quoted.terms,
-        "refund_policy": describe_refund_policy(events.get_event_by_id(reservation.event_id), clock.now()),
+        "refund_policy": describe_refund_policy(
+            events.get_event_by_id(reservation.event_id), clock.now(), None if order is None else order.placed_at
+        ),
         "idempotency_key": secrets.token_urlsafe(18),
     }
 
