@@ -22,10 +22,10 @@ from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.forms import CheckoutForm
 from apps.orders.checkout.quote import Quote, quote
+from apps.orders.checkout.refund_policy import describe_refund_policy
 from apps.orders.errors import CodeRefused, PaymentTimeExpired, TermsNotAccepted
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.selectors import OrderView
-from apps.orders.terms.refund_policy import describe_refund_policy
 from apps.reservations import facade as reservations
 
 _FIELDS = ("email", "name", "payment_method", "code", "terms")

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orders', "0021_schedule_notices"),
+        ('orders', "0022_network_tallies"),
     ]
 
     operations = [
