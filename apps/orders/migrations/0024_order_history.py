@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orders', "0022_network_tallies"),
+        ('orders', "0023_over_limit_reason"),
     ]
 
     operations = [
