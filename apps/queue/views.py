@@ -37,7 +37,7 @@ from apps.queue.screening.policy import policies
 from apps.queue.snapshot import room_snapshot
 from apps.queue.status import status as entry_status
 from apps.queue.status.estimates import WaitEstimate
-from apps.queue.status.status_messages import describe_odds, describe_wait
+from apps.queue.status.status_messages import describe_odds, describe_pace, describe_wait
 
 REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
@@ -251,9 +251,10 @@ def _page(
         "why_drained": _drained_reason(event) if place.status == "drained" else "",
         "in_line": place.status != "drained",
         "place": place,
-        "people_ahead": people_ahead,
         "entry_key": entry_id or "",
         "wait_words": describe_wait(place.status, place.wait_range, place.tickets_left),
+        "pace_words": describe_pace(place.status, place.rate),
+        "poster_url": reverse("events:poster", args=[event.slug]),
         "odds_words": describe_odds(people_ahead, place.tickets_left),
         "countdown_style": "words" if is_far else "digits",
         "now": now,

@@ -66,9 +66,15 @@ function firstPosition(position) {
   return position;
 }
 
-function spanWords(seconds) {
-  const minutes = Math.ceil(seconds / 60);
-  return minutes < 90 ? [minutes, "minute"] : [Math.round(minutes / 60), "hour"];
+// In minutes or hours, in halves below 10.
+function rounded(seconds, unit, toWhole) {
+  const count = seconds / (unit === "hour" ? 3600 : 60);
+  return count < 10 ? toWhole(count * 2) / 2 : toWhole(count);
+}
+const numberWords = (count) => `${Math.floor(count) || ""}${count % 1 ? "½" : ""}`;
+function counted(count, unit) {
+  if (count === 0.5) return unit === "minute" ? "30 seconds" : "30 minutes";
+  return `${numberWords(count)} ${unit}${count === 1 ? "" : "s"}`;
 }
 
 const isSpan = (range) => Array.isArray(range) && range.length === 2 && range.every(Number.isFinite) && range[0] >= 0 && range[0] <= range[1];
@@ -79,18 +85,33 @@ function waitWords(status) {
   const range = status.estimated_wait_range;
   if (!isSpan(range) || status.tickets_left === 0) return "No wait estimate yet.";
   if (range[1] <= 60) return "Less than a minute.";
-  const [from, fromUnit] = spanWords(range[0]);
-  const [to, unit] = spanWords(range[1]);
-  const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
+  const [fromUnit, unit] = range.map((end) => (end >= 5400 ? "hour" : "minute"));
+  let from = rounded(range[0], fromUnit, Math.floor);
+  const to = rounded(range[1], unit, unit === "hour" ? Math.round : Math.ceil);
+  // Rounding must not make the interval wider than it is.
+  if (fromUnit === unit && to > 3 * from && range[1] <= 3.1 * range[0]) from = Math.ceil((to * 2) / 3) / 2;
   if (from === to && fromUnit === unit) return `About ${counted(to, unit)} at the current pace.`;
   if (from === 0) return `Up to ${counted(to, unit)} at the current pace.`;
-  if (fromUnit === unit) return `Between ${from} and ${to} ${unit}s at the current pace.`;
+  if (fromUnit === unit && from > 0.5) return `Between ${numberWords(from)} and ${numberWords(to)} ${unit}s at the current pace.`;
   return `Between ${counted(from, fromUnit)} and ${counted(to, unit)} at the current pace.`;
+}
+
+function paceWords(status) {
+  if (status.status === "paused") return "Paused";
+  const rate = status.rate_per_second;
+  if (typeof rate !== "number" || rate <= 0) return "";
+  const [count, unit] = rate * 60 >= 1 ? [rate * 60, "a minute"] : [rate * 3600, "an hour"];
+  let shown = Math.max(1, Math.round(count));
+  if (shown >= 100) {
+    const step = 10 ** (String(shown).length - 2);
+    shown = Math.floor(shown / step) * step;
+  }
+  return `${figure(shown)} ${shown === 1 ? "person" : "people"} ${unit}`;
 }
 
 function oddsWords(ahead, left) {
   if (typeof left !== "number") return "";
-  if (left === 0) return "All tickets are sold or held right now. Unpaid tickets go back on sale, and then the line moves on.";
+  if (left === 0) return "All tickets are sold or reserved right now. Unpaid tickets go back on sale, and then the line moves on.";
   if (ahead >= left) return "There are more people ahead of you than tickets left. Some may not buy, but you are unlikely to get tickets.";
   if (ahead * 2 >= left) return "Tickets may run out before your turn: many buyers take more than one.";
   return "";
@@ -159,8 +180,10 @@ function show(status) {
     const left = status.tickets_left;
     const odds = oddsWords(ahead, left);
     part("position").textContent = number ? figure(number) : "Next";
-    part("ahead").textContent = figure(ahead);
+    const pace = paceWords(status);
     part("wait").textContent = waitWords(status);
+    part("moves").hidden = !pace;
+    part("pace").textContent = pace;
     part("stock").hidden = typeof left !== "number";
     if (typeof left === "number") part("tickets").textContent = figure(left);
     part("odds").hidden = !odds;
@@ -336,6 +359,7 @@ function onQueue(queue) {
   position = Math.min(position, status.number - queue.now_serving);
   const current = { ...status, position_in_queue: position, status: queue.state === "paused" ? "paused" : "waiting", message: queue.message };
   if (queue.tickets_left !== undefined) current.tickets_left = queue.tickets_left;
+  if (queue.rate_per_second !== undefined) current.rate_per_second = queue.rate_per_second;
   if (isSpan(status.estimated_wait_range) && status.position_in_queue > 0) {
     // Scale the server's estimate by the share of the line that is left and by the change in rate.
     const share = position / status.position_in_queue;

@@ -103,7 +103,6 @@ def test_two_visitors_are_admitted_in_order(
     line_up(second, live_site)
     assert first.locator("[data-line-position]").text_content() == "1"
     assert second.locator("[data-line-position]").text_content() == "2"
-    assert second.locator("[data-line-ahead]").text_content() == "1"
     free_the_slot(*full)
     first.wait_for_url(re.compile("/events/concert/choose"))
     second.locator("[data-line-position]", has_text=re.compile("^1$")).wait_for()
@@ -126,7 +125,7 @@ def test_a_long_line_shows_a_wait_interval_until_the_visitor_leaves(
     line_up(page, live_site)
     page.get_by_text("Your place is saved").first.wait_for()
     in_another_connection(lambda: WaitingRoom.objects.update(state="open"))
-    ask_until(page, "document.querySelector('[data-line-wait]').textContent.startsWith('Between 40 ')")
+    ask_until(page, "document.querySelector('[data-line-wait]').textContent.startsWith('Between ')")
     assert page.locator("[data-line-position]").text_content() == "2,400"
     assert "2,400 in line" in page.title()
     assert_nothing_sticks_out(page)
@@ -188,7 +187,6 @@ def test_each_status_has_its_view(
     page.get_by_text("Your position is being drawn").first.wait_for()
     answers.say(status="waiting", position_in_queue=40, tickets_left=300)
     ask_until(page, "document.querySelector('[data-line-position]').textContent === '40'")
-    assert page.locator("[data-line-ahead]").text_content() == "39"
     assert page.locator("[data-line-tickets]").text_content() == "300"
     assert page.locator("[data-line-odds]").is_hidden()
     answers.say(position_in_queue=10, tickets_left=4, message="<b>Bear</b> with us\nplease")
@@ -285,7 +283,11 @@ def test_the_page_survives_invalid_responses(
         answers.now = bad
         run_until(page, page.get_by_text(text))
         assert page.locator("[data-line-position]").text_content() == "40", "the last known state is still shown"
-        assert page.get_by_text("Less than a minute").or_(page.get_by_text("Between 1 and 3")).first.is_visible()
+        assert (
+            page.get_by_text("Less than a minute")
+            .or_(page.get_by_text("Between 30 seconds and 2½ minutes"))
+            .first.is_visible()
+        )
         assert_nothing_sticks_out(page)
         answers.say()
         run_until(page, page.locator(".line__trouble:empty"))

@@ -39,8 +39,8 @@ COPY_TTL_MS = 600
 """A copy expires when it is too old to be used."""
 BYTES_MAX = 4_096
 """Far above any real snapshot: longer values are not decoded."""
-MEASURED_SECONDS = 120
-MEASURED_MIN_COUNT = 5
+OBSERVED_SECONDS = 120
+"""For how long the use of a room's slots is observed, at least, once it has been open that long."""
 CACHED_ROOMS_MAX = 1_000
 """Rooms cached by a process."""
 
@@ -65,9 +65,19 @@ class RoomSnapshot:
     rate: Annotated[float, Meta(gt=0)]
     """Current admissions per second."""
     rate_ceiling: Annotated[int, Meta(ge=1)]
+    active: Count
+    """Occupied slots."""
+    freed_count: int
+    """Slots that were freed during the last `observed_seconds`; when these began, `active_before` were occupied."""
+    observed_seconds: Annotated[float, Meta(ge=0)]
+    active_before: Count
     admitted_count: Count
-    admitted_seconds: Annotated[float, Meta(ge=0)]
-    """`admitted_count` entries were admitted during the last `admitted_seconds`, at most MEASURED_SECONDS."""
+    """Entries that were admitted in their turn during the last `observed_seconds`, which moved the head by
+    `passed_count`: entries that leave are passed without an admission, and entries that return are admitted without
+    moving the head."""
+    passed_count: int
+    open_seconds: Annotated[float, Meta(ge=0)]
+    """Since the room's first admission; 0 before it."""
     active_max: Count
     claim_seconds: Annotated[int, Meta(ge=1)]
     admission_seconds: Annotated[int, Meta(ge=1)]
@@ -86,20 +96,8 @@ class RoomSnapshot:
     epoch: Count
     opens_at: datetime | None = None
     """In a lobby: the time of the draw, which is the opening of the on-sale."""
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     """The version of this format. A copy in another format is not used."""
-
-    @property
-    def measured_rate(self) -> float | None:
-        """The recent rate of admissions per second; None if there were too few."""
-        if self.admitted_count < MEASURED_MIN_COUNT or self.admitted_seconds < 1:
-            return None
-        return self.admitted_count / self.admitted_seconds
-
-    @property
-    def full_rate(self) -> float:
-        """Admissions per second while all slots are in use, if each admission lasts its full time."""
-        return min(self.rate, max(1, self.active_max) / self.admission_seconds)
 
     @property
     def stage(self) -> str:
@@ -179,7 +177,7 @@ def read_snapshot(event_id: int) -> RoomSnapshot:
 def read_snapshots(event_ids: Iterable[int]) -> list[RoomSnapshot]:
     """Read the current snapshots of these rooms from PostgreSQL in one statement, and one more for each lobby."""
     with connection.cursor() as cursor:
-        rows = _room_snapshots.rows(cursor, event_ids=list(event_ids), window_seconds=MEASURED_SECONDS)
+        rows = _room_snapshots.rows(cursor, event_ids=list(event_ids), window_seconds=OBSERVED_SECONDS)
     snapshots = [RoomSnapshot(*row) for row in rows]
     return [
         _with_opening(snapshot) if snapshot.state == WaitingRoom.State.LOBBY else snapshot for snapshot in snapshots

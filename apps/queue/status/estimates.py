@@ -12,6 +12,7 @@ from apps.queue.room.admission import burst
 from apps.queue.snapshot import room_snapshot
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import drawn_numbers
+from apps.queue.status.wait_model import WaitModel
 
 NEXT_POLL_READY_MS = 15_000
 NEXT_POLL_ENDED_MS = 60_000
@@ -19,8 +20,6 @@ NEXT_POLL_MIN_MS = 1_000
 NEXT_POLL_MAX_MS = 300_000
 JITTER = 0.2
 """The time until a poll is shortened by up to this share, so that visitors who joined together poll at other times."""
-RANGE_HIGH = 1.5
-"""Upper end of the wait's interval, as a multiple of the likely wait: visitors may keep their slots longer."""
 LOBBY_POLLS_PER_SECOND = 2_000
 """A lobby's polls for the drawn numbers are spread to at most this rate, unless the claim time is too short."""
 LOBBY_SPREAD_MIN_MS = 2_000
@@ -46,7 +45,7 @@ class WaitEstimate:
     tickets_left: int | None = None
     """While waiting: the number of tickets that are available now. None: not known."""
     rate: float | None = None
-    """While waiting: admissions per second."""
+    """While waiting: numbers that the line is expected to pass per second."""
     message: str = ""
     """While waiting: the organizer's message to all visitors."""
     number: int | None = None
@@ -82,41 +81,28 @@ def estimate_for_number(snapshot: RoomSnapshot, number: int | None) -> WaitEstim
     ahead = max(0, number - snapshot.head)
     if snapshot.state == WaitingRoom.State.DRAINED:
         return WaitEstimate("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=snapshot.message)
-    expected = expected_rate(snapshot)
-    soonest, likely = ahead / snapshot.rate_ceiling, seconds_until(snapshot, ahead)
+    model = WaitModel.of(snapshot)
+    likely = model.likely_seconds(ahead)
     return WaitEstimate(
         status="paused" if snapshot.state == WaitingRoom.State.PAUSED else "waiting",
         ahead=ahead,
         wait_seconds=math.ceil(likely),
-        wait_range=(math.floor(soonest), math.ceil(likely * RANGE_HIGH)),
+        wait_range=model.interval(ahead, likely),
         ask_again_ms=next_poll_ms(ahead, snapshot.rate_ceiling, snapshot.claim_seconds),
         tickets_left=snapshot.supply_available,
-        rate=0.0 if snapshot.state == WaitingRoom.State.PAUSED else max(0.01, round(expected, 2)),
+        rate=0.0 if snapshot.state == WaitingRoom.State.PAUSED else _shown_rate(model),
         message=snapshot.message,
         number=number if ahead else None,
     )
 
 
 def expected_rate(snapshot: RoomSnapshot) -> float:
-    """Return the expected admissions per second: the measured rate. Without one, return the room's rate before its
-    first admission, when all slots are free, and `full_rate` after it."""
-    measured = snapshot.measured_rate
-    if measured is not None:
-        return min(snapshot.rate, measured)
-    return snapshot.rate if snapshot.head == 0 else snapshot.full_rate
+    """Return how many numbers the line is expected to pass per second."""
+    return _shown_rate(WaitModel.of(snapshot))
 
 
-def has_steady_rate(snapshot: RoomSnapshot) -> bool:
-    """Return whether `expected_rate` applies from now on; otherwise the free slots are filled first."""
-    return snapshot.head > 0 or snapshot.measured_rate is not None
-
-
-def seconds_until(snapshot: RoomSnapshot, ahead: int) -> float:
-    """Return the likely time in seconds until this many more entries are admitted."""
-    if has_steady_rate(snapshot):
-        return ahead / expected_rate(snapshot)
-    free = min(ahead, snapshot.active_max)
-    return free / snapshot.rate + (ahead - free) / snapshot.full_rate
+def _shown_rate(model: WaitModel) -> float:
+    return max(0.01, round(model.numbers_per_second, 2))
 
 
 def _estimate_in_lobby(snapshot: RoomSnapshot) -> WaitEstimate:

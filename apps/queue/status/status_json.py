@@ -9,6 +9,7 @@ from apps.kernel.fastpath import cache
 from apps.queue.models import WaitingRoom
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates
+from apps.queue.status.wait_model import WaitModel
 
 SNAPSHOTS_MAX = 1_000
 
@@ -16,15 +17,13 @@ SNAPSHOTS_MAX = 1_000
 class StatusEncoder:
     """Encodes one snapshot's status of numbers above its head, for a room that is open or paused."""
 
-    __slots__ = ("_begin", "_ceiling", "_claim_seconds", "_end", "_head", "_rate", "_snapshot")
+    __slots__ = ("_begin", "_ceiling", "_claim_seconds", "_end", "_head", "_model")
 
     def __init__(self, snapshot: RoomSnapshot) -> None:
         known = estimates.estimate_for_number(snapshot, snapshot.head + 1)
-        self._snapshot = snapshot
         self._head = snapshot.head
         self._ceiling, self._claim_seconds = snapshot.rate_ceiling, snapshot.claim_seconds
-        # Before the first admission there is no steady rate, and the wait is computed in two parts.
-        self._rate = estimates.expected_rate(snapshot) if estimates.has_steady_rate(snapshot) else None
+        self._model = WaitModel.of(snapshot)
         status = msgspec.json.encode(known.status).decode()
         rest = {"tickets_left": known.tickets_left, "message": known.message, "rate_per_second": known.rate}
         self._begin = f'{{"status":{status},"position_in_queue":'.encode()
@@ -33,14 +32,14 @@ class StatusEncoder:
     def to(self, number: int) -> bytes:
         """Return the JSON for this number, which is above the head."""
         ahead = number - self._head
-        rate = self._rate
-        likely = ahead / rate if rate is not None else estimates.seconds_until(self._snapshot, ahead)
+        likely = self._model.likely_seconds(ahead)
+        low, high = self._model.interval(ahead, likely)
         numbers = b'%d,"number":%d,"estimated_wait_time":%d,"estimated_wait_range":[%d,%d],"next_poll":%d' % (
             ahead,
             number,
             math.ceil(likely),
-            ahead // self._ceiling,
-            math.ceil(likely * estimates.RANGE_HIGH),
+            low,
+            high,
             estimates.next_poll_ms(ahead, self._ceiling, self._claim_seconds),
         )
         return self._begin + numbers + self._end

@@ -431,44 +431,37 @@ def test_the_stock_is_reported_for_open_rooms() -> None:
     assert reported.supply_at is not None
 
 
-def test_the_position_falls_and_the_estimate_is_a_range_from_the_measured_rate() -> None:
+def test_the_position_falls_and_the_estimate_is_a_range() -> None:
     event = make_room(rate=10, active=1000)
     entries = join_waiting_entries(event, 50)
     last = entries[-1]
     seen = estimates.estimate(last)
-    assert (seen.status, seen.ahead) == ("waiting", 50)
-    assert (seen.wait_seconds, seen.wait_range) == (5, (5, 8))
+    assert (seen.status, seen.ahead, seen.wait_seconds) == ("waiting", 50, 5)
+    assert seen.wait_range[0] < 5 < seen.wait_range[1]
     assert tick(event) == 5
-    assert estimates.estimate(claim_or_get_entry(last)).ahead == 45
-    # Half as fast as the rate would allow: five in the last second.
-    AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=1))
-    slower = estimates.estimate(last)
-    assert slower.ahead == 45
-    assert 9 <= slower.wait_seconds <= 11
-    assert slower.wait_range[0] == 4
+    after = estimates.estimate(claim_or_get_entry(last))
+    assert (after.ahead, after.wait_seconds) == (45, 5)
     tick(event)
     claim_or_get_entry(entries[0])
     assert estimates.estimate(claim_or_get_entry(entries[0])).ahead == 0
 
 
-def test_while_every_slot_is_taken_the_estimate_does_not_assume_the_rooms_rate() -> None:
-    """Two slots, five minutes each: the twentieth visitor waits most of an hour, however fast the room could admit
-    visitors."""
+def test_while_every_slot_is_taken_the_estimate_follows_the_freed_slots() -> None:
+    """Two slots: the twentieth visitor waits most of an hour if no slot is freed, however fast the room could admit."""
     event = make_room(rate=10, active=2)
     last = join_waiting_entries(event, 20)[-1]
     seen = estimates.estimate(last)
-    assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
-        "two are admitted immediately, the others in turn"
-    )
+    # Two are admitted immediately; before anything is known, a slot is taken to last 90 seconds.
+    assert (seen.wait_seconds, seen.rate) == (pytest.approx(810, abs=2), 0.02)
     assert tick(event) == 2
-    seen = estimates.estimate(last)
-    assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
-    # The estimate remains although no visitor was admitted within the measured period.
+    assert estimates.estimate(last).wait_seconds == pytest.approx(seen.wait_seconds, rel=0.1)
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
-    seen = estimates.estimate(last)
-    assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
+    slower = estimates.estimate(last)
+    assert (slower.ahead, slower.rate) == (18, 0.01)
+    assert slower.wait_seconds == pytest.approx(18 * (1_000 + 450) / (5 * 2), rel=0.02), "no slot was freed in 500 s"
+    assert slower.wait_range[1] <= 3.1 * slower.wait_range[0]
     operations.set_limits(event.id, active_max=0, who="staff")
-    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), (
+    assert estimates.estimate(last).wait_seconds == pytest.approx(2 * slower.wait_seconds, rel=0.02), (
         "a cap of 0 is estimated like a cap of 1"
     )
 

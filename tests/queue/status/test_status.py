@@ -352,7 +352,9 @@ def test_the_snapshot_and_the_database_agree_for_any_room_and_no_position_rises(
                 with fresh_process():
                     fast = poll_status(event, entry).estimate
                     true = status_from_database(event, entry).estimate
-                assert (fast.status, fast.ahead, fast.wait_range) == (true.status, true.ahead, true.wait_range)
+                assert (fast.status, fast.ahead) == (true.status, true.ahead)
+                # The room was observed for some milliseconds longer.
+                assert fast.wait_range == pytest.approx(true.wait_range, abs=2, rel=0.05)
                 assert fast.ahead is not None
                 assert fast.ahead <= last.get(entry.id, fast.ahead), "a position rose"
                 last[entry.id] = fast.ahead

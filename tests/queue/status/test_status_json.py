@@ -30,8 +30,13 @@ snapshots = st.builds(
     next_number=st.just(10**9),
     rate=st.floats(0.01, 5_000),
     rate_ceiling=st.integers(1, 5_000),
+    active=st.integers(0, 10_000),
+    freed_count=st.integers(-10, 10_000),
+    observed_seconds=st.floats(0, 1_000),
+    active_before=st.integers(0, 10_000),
     admitted_count=st.integers(0, 10_000),
-    admitted_seconds=st.floats(0, 120),
+    passed_count=st.integers(0, 20_000),
+    open_seconds=st.floats(0, 10_000),
     active_max=st.integers(0, 10_000),
     claim_seconds=st.integers(1, 600),
     admission_seconds=st.integers(1, 3_600),
@@ -63,6 +68,6 @@ def test_the_text_equals_the_full_response(snapshot: RoomSnapshot, ahead: int, s
 
 def test_in_a_drained_room_the_full_response_is_built() -> None:
     drained = RoomSnapshot(
-        1, NOW, "drained", 5, 10, 1.0, 1, 0, 0.0, 5, 60, 60, 0, 0, "", None, 0, False, False, "", 1
+        1, NOW, "drained", 5, 10, 1.0, 1, 0, 0, 0.0, 0, 0, 0, 0.0, 5, 60, 60, 0, 0, "", None, 0, False, False, "", 1
     )  # fmt: skip
     assert status_json.encode_status(drained, 7) is None

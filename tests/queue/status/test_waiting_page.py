@@ -45,7 +45,8 @@ def test_a_waiting_visitor_sees_the_position(waiting: Client) -> None:
     assert page.status_code == 200
     assert "no-store" in page.headers["Cache-Control"]
     assert "data-line-position>1<" in text
-    assert "data-line-ahead>0<" in text
+    assert re.search(r"data-line-pace>\d+ (person|people) an? (minute|hour)<", text)
+    assert 'src="/events/concert/poster.svg"' in text
     assert re.search(r"data-line-wait>[A-Z][^<]+\.</p>", text)
     assert '<noscript><meta http-equiv="refresh"' in text
     assert 'role="status" aria-live="polite"' in text
