@@ -28,6 +28,7 @@ api = [
 urlpatterns = [
     *health.root_urls,
     *security_contact.root_urls,
+    *events.root_urls,
     *mailbox.root_urls,
     path("admin/", admin.site.urls),
     path("api/", include(api)),

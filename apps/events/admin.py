@@ -54,7 +54,7 @@ class ReadOnly(OrganizerScopedAdmin):
 class VenueForm(forms.ModelForm):
     class Meta:
         model = Venue
-        fields = ("name", "slug", "city", "address", "timezone")
+        fields = ("name", "slug", "city", "address", "latitude", "longitude", "timezone")
 
     def clean_timezone(self) -> str:
         # All pages of the venue's events use this zone: an unknown one would break them.

@@ -94,7 +94,8 @@ class EventSpec:
     needs_access: tuple[str, ...] = ()  # ids of sections whose holds need an access code
     description: str = ""
     city: str = ""  # empty: the venue's
-    address: str = ""
+    address: str = ""  # of a new venue
+    coordinates: tuple[float, float] | None = None  # latitude and longitude of a new venue
     timezone: str = ""  # empty: the venue's, UTC for a new one
     poster: str = ""
     publishes_report: bool = False  # a report of the sale may be published after it
@@ -304,19 +305,24 @@ def _require_access_codes(event: Event, spec: EventSpec) -> None:
 def _venue(spec: EventSpec) -> Venue:
     venue = Venue.objects.filter(name=spec.venue).first()
     if venue is None:
-        return add_venue(spec.venue, spec.city, spec.address, spec.timezone or "UTC")
+        return add_venue(spec.venue, spec.city, spec.address, spec.timezone or "UTC", spec.coordinates)
     differences = _venue_differences(venue, spec)
     if differences:
         raise EventRefused(f"the venue {venue.name} exists with other values: {'; '.join(differences)}")
     return venue
 
 
-def add_venue(name: str, city: str, address: str, timezone: str) -> Venue:
+def add_venue(
+    name: str, city: str, address: str, timezone: str, coordinates: tuple[float, float] | None = None
+) -> Venue:
     """Add a venue. The caller has locked the creation. Raises EventRefused if there is one of this name."""
     if Venue.objects.filter(name=name).exists():
         raise EventRefused(f"there is a venue {name} already")
     slug = free_slug(Venue, slugify(name)[:74] or "venue")
-    return Venue.objects.create(name=name, slug=slug, city=city, address=address, timezone=timezone)
+    latitude, longitude = coordinates or (None, None)
+    return Venue.objects.create(
+        name=name, slug=slug, city=city, address=address, latitude=latitude, longitude=longitude, timezone=timezone
+    )
 
 
 def free_slug(model: type[Event] | type[Venue], stem: str) -> str:
@@ -329,7 +335,11 @@ def free_slug(model: type[Event] | type[Venue], stem: str) -> str:
 
 
 def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
-    pairs = (("city", venue.city, spec.city), ("time zone", venue.timezone, spec.timezone))
+    pairs = (
+        ("city", venue.city, spec.city),
+        ("address", venue.address, spec.address),
+        ("time zone", venue.timezone, spec.timezone),
+    )
     return [f"{what} is “{stored}”, not “{given}”" for what, stored, given in pairs if given and given != stored]
 
 

@@ -60,6 +60,7 @@ from apps.events.registries import (
     availability,
     on_publish,
     provide_availability,
+    provide_refund_terms,
 )
 from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
@@ -132,6 +133,7 @@ __all__ = [
     "plan_version",
     "provide_availability",
     "provide_change_part",
+    "provide_refund_terms",
     "publishes_report",
     "read_cached_event",
     "read_prices_call",

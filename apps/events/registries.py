@@ -1,4 +1,4 @@
-"""Registries that the apps above fill: listeners of publication, and the provider of availability."""
+"""Registries that the apps above fill: listeners of publication, and providers of availability and refund terms."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -34,3 +34,17 @@ def availability(slugs: SectionSlugs) -> Availability:
     if not slugs or not _availability_providers:
         return {}
     return _availability_providers[0](slugs)
+
+
+_refund_terms_providers: list[Callable[[int], str]] = []
+
+
+def provide_refund_terms(provider: Callable[[int], str]) -> None:
+    """Register `provider(event_id)`, which returns the sentences about returns and refunds for the event's page. A
+    later provider replaces an earlier one."""
+    _refund_terms_providers[:] = [provider]
+
+
+def refund_terms(event_id: int) -> str:
+    """Return the sentences from the registered provider; empty without one."""
+    return _refund_terms_providers[0](event_id) if _refund_terms_providers else ""

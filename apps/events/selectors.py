@@ -10,7 +10,8 @@ import msgspec
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
 from django.utils.text import slugify
 
 from apps.events import event_views, registries
@@ -26,6 +27,9 @@ CATALOG_MAX = 200
 SEARCH_CHARACTERS_MAX = 100
 SEARCH_WORDS_MAX = 8
 PLAN_CACHE_SECONDS = 3_600
+FEW_MAX = 100
+FEW_SHARE = 0.2
+"""At most so many tickets, and at most this share of the capacity, are "only … left"."""
 PLANS_MAX = 64
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 """Plans kept in one process, and their size; a venue with 100,000 seats has a plan of about six megabytes."""
@@ -53,8 +57,15 @@ class EventCard:
     currency: str
     from_price_minor: int | None
     available: int | None
+    capacity: int
     judged_at: datetime
     """When `state` was computed, by the database's clock."""
+
+    @property
+    def has_few_left(self) -> bool:
+        """Whether tickets were sold or held and only a few are left. The pages' scripts decide in the same way."""
+        left = self.available
+        return left is not None and left < self.capacity and left <= min(FEW_MAX, self.capacity * FEW_SHARE)
 
     @property
     def moments(self) -> tuple[datetime, ...]:
@@ -76,6 +87,23 @@ class SectionOffer:
 
 
 @dataclass(frozen=True, slots=True)
+class EventDetails:
+    """What only the event's own page shows."""
+
+    organizer: str
+    """The organizer's slug."""
+    organizer_name: str
+    organizer_email: str
+    address: str
+    latitude: float | None
+    longitude: float | None
+    doors_at: datetime | None
+    ends_at: datetime | None
+    has_room: bool
+    """Whether the event has a waiting room."""
+
+
+@dataclass(frozen=True, slots=True)
 class EventPage:
     event_id: int
     card: EventCard
@@ -86,8 +114,7 @@ class EventPage:
     """None: the event has none, or it has ended."""
     sections: tuple[SectionOffer, ...]
     price_policy: PricePolicy
-    organizer: str
-    """The organizer's slug."""
+    details: EventDetails
     legal_kinds: tuple[str, ...]
     """The kinds of its current legal pages."""
 
@@ -141,13 +168,16 @@ def list_catalog(search: str = "") -> list[EventCard]:
         events = events.filter(
             Q(name__icontains=word) | Q(venue__name__icontains=word) | Q(venue__city__icontains=word)
         )
+    of_event = Section.objects.filter(event=OuterRef("pk")).order_by().values("event")
+    capacities = of_event.annotate(total=Sum("capacity"))
     priced = events.annotate(
         prices_minor=ArrayAgg("categories__price_minor", order_by="categories__id"),
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
+        capacity=Coalesce(Subquery(capacities.values("total")), 0),
     ).order_by("starts_at", "slug")
-    found = list(priced.values_list("pk", *_COLUMNS)[:CATALOG_MAX])
+    found = list(priced.values_list("pk", "capacity", *_COLUMNS)[:CATALOG_MAX])
     available = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
-    return [_card(_Row(*row), now, available.get(event_id)) for event_id, *row in found]
+    return [_card(_Row(*row), now, available.get(event_id), capacity) for event_id, capacity, *row in found]
 
 
 def get_event_page(slug: str) -> EventPage:
@@ -169,7 +199,8 @@ def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
         rows = _event_page.rows(cursor, slug=slug, is_draft=is_draft)
     if not rows:
         raise event_views.EventNotFound(slug)
-    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, ends, *row, organizer, legal_kinds, now),) = rows
+    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, ends, *rest, legal_kinds, now),) = rows
+    row, details = rest[: len(_COLUMNS)], EventDetails(*rest[len(_COLUMNS) :])
     presale = event_views.Presale(condition, until, ends) if condition and now < until else None
     read = _Row(*row)
     policy = read.price_policy
@@ -193,12 +224,12 @@ def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
         )
         for section in sections
     )
-    card = _card(read, now, available)
+    card = _card(read, now, available, sum(section.capacity for section in sections))
     limits = (hold_minutes, seats_max, buyer_max)
-    return EventPage(event_id, card, *limits, presale, offers, policy, organizer, tuple(legal_kinds))
+    return EventPage(event_id, card, *limits, presale, offers, policy, details, tuple(legal_kinds))
 
 
-def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None) -> EventCard:
+def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None, capacity: int) -> EventCard:
     available = None if available_by_section is None else sum(available_by_section.values())
     state = event_views.selling_state(row.status, row.starts_at, row.opens_at, row.closes_at, now)
     return EventCard(
@@ -216,6 +247,7 @@ def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None)
             default=None,
         ),
         available=available,
+        capacity=capacity,
         judged_at=now,
     )
 

@@ -5,7 +5,14 @@ from django.urls import path, re_path
 from apps.events import api_views, views
 from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
+from apps.events.discovery import site_files
 from apps.events.organizers import views as organizers
+
+root_urls = [
+    path("sitemap.xml", site_files.sitemap, name="sitemap"),
+    path("robots.txt", site_files.robots, name="robots"),
+    path("favicon.ico", site_files.favicon, name="favicon"),
+]
 
 page_urls = [
     path("", views.catalog, name="catalog"),

@@ -9,12 +9,15 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import condition, require_safe
 
-from apps.events import event_views, http_cache, selectors
+from apps.events import event_views, http_cache, registries, selectors
 from apps.events.announcements import feed, template_context
+from apps.events.discovery import structured_data
+from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
 
@@ -23,7 +26,10 @@ _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
 def _card_context(card: selectors.EventCard) -> dict[str, Any]:
     shown = {name: getattr(card, name) for name in _CARD}
-    return shown | {"poster_url": reverse("events:poster", args=[card.slug])}
+    return shown | {
+        "poster_url": reverse("events:poster", args=[card.slug]),
+        "has_few_left": card.has_few_left,
+    }
 
 
 @require_safe
@@ -64,6 +70,13 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
     announcement_feed = feed.read(page.event_id, page.card.starts_at)
     closes_at = None if page.presale is None else page.presale.sign_up_closes_at
     shown = _card_context(page.card) | {
+        "url": structured_data.absolute_url(reverse("events:event", args=[page.card.slug])),
+        "share_image_url": structured_data.absolute_url(static("img/share.png")),
+        "map_url": structured_data.map_url(page),
+        "details": page.details,
+        "summary": structured_data.summary(page),
+        "refund_terms": registries.refund_terms(page.event_id),
+        "is_organizer_named": page.details.organizer != DEFAULT_SLUG or bool(page.details.organizer_email),
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
@@ -78,7 +91,8 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
     return {
         "event": shown,
         "news": template_context.newest(announcement_feed),
-        "legal": legal_pages.links_of(page.organizer, page.legal_kinds),
+        "legal": legal_pages.links_of(page.details.organizer, page.legal_kinds),
+        "structured_data": structured_data.structured_data(page),
     }
 
 

@@ -3,6 +3,7 @@
 import math
 from datetime import timedelta
 from functools import partial
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -42,6 +43,8 @@ from apps.queue.status.status_messages import describe_odds, describe_pace, desc
 REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
 DELAY_REFRESH_SECONDS_MAX = 30
+SEATS_MAX = 20
+SEAT_ID_LENGTH_MAX = 120
 
 
 @csrf_exempt  # The form's page is shared and has no CSRF token; SameOriginWrites checks the origin instead.
@@ -80,7 +83,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         return _presale_page(request, event, code, problem)
     except RoomDrained as problem:
         return _page(request, event, _drained_reason(event), status=problem.status)
-    response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
+    response = redirect("queue:wait", event.slug) if entry.waits else redirect(_choose_url(request, event))
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
     if secret:
@@ -90,6 +93,13 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     if is_admitted and code:
         presale.keep_code(request, response, event.slug, code)
     return response
+
+
+def _choose_url(request: HttpRequest, event: events.EventView) -> str:
+    """Return the URL of the selection page, with the seats that the form wants to be selected there."""
+    seats = [guid for guid in request.POST.getlist("seats") if len(guid) <= SEAT_ID_LENGTH_MAX][:SEATS_MAX]
+    url = reverse("reservations:choose", args=[event.slug])
+    return f"{url}?{urlencode({'view': 'list', 'seats': seats}, doseq=True)}" if seats else url
 
 
 def _presale_page(request: HttpRequest, event: events.EventView, code: str, problem: problems.Problem) -> HttpResponse:

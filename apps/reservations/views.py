@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,10 @@ from apps.queue import facade as queue
 from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
+from apps.reservations.equivalent import find_equivalent
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of, is_presale
+from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
 from apps.reservations.page_header import held_tickets
 
@@ -250,7 +253,7 @@ def _page(
         # With its version: browsers cache the plan for minutes, and prices may change meanwhile.
         "plan_url": f"{reverse('events:plan', args=[event.slug])}?v={events.plan_version(event.id)}",
         "status_url": reverse("reservations:status", args=[event.slug]) + ("?change=1" if held is not None else ""),
-        "admission_expires_at": entry.admission_expires_at if held is None else held.reserved_until,
+        "choose_until": _choose_until(event, entry, held),
         "keep": "&change=1" if held is not None else "",
         "held": held.shown() if held is not None else None,
         "keeps_code": held is not None and held.has_access_code,
@@ -265,6 +268,16 @@ def _page(
     if view == "list":
         context |= _seat_list_context(request, event, sections, form, held)
     return render(request, "reservations/choose.html", context, status=form.status)
+
+
+def _choose_until(
+    event: events.EventView, entry: queue.EntryView, held: facade.ReservationView | None
+) -> datetime | None:
+    """Return the deadline that the selection page counts down to. Without a waiting room no visitor waits for the slot,
+    so that there is nothing to hurry for before the tickets are reserved."""
+    if held is not None:
+        return held.reserved_until
+    return entry.admission_expires_at if event.policy.room is not None else None
 
 
 def _seat_list_context(
@@ -366,10 +379,27 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
         # Checkout redirects to the order if there is one.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }
+    if held.status == Reservation.Status.EXPIRED:
+        context |= _after_expiry(held)
     response = render(request, "reservations/reservation.html", context)
     if held.is_live:
         held_tickets.name_reservation(request, response, held.id)  # Also a hold made by another client.
     return response
+
+
+def _after_expiry(ended: facade.ReservationView) -> dict[str, Any]:
+    """Return what the page of an expired hold offers instead: equivalent tickets, and whether the visitor may choose
+    them at once or has to get in again."""
+    event = events.get_event_by_id(ended.event_id)
+    if event.selling_state(clock.now()) != "on_sale":
+        return {"is_on_sale": False}
+    entry = queue.entry_by_id(ended.entry_id)
+    return {
+        "is_on_sale": True,
+        "equivalent": find_equivalent(ended),
+        "may_choose": entry is not None and entry.is_ready,
+        "has_room": event.policy.room is not None,
+    }
 
 
 @csrf_exempt  # See `choose`.
@@ -392,7 +422,11 @@ def _not_admitted_response(
     """Return the response to a visitor without a valid admission: the waiting room, or the page to join (again)."""
     if entry is not None and isinstance(problem, queue.NotAdmitted):
         return _see_other("queue:wait", event.slug)
-    context = {"event": event, "expired": isinstance(problem, queue.AdmissionExpired)}
+    context = {
+        "event": event,
+        "expired": isinstance(problem, queue.AdmissionExpired),
+        "has_room": event.policy.room is not None,
+    }
     # A visitor who opens the page directly has made no mistake: the page explains how to join.
     is_visit = request.method != "POST" and isinstance(problem, queue.NotAdmitted)
     response = render(request, "reservations/join_first.html", context, status=200 if is_visit else problem.status)

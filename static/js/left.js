@@ -1,7 +1,8 @@
 // Updates the ticket counts of the event page, which caches may keep for minutes: from the stream (live.js), or without a
 // stream by polling once when the page is shown and then every 15 to 30 seconds while it is visible.
 //
-// [data-left-url]            the URL of the counts; data-left-state is the rendered state, on_sale or sold_out
+// [data-left-url]            the URL of the counts; data-left-state is the rendered state, on_sale or sold_out, and
+//                            data-left-capacity the number of tickets for sale at first
 //   [data-left]              the total number of tickets left
 //   [data-left-when=STATE]   shown in that state
 //   [data-left-section=ID]   a section's row, with its meter and the text in [data-left-words]
@@ -9,9 +10,13 @@ import { isConnected, markFresh, on } from "./live.js";
 
 const POLL_MS = 15_000;
 const STREAM_FIRST_MS = 1_500; // How long to wait for the stream before the first poll.
-const FEW = 100;
+// As in apps/events/selectors.py::EventCard.has_few_left.
+const FEW_MAX = 100;
+const FEW_SHARE = 0.2;
+let capacity = 0;
 const page = document.querySelector("[data-left-url]");
 const number = new Intl.NumberFormat("en-US");
+capacity = Number(page?.dataset.leftCapacity) || 0;
 let isSoldOut = page?.dataset.leftState === "sold_out";
 let polledAt = -POLL_MS;
 let timer = 0;
@@ -22,9 +27,12 @@ voice.setAttribute("role", "status");
 
 function show(sections) {
   const all = sections.reduce((sum, section) => sum + section.available_seats, 0);
+  // The stream's counts have no totals.
+  if (sections.every((section) => section.total_seats !== undefined)) capacity = sections.reduce((sum, section) => sum + section.total_seats, 0);
+  const isFew = all < capacity && all <= Math.min(FEW_MAX, capacity * FEW_SHARE);
   for (const face of page.querySelectorAll("[data-left]")) {
-    const words = document.createElement(all <= FEW ? "strong" : "span");
-    words.textContent = all <= FEW ? `Only ${all} left` : `${number.format(all)} tickets left`;
+    const words = document.createElement(isFew ? "strong" : "span");
+    words.textContent = isFew ? `Only ${all} left` : `${number.format(all)} tickets left`;
     if (face.textContent !== words.textContent) face.replaceChildren(words);
   }
   for (const { section_id: id, available_seats: left, total_seats: total } of sections) {

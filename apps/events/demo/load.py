@@ -11,10 +11,11 @@ from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.demo.posters import afterglow_poster, orchard_poster, solstice_poster
 from apps.events.demo.theatre import theatre_plan
 from apps.events.event_views import WaitingRoomSettings
-from apps.events.models import Event
+from apps.events.models import Event, Organizer
 from apps.kernel import clock
 
 ORCHARD, AFTERGLOW, SOLSTICE = "glass-orchard", "voltaic-afterglow", "solstice-fields"
+ORGANIZER = "northlight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class LoadedEvent:
 def load_demo() -> list[LoadedEvent]:
     """Create and publish the demo events that are missing and return all three."""
     now = clock.now()
+    Organizer.objects.get_or_create(
+        slug=ORGANIZER, defaults={"name": "Northlight Presents", "contact_email": "hello@northlight.example"}
+    )
     demo = ((ORCHARD, _orchard), (AFTERGLOW, _afterglow), (SOLSTICE, _solstice))
     return [_load(slug, describe, now) for slug, describe in demo]
 
@@ -65,14 +69,19 @@ def _midsummer(now: datetime, timezone: str) -> datetime:
 
 
 def _orchard(now: datetime) -> EventSpec:
+    starts_at = _evening(now, 24, 5, 19, 30, "Europe/London")
     return EventSpec(
         slug=ORCHARD,
         name="The Glass Orchard",
         venue="Meridian Theatre",
         city="London",
         address="14 Cutler Row",
+        coordinates=(51.5079, -0.0987),
         timezone="Europe/London",
-        starts_at=_evening(now, 24, 5, 19, 30, "Europe/London"),
+        starts_at=starts_at,
+        doors_at=starts_at - timedelta(hours=1),
+        ends_at=starts_at + timedelta(hours=2, minutes=20),
+        organizer=ORGANIZER,
         currency="GBP",
         plan=json.dumps(theatre_plan()).encode(),
         prices={"Premium": 9500, "Prime": 7200, "Standard": 4800, "Value": 2200},
@@ -87,14 +96,19 @@ def _orchard(now: datetime) -> EventSpec:
 
 
 def _afterglow(now: datetime) -> EventSpec:
+    starts_at = _evening(now, 45, 4, 20, 0, "America/Chicago")
     return EventSpec(
         slug=AFTERGLOW,
         name="Voltaic: Afterglow Tour",
         venue="Lakefront Arena",
         city="Chicago",
         address="1 Breakwater Drive",
+        coordinates=(41.8919, -87.6051),
         timezone="America/Chicago",
-        starts_at=_evening(now, 45, 4, 20, 0, "America/Chicago"),
+        starts_at=starts_at,
+        doors_at=starts_at - timedelta(minutes=90),
+        ends_at=starts_at + timedelta(hours=2, minutes=30),
+        organizer=ORGANIZER,
         currency="USD",
         plan=json.dumps(arena_plan()).encode(),
         prices={"Lower bowl front": 18900, "Lower bowl": 13900, "Upper bowl": 8900, "Upper bowl rear": 4900},
@@ -110,14 +124,19 @@ def _afterglow(now: datetime) -> EventSpec:
 
 
 def _solstice(now: datetime) -> EventSpec:
+    starts_at = _midsummer(now, "Europe/Stockholm")
     return EventSpec(
         slug=SOLSTICE,
         name="Solstice Fields: First Release",
         venue="Fields of Aurin",
         city="Malmö",
         address="Strandvägen 200",
+        coordinates=(55.6033, 12.9790),
         timezone="Europe/Stockholm",
-        starts_at=_midsummer(now, "Europe/Stockholm"),
+        starts_at=starts_at,
+        doors_at=starts_at - timedelta(hours=4),
+        ends_at=starts_at + timedelta(days=3, hours=4),
+        organizer=ORGANIZER,
         currency="EUR",
         general_admission=(GeneralAdmission("Festival pass", 10_000, 8900, "#e76f51"),),
         seats_per_reservation_max=2,

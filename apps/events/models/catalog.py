@@ -18,11 +18,25 @@ class Venue(models.Model):
     slug = models.SlugField(max_length=80, unique=True)
     name = models.CharField(max_length=200, unique=True)
     city = models.CharField(max_length=120, blank=True)
-    address = models.CharField(max_length=300, blank=True)
+    address = models.CharField(
+        max_length=300, blank=True, help_text="Street and number, as on the event's page and on a map."
+    )
+    latitude = models.FloatField(
+        null=True, blank=True, help_text="In degrees, as in 51.5079; empty: the map searches for the address."
+    )
+    longitude = models.FloatField(null=True, blank=True, help_text="In degrees, west is negative, as in -0.0877.")
     timezone = models.CharField(max_length=64, default="UTC", help_text="IANA name; pages show times in this zone.")
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(latitude__isnull=True, longitude__isnull=True)
+                | Q(latitude__gte=-90, latitude__lte=90, longitude__gte=-180, longitude__lte=180),
+                name="venue_coordinates_sane",
+                violation_error_message="Give both coordinates, in degrees, or neither.",
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name

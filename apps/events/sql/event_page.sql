@@ -8,7 +8,9 @@ SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sal
        ARRAY(SELECT tax_rate FROM events_category WHERE event_id = event.id ORDER BY id),
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,
        on_sale.tax_rate, on_sale.tax_included,
-       organizer.slug,
+       organizer.slug, organizer.name, organizer.contact_email,
+       venue.address, venue.latitude, venue.longitude, event.doors_at, event.ends_at,
+       on_sale.room_rate_per_second IS NOT NULL,
        ARRAY(
            SELECT latest.kind
            FROM (

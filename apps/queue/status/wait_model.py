@@ -27,6 +27,7 @@ PASSED_SHARE_MIN, PASSED_SHARE_MAX = 0.3, 10.0
 RATE_MIN = 1e-6
 RATIO_MAX = 3.0
 """From a minute after the opening on, the upper end of an interval is at most this many times the lower one."""
+FIRST_RATIO_MAX = 4.0
 FIRST_SECONDS = 60
 _SPREADS = ((FIRST_SECONDS, 0.25, 0.7), (180, 0.5, 0.45), (600, 0.3, 0.22), (math.inf, 0.19, 0.19))
 """Until so many seconds after the opening: the logarithm of the likely wait over the interval's lower end, and of the
@@ -113,5 +114,5 @@ def _factors(down: float, up: float, ratio_max: float) -> tuple[tuple[float, flo
 
 
 _FACTORS = tuple(
-    _factors(down, up, 2 * RATIO_MAX if until <= FIRST_SECONDS else RATIO_MAX) for until, down, up in _SPREADS
+    _factors(down, up, FIRST_RATIO_MAX if until <= FIRST_SECONDS else RATIO_MAX) for until, down, up in _SPREADS
 )

@@ -25,9 +25,9 @@ def reports_of_seeds(seeds: range) -> dict[str, StageReport]:
 
 
 def test_intervals_are_right_eight_times_of_ten_and_no_wider_than_a_factor_of_three() -> None:
-    reports = reports_of_seeds(range(20))
+    reports = reports_of_seeds(range(6))
     everything = reports["after the first minute"]
-    assert everything.count > 5_000
+    assert everything.count > 1_000
     assert 0.75 <= everything.right_share <= 0.92
     assert everything.widest <= 3.05, "rounded to whole seconds"
     assert reports["first minute"].right_share >= 0.75

@@ -1,11 +1,17 @@
 """The page of a reservation, and releasing it."""
 
+import re
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 
 from apps.events import facade as events
+from apps.events.models import OnSale
+from apps.kernel import clock
+from apps.queue.models import QueueEntry
+from apps.reservations import facade
 from apps.reservations.models import Reservation
 from tests.support import factories
 
@@ -47,6 +53,61 @@ def test_a_get_request_of_the_release_address_releases_nothing(shopper: Client, 
 def test_after_the_deadline_the_page_shows_that_it_expired(shopper: Client, held: str) -> None:
     factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
     assert "Your reservation has expired" in shopper.get(held).content.decode()
+
+
+def test_after_the_deadline_the_same_tickets_are_offered_while_they_are_free(shopper: Client, held: str) -> None:
+    factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
+    facade.sweep_all()
+    page = shopper.get(held).content.decode()
+    assert "They are still free" in page
+    assert "choose?view=list&amp;seats=hall-A-1&amp;seats=hall-A-2" in page
+    assert "2 × floor" in page.lower()
+
+
+def test_if_they_are_taken_the_nearest_equivalent_is_offered(shopper: Client, concert: events.EventView) -> None:
+    response = shopper.post("/events/concert/choose", {"seats": ["hall-A-1", "hall-A-2"]})
+    factories.backdate_deadline(uuid.UUID(response.url.split("/")[2]))
+    facade.sweep_all()
+    factories.hold(concert, factories.join(concert), seats=["hall-A-2"])
+    page = shopper.get(response.url).content.decode()
+    assert "The nearest equivalent" in page
+    (first, second) = re.findall(r"row (\w+), seat (\d+)", page)
+    assert first[0] == second[0], "side by side"
+    assert abs(int(first[1]) - int(second[1])) == 1
+    assert ("A", "2") not in (first, second)
+
+
+def test_after_the_admission_the_offered_seats_are_selected_once_the_visitor_is_in_again(
+    shopper: Client, held: str
+) -> None:
+    factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
+    facade.sweep_all()
+    QueueEntry.objects.update(status="expired", ended_at=clock.now())
+    page = shopper.get(held).content.decode()
+    assert '<input type="hidden" name="seats" value="hall-A-1">' in page
+    again = shopper.post("/events/concert/join", {"seats": ["hall-A-1", "x" * 121, "hall-A-2"]})
+    assert again.url == "/events/concert/choose?view=list&seats=hall-A-1&seats=hall-A-2"
+    assert shopper.get(again.url).status_code == 200
+
+
+def test_after_the_sale_nothing_is_offered(shopper: Client, held: str) -> None:
+    factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
+    facade.sweep_all()
+    OnSale.objects.update(closes_at=clock.now() - timedelta(seconds=1), opens_at=clock.now() - timedelta(days=1))
+    page = shopper.get(held).content.decode()
+    assert "Your reservation has expired" in page
+    assert "still free" not in page
+
+
+def test_without_a_waiting_room_no_page_counts_down_the_time_to_choose(shopper: Client, held: str) -> None:
+    shopper.post(f"{held}release")
+    assert "Time to choose" not in shopper.get("/events/concert/choose").content.decode()
+    QueueEntry.objects.update(status="expired", ended_at=clock.now())
+    page = shopper.get("/events/concert/choose").content.decode()
+    for words in ("Start again", "Get tickets"):
+        assert words in page
+    for words in ("in line", "next visitor", "Rejoin"):
+        assert words not in page
 
 
 def test_a_reservation_in_payment_is_not_released(shopper: Client, held: str) -> None:

@@ -1,5 +1,6 @@
 """`manage.py create_event`: create and publish one event; repeating the command changes nothing."""
 
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Command(BaseCommand):
         add("--venue", required=True, metavar="NAME", help="reused if it exists, created otherwise")
         add("--organizer", default="", metavar="SLUG", help="an existing organizer; default: the default organizer")
         add("--city", default="", help="of a new venue")
+        add("--address", default="", help="of a new venue: street and number, shown with a link to a map")
+        add("--coordinates", metavar="LAT,LON", help="of a new venue, in degrees; default: the map searches")
         add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
         add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
         add("--doors", metavar="ISO", help="when people are let in; default: not announced")
@@ -115,6 +118,8 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         name=options["name"],
         venue=options["venue"],
         city=options["city"],
+        address=options["address"],
+        coordinates=_coordinates(options["coordinates"]),
         timezone=options["timezone"],
         doors_at=None if options["doors"] is None else _moment(options["doors"], "--doors"),
         starts_at=_moment(options["starts"], "--starts"),
@@ -152,6 +157,16 @@ def _presale(value: str) -> Presale | None:
             "as in code=2027-05-01T12:00+02:00"
         )
     return Presale(condition, _moment(until, "--presale"), _moment(closes, "--presale closes") if has_end else None)
+
+
+def _coordinates(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(-?\d{1,2}(?:\.\d{1,9})?)\s*,\s*(-?\d{1,3}(?:\.\d{1,9})?)\s*", text, re.ASCII)
+    latitude, longitude = (float(found[1]), float(found[2])) if found else (91.0, 0.0)
+    if abs(latitude) > 90 or abs(longitude) > 180:
+        raise CommandError(f"--coordinates {text[:80]!r} is not LAT,LON in degrees, as in 51.5079,-0.0877")
+    return latitude, longitude
 
 
 def _moment(value: str, option: str) -> datetime:
