@@ -306,14 +306,16 @@ class Pages:
     contexts: "list[BrowserContext]" = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def __call__(self, width: int = 1440, height: int = 900, *, dark: bool = False, javascript: bool = True) -> "Page":
+    def __call__(
+        self, width: int = 1440, height: int = 900, *, dark: bool = False, javascript: bool = True, zone: str = "UTC"
+    ) -> "Page":
         context = self.browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             java_script_enabled=javascript,
             has_touch=width < 600,
             locale="en-US",
-            timezone_id="UTC",
+            timezone_id=zone,
         )
         self.contexts.append(context)
         context.set_default_timeout(BROWSER_TIMEOUT_MS)
@@ -329,7 +331,7 @@ class Pages:
 
 @pytest.fixture
 def browser_page(chromium: "Browser") -> Iterator[Pages]:
-    """Opens pages: `browser_page(width, height, dark=False, javascript=True)`.
+    """Opens pages: `browser_page(width, height, dark=False, javascript=True, zone="UTC")`.
 
     A script error on any page, or a resource blocked by the page's own policy, fails the test at its end.
     """

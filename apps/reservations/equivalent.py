@@ -37,7 +37,10 @@ def find_equivalent(ended: ReservationView) -> Equivalent | None:
         return None
     tickets = tuple((held.section_name, held.quantity) for held in ended.general_admission)
     own = [seat.seat_pk for seat in ended.seats]
-    available = SeatInventory.objects.filter(status=SeatInventory.Status.AVAILABLE)
+    # Until the sweep, a moment after the deadline, its own seats are still held by it.
+    available = SeatInventory.objects.filter(
+        Q(status=SeatInventory.Status.AVAILABLE) | Q(status=SeatInventory.Status.HELD, reservation_id=ended.id)
+    )
     if available.filter(pk__in=own).count() == len(own):
         return Equivalent(True, _views(own), tickets)
     if SeatInventory.objects.filter(Q(accessible=True) | Q(companion=True), pk__in=own).exists():

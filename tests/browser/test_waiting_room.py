@@ -14,6 +14,7 @@ from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
+from apps.queue.status.status_messages import describe_pace, describe_wait
 from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.support.factories import assert_audit_clean, join
 from tests.support.queue.rooms import join_waiting_entries, make_room
@@ -199,6 +200,34 @@ def test_each_status_has_its_view(
     assert page.locator("[data-line-message]").text_content() == ""
     assert page.title().startswith("Paused")
     assert_nothing_sticks_out(page)
+
+
+RANGES = [
+    (0, 60),
+    (0, 61),
+    (31, 61),
+    (70, 210),
+    (120, 120),
+    (321, 963),
+    (1300, 2500),
+    (3000, 9000),
+    (5400, 10800),
+    (36000, 54001),
+]
+
+
+def test_scripts_word_waits_and_pace_like_the_server(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    answers = Answers(page, PLACE)
+    line_up(page, live_site)
+    for number, wait_range in enumerate(RANGES):
+        rate = 50 / 7**number
+        answers.say(estimated_wait_range=list(wait_range), rate_per_second=rate, position_in_queue=39 - number)
+        ask_until(page, f"document.querySelector('[data-line-position]').textContent === '{39 - number}'")
+        assert page.locator("[data-line-wait]").text_content() == describe_wait("waiting", wait_range, None)
+        assert page.locator("[data-line-pace]").text_content() == describe_pace("waiting", rate)
 
 
 def test_the_organizers_message_reaches_waiting_visitors(
