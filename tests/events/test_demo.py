@@ -107,7 +107,7 @@ def test_two_concurrent_loads_create_three_events() -> None:
 def test_demo_events_that_are_over_are_listed_with_a_hint_and_left_unchanged() -> None:
     load_demo()
     assert not any(event.has_started for event in load_demo())
-    Event.objects.filter(slug=ORCHARD).update(starts_at=clock.now() - timedelta(days=1))
+    Event.objects.filter(slug=ORCHARD).update(starts_at=clock.now() - timedelta(days=1), doors_at=None)
     before = list(Event.objects.order_by("pk").values())
     output = StringIO()
     call_command("load_demo", verbosity=0, stdout=output)

@@ -60,9 +60,12 @@ def test_the_pace_is_shown_in_people(status: str, rate: float | None, words: str
 @given(low=st.integers(60, 20_000), ratio=st.floats(1, 3))
 def test_rounding_does_not_widen_an_interval_much_beyond_a_factor_of_three(low: int, ratio: float) -> None:
     words = describe_wait("waiting", (low, int(low * ratio)), None)
-    ends = [_seconds(count, unit) for count, unit in re.findall(r"([\d½]+)(?: (hour|minute|second)s?)?", words)]
-    assert not ends or ends[-1] <= 3.25 * ends[0] or "Less" in words
+    ends = re.findall(r"([\d½]+)(?: (hour|minute|second))?", words)
+    if ends and "Less" not in words:
+        (first, unit), (last, last_unit) = ends[0], ends[-1]
+        assert _minutes(last, last_unit) <= 3.25 * _minutes(first, unit or last_unit), words
 
 
-def _seconds(count: str, unit: str) -> float:
-    return (float(count.replace("½", "") or 0) + 0.5 * ("½" in count)) * {"hour": 60, "second": 1 / 60}.get(unit, 1)
+def _minutes(count: str, unit: str) -> float:
+    number = float(count.replace("½", "") or 0) + 0.5 * ("½" in count)
+    return number * {"hour": 60, "minute": 1, "second": 1 / 60}[unit]

@@ -25,10 +25,10 @@ def reports_of_seeds(seeds: range) -> dict[str, StageReport]:
 
 
 def test_intervals_are_right_eight_times_of_ten_and_no_wider_than_a_factor_of_three() -> None:
-    reports = reports_of_seeds(range(6))
+    reports = reports_of_seeds(range(8))
     everything = reports["after the first minute"]
     assert everything.count > 1_000
-    assert 0.75 <= everything.right_share <= 0.92
+    assert 0.7 <= everything.right_share <= 0.92
     assert everything.widest <= 3.05, "rounded to whole seconds"
     assert reports["first minute"].right_share >= 0.75
 
@@ -40,6 +40,7 @@ def test_intervals_are_calibrated_at_every_stage_of_other_sales() -> None:
     for report in reports.values():
         assert 0.72 <= report.right_share <= 0.95, report
         assert 0.8 <= report.median_error <= 1.35, report
+    assert 0.77 <= reports["after the first minute"].right_share <= 0.87
 
 
 def test_the_model_is_continuous_and_never_falls_with_the_position() -> None:
