@@ -11,6 +11,7 @@
 // themselves.
 
 const RECHECK_MS_MIN = 5_000;
+const PATH_LENGTH_MAX = 200; // As the server accepts.
 const WARNINGS = [[30, "30 seconds"], [120, "2 minutes"]]; // In seconds; the shortest first.
 const KEPT = "fairgate-holds";
 const DISMISSED = "fairgate-dismissed-hold";
@@ -166,7 +167,7 @@ async function update() {
   askedAt = Date.now();
   try {
     const url = new URL(list.dataset.header, location.href);
-    url.searchParams.set("path", location.pathname);
+    url.searchParams.set("path", location.pathname.slice(0, PATH_LENGTH_MAX));
     if (isShared) url.searchParams.set("shared", "1");
     const response = await fetch(url, { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
     if (!response.ok) return; // The page is complete without it.

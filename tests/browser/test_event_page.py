@@ -1,4 +1,4 @@
-"""The event page in real browsers: data for programs, places and times for people, and counts that do not alarm."""
+"""The event page in real browsers: data for programs, address and times for people, and counts that do not alarm."""
 
 import json
 from collections.abc import Callable

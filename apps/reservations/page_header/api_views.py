@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from apps.accounts import facade as accounts
 from apps.kernel import clock
+from apps.kernel.http import problems
 from apps.queue import facade as queue
 from apps.reservations.page_header import held_tickets, serializers
 
@@ -34,7 +35,7 @@ class HeaderView(APIView):
         parameters=[
             OpenApiParameter(
                 "path",
-                {"type": "string", "maxLength": PATH_LENGTH_MAX},
+                {"type": "string", "minLength": 1, "maxLength": PATH_LENGTH_MAX},
                 description="The page's path, for `staff_links`.",
             ),
             OpenApiParameter(
@@ -46,6 +47,7 @@ class HeaderView(APIView):
         responses={200: serializers.Header},
     )
     def get(self, request: Request) -> Response:
+        path, is_shared = _parse(request)
         site_request: HttpRequest = request._request
         user = get_user(site_request)
         is_logged_in = isinstance(user, accounts.User)
@@ -54,7 +56,6 @@ class HeaderView(APIView):
         )
         named = held_tickets.named_reservations(site_request.COOKIES)
         found = held_tickets.find_held_tickets(caller, named)
-        is_shared = "shared" in request.GET
         document: dict[str, Any] = {
             "now": clock.iso(clock.process_now()),
             "account": None,
@@ -63,7 +64,7 @@ class HeaderView(APIView):
             "staff_links": [],
         }
         if is_logged_in:
-            slug = _event_of(request.GET.get("path", ""))
+            slug = _event_of(path)
             document["staff_links"] = [link._asdict() for link in accounts.list_staff_links(user, slug)]
         if is_logged_in and is_shared:
             document["account"] = {"name": user.get_username(), "csrf_token": get_token(site_request)}
@@ -77,6 +78,19 @@ class HeaderView(APIView):
         if named and [one.id for one in found] != named:
             held_tickets.keep_named(site_request, response, [one.id for one in found])
         return response
+
+
+def _parse(request: Request) -> tuple[str, bool]:
+    """Return the path of the page, empty without one, and whether it is a shared page. Raises Invalid."""
+    path, shared = request.GET.get("path"), request.GET.get("shared")
+    wrong = {}
+    if path is not None and not 1 <= len(path) <= PATH_LENGTH_MAX:
+        wrong["path"] = f"must have 1 to {PATH_LENGTH_MAX} characters"
+    if shared not in (None, "1"):
+        wrong["shared"] = "must be 1"
+    if wrong:
+        raise problems.Invalid(wrong)
+    return path or "", shared is not None
 
 
 def _hold(held: held_tickets.HeldTickets) -> dict[str, Any]:
@@ -97,7 +111,7 @@ def _hold(held: held_tickets.HeldTickets) -> dict[str, Any]:
 def _event_of(path: str) -> str:
     """Return the slug of the event that this path of a page names; empty for other paths."""
     try:
-        kwargs = resolve(path[:PATH_LENGTH_MAX]).kwargs
+        kwargs = resolve(path).kwargs
     except Resolver404:
         return ""
     slug = kwargs.get("slug", "")

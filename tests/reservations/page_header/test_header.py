@@ -125,7 +125,7 @@ def test_a_hostile_cookie_is_ignored(cookie: str, browser: Client, db: None) -> 
         assert header(client, "?shared=1")["holds"] == []
 
 
-PATHS = ["", "/", "events/x", "//", "/events/%00/", "/events/" + "a" * 500 + "/", "\x00", "/admin/"]
+PATHS = ["/", "events/x", "//", "/events/%00/", "\x00", "/admin/"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -133,6 +133,12 @@ def test_any_path_is_accepted(path: str, browser: Client, db: None) -> None:
     browser.force_login(User.objects.create_superuser("root@example.org"))
     links = browser.get("/api/me/header", {"path": path}).json()["staff_links"]
     assert [link["label"] for link in links] == ["Dashboard"]
+
+
+@pytest.mark.parametrize("query", ["path=", f"path={'a' * 201}", "shared=", "shared=0", "shared=yes&path="])
+def test_a_wrong_parameter_is_refused(query: str, browser: Client, db: None) -> None:
+    response = browser.get(f"/api/me/header?{query}")
+    assert (response.status_code, response.json()["type"]) == (422, "invalid")
 
 
 def test_staff_get_links_to_what_they_manage(concert: EventView, browser: Client) -> None:
