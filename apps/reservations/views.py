@@ -25,12 +25,12 @@ from apps.queue import facade as queue
 from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
-from apps.reservations.equivalent import find_equivalent
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of, is_presale
 from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
 from apps.reservations.page_header import held_tickets
+from apps.reservations.page_header.equivalent import find_equivalent
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
