@@ -9,6 +9,7 @@ from apps.reservations.models import Reservation
 
 SEAT_STATUSES = ["available", "held", "sold", "blocked"]
 QUANTITY_MAX = 1_000_000
+PRICE_MAX_MINOR = 10**12
 SEAT_ID_LENGTH_MAX = 120
 SECTIONS_MAX = 4
 """The number of sections whose seats one client can follow: as many as a zoomed-in map shows."""
@@ -62,9 +63,16 @@ class Seats(serializers.Serializer):
 
 
 class BestAvailableBody(serializers.Serializer):
-    section = serializers.CharField()
+    section = serializers.CharField(required=False, allow_null=True, help_text="If missing: any section with seats.")
     quantity = serializers.IntegerField(min_value=1, max_value=QUANTITY_MAX)
     category = serializers.CharField(required=False, allow_null=True)
+    price_max_minor = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=PRICE_MAX_MINOR,
+        help_text="The most that one ticket may cost, with its fee and tax.",
+    )
     accessible = serializers.BooleanField(required=False, default=False)
     companions = serializers.IntegerField(
         required=False,

@@ -2,8 +2,10 @@
 one."""
 
 import uuid
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -31,16 +33,21 @@ def make_event(
     accessible: frozenset[str] = frozenset(),
     halls: tuple[str, ...] = ("Hall",),
     further: tuple[tuple[str, int, int], ...] = (),
+    tiers: Mapping[str, int] = MappingProxyType({}),
+    tier_of: Mapping[str, str] = MappingProxyType({}),
     **spec: Any,
 ) -> events.EventView:
     """Create a published event on sale: a section `hall` (or several) of rows A, B, … with seats `hall-A-1` …, and a
     section `floor` of `general_admission` tickets. Seats named in `accessible` are accessible. `further` general
-    admission: name, capacity, price."""
+    admission: name, capacity, price. `tiers`: further prices; `tier_of`: the tier of a section (`hall`) or row
+    (`hall-A`), by default Standard."""
     lines = ["section,row,seat,x,y,category,accessible"]
     for (at, hall), row, seat in product(enumerate(halls), range(rows), range(1, seats_per_row + 1)):
         name = chr(ord("A") + row)
+        slug_of_hall = hall.lower()
+        tier = tier_of.get(f"{slug_of_hall}-{name}") or tier_of.get(slug_of_hall, "Standard")
         is_accessible = "yes" if f"{hall.lower()}-{name}-{seat}" in accessible else "no"
-        lines.append(f"{hall},{name},{seat},{seat * 20},{(at * (rows + 1) + row) * 25},Standard,{is_accessible}")
+        lines.append(f"{hall},{name},{seat},{seat * 20},{(at * (rows + 1) + row) * 25},{tier},{is_accessible}")
     create_event(
         EventSpec(
             slug=slug,
@@ -49,7 +56,7 @@ def make_event(
             starts_at=spec.pop("starts_at", clock.now() + timedelta(days=30)),
             currency=spec.pop("currency", "USD"),
             plan="\n".join(lines).encode() if rows else None,
-            prices={"Standard": spec.pop("price_minor", SEAT_PRICE_MINOR)} if rows else {},
+            prices=_prices(lines[1:], {"Standard": spec.pop("price_minor", SEAT_PRICE_MINOR), **tiers}),
             general_admission=(
                 (GeneralAdmission("Floor", general_admission, spec.pop("place_price_minor", PLACE_PRICE_MINOR)),)
                 if general_admission
@@ -61,6 +68,12 @@ def make_event(
         )
     )
     return events.get_event(slug)
+
+
+def _prices(lines: Sequence[str], prices: Mapping[str, int]) -> dict[str, int]:
+    """Return the prices of the tiers that seats have."""
+    used = {line.split(",")[5] for line in lines}
+    return {tier: price for tier, price in prices.items() if tier in used}
 
 
 def make_organizer(slug: str = "opera", name: str = "") -> Organizer:

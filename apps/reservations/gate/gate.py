@@ -168,7 +168,11 @@ def _ask_arguments(questions: Sequence[Question], demands: _Demands) -> list[tup
             entry = str(questions[index].entry_id)
             arguments += (entry, _request_mark(entry, questions[index].idempotency_key))
             count = len(demand.sections)
-            arguments += (-count if demand.lacks_code_for else count, *demand.sections)
+            if demand.is_any and not demand.lacks_code_for:
+                arguments.append(f"any {count}")
+            else:
+                arguments.append(-count if demand.lacks_code_for else count)
+            arguments += demand.sections
         commands.append((event_id, arguments))
     return commands
 

@@ -10,7 +10,7 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel.db import sql
 from apps.reservations.holds import event_cache
-from apps.reservations.holds.requests import FIELDS, code_of, is_count
+from apps.reservations.holds.requests import FIELDS, EventLookup, code_of, is_count, resolve_best_available
 
 # A replacement may use inventory that its own reservation holds, so only the ledger can judge it.
 _FIELDS = FIELDS - {"replace"}
@@ -29,6 +29,8 @@ class HoldDemand:
     has_code: bool = False
     lacks_code_for: tuple[str, ...] = ()
     """Public names of demanded sections that require an access code, if the payload has none."""
+    is_any: bool = False
+    """Whether one of the sections is enough."""
 
     @property
     def unknown_seats(self) -> list[str]:
@@ -49,6 +51,9 @@ def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -
     seating = event_cache.seating.read(event.id) if reads else event_cache.seating.peek(event.id)
     if seating is None:
         raise NotCached
+    best = payload.get("best_available")
+    if isinstance(best, dict) and (best.get("section") is None or best.get("price_max_minor") is not None):
+        return _parse_areas(event, seating, payload, best)
     others: list[int] = []
     total = 0
     slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
@@ -58,7 +63,6 @@ def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -
             return None
         others.append(section.id)
         total += quantity
-    best = payload.get("best_available")
     if best is not None:
         slug = best.get("section") if isinstance(best, dict) else None
         section = seating.sections.get(slug) if isinstance(slug, str) else None
@@ -77,6 +81,27 @@ def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -
         return None
     code = code_of(payload.get("access_code"))
     return None if code is None else _build_demand(event, seating, guids, others, has_code=bool(code))
+
+
+def _parse_areas(
+    event: events.EventView, seating: event_cache.Seating, payload: Mapping[str, Any], best: Mapping[str, Any]
+) -> HoldDemand | None:
+    """Return the demand of a payload that asks for the best seats of several areas and for nothing else; else None."""
+    wrong: dict[str, Any] = {}
+    lookup = EventLookup(seating.sections, seating.categories, {}, seating.guarded)
+    demand = resolve_best_available(event, lookup, best, wrong)
+    code = code_of(payload.get("access_code"))
+    if demand is None or code is None or not {"best_available", "access_code"}.issuperset(payload):
+        return None
+    if demand.quantity > event.policy.seats_per_reservation_max:
+        return None
+    sections = tuple(dict.fromkeys(area.section_id for area in demand.areas))
+    if not code:
+        opened = tuple(section for section in sections if section not in seating.guarded)
+        if not opened:
+            return HoldDemand(sections, is_any=True, lacks_code_for=_sections_needing_code(seating, sections))
+        sections = opened
+    return HoldDemand(sections, is_any=True, has_code=bool(code))
 
 
 def parse_general_admission_only(payload: Any) -> tuple[str, int] | None:

@@ -102,12 +102,12 @@ def count_released_uses(replaced: Iterable[Replaced | None]) -> Mapping[CodeKey,
 
 
 def guarded_sections(request: HoldRequest, section_of_seat: Mapping[int, int]) -> set[int]:
-    """Return the sections of the request that are behind an access code."""
+    """Return the sections of the request that are behind an access code. `section_of_seat`: of the seats that it names
+    and, once they are chosen, of those chosen for it."""
     if not request.guarded:
         return set()
-    wanted = set(request.quantities)
-    wanted.update(section_of_seat[seat_id] for seat_id in request.seats if seat_id in section_of_seat)
-    if request.best is not None:
+    wanted = {*request.quantities, *section_of_seat.values()}
+    if request.best is not None and request.best.section_id is not None:
         wanted.add(request.best.section_id)
     return wanted & request.guarded.keys()
 

@@ -18,6 +18,7 @@ from apps.reservations.holds.claims import Claims, judge_claims, read_claims
 from apps.reservations.holds.outcomes import Contended, Refused, Shortage, Undecided, Verdict
 from apps.reservations.holds.replacement import replaced_by, seats_released_by
 from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.seat_choice.best_available import BestAvailable
 from apps.reservations.holds.seat_choice.candidates import Proposer
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 from apps.reservations.holds.statements import Batch, LockWait, Results
@@ -72,12 +73,12 @@ class Choices:
     def can_have(self, request: HoldRequest, choice: Choice) -> bool:
         """Return whether all seats of the choice are locked by this transaction, free for the request, and still in the
         category that it asked for."""
-        category = request.best.category_id if request.best is not None else None
+        best = request.best
         for chosen in choice:
             seat = self.seats.get(chosen.seat_id)
             if seat is None or not (seat.is_free or (request.replaces and seat.owner == request.replaces)):
                 return False
-            if category is not None and seat.category_id != category:
+            if best is not None and not best.allows_category(seat.category_id):
                 return False
         return True
 
@@ -154,16 +155,23 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
     lapsed_events = choices.lapsed_events
     for index, request in choosing.items():
         assert request.best is not None
+        demand = request.best
+        if demand.areas and request.guarded:
+            demand = _within_opened_areas(request, demand, buyers)
+            if not demand.areas:
+                verdicts[index] = _refuse_areas(request, buyers)
+                chosen.pop(index, None)
+                continue
         own = seats_released_by(request, buyers.replaced)
-        proposal = proposer.propose(request.best, own, request.seats.keys())
-        is_short = proposal.seats is None and proposal.fitting_count < request.best.quantity
+        proposal = proposer.propose(demand, own, request.seats.keys())
+        is_short = proposal.seats is None and proposal.fitting_count < demand.quantity
         if is_short and lapsed_events is None:
             # Read the seats again after the lapsed reservations. Otherwise a sweep that commits between the two reads
             # would be missed: the seats would still be held in the first, and nothing overdue in the second.
             lapsed_events = read_lapsed_events(batch)
             proposer = Proposer(batch.cursor, demands, proposer.taken | passed_over, alternatives)
-            proposal = proposer.propose(request.best, own, request.seats.keys())
-            is_short = proposal.seats is None and proposal.fitting_count < request.best.quantity
+            proposal = proposer.propose(demand, own, request.seats.keys())
+            is_short = proposal.seats is None and proposal.fitting_count < demand.quantity
         if proposal.seats is not None:
             chosen[index] = proposal.seats
             proposer.take(proposal.seats)
@@ -175,7 +183,7 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
             if other != index and other not in verdicts
             for seat in seats_released_by(one, buyers.replaced).values()
         ]
-        if not is_short or request.best.section_id in released:
+        if not is_short or any(section in demand.section_ids for section in released):
             # Rivals or requests of this batch have locked the missing seats, or may release some: not final.
             verdicts[index] = Contended(problems.Busy())
         else:
@@ -183,6 +191,29 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
             verdicts[index] = refused_or_shortage(request, problem, lapsed_events or ())
     undecided = choices.undecided.without(verdicts)
     return replace(choices, undecided=undecided, chosen=chosen, passed_over=passed_over, lapsed_events=lapsed_events)
+
+
+def _within_opened_areas(request: HoldRequest, demand: BestAvailable, buyers: BuyerLocks) -> BestAvailable:
+    """Return the request without the areas that require an access code, unless its code opens them."""
+    opened = {
+        section_id: section_id not in request.guarded or _judge_code(request, {section_id}, buyers) is None
+        for section_id in demand.section_ids
+    }
+    return replace(demand, areas=tuple(area for area in demand.areas if opened[area.section_id]))
+
+
+def _refuse_areas(request: HoldRequest, buyers: BuyerLocks) -> Verdict:
+    """Return the verdict on a request of which every area requires an access code that it does not have."""
+    assert request.best is not None
+    verdicts = [_judge_code(request, {section_id}, buyers) for section_id in sorted(request.best.section_ids)]
+    undecided = [verdict for verdict in verdicts if isinstance(verdict, Contended | Shortage)]
+    verdict = undecided[0] if undecided else _judge_code(request, set(request.best.section_ids), buyers)
+    return verdict or Contended(problems.Busy())
+
+
+def _judge_code(request: HoldRequest, sections: Collection[int], buyers: BuyerLocks) -> Verdict | None:
+    released = replaced_by(request, buyers.replaced)
+    return buyers.codes.judge(request, released, sections, added={}, releasable={})
 
 
 def _lock_seats(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int, *, is_choosing: bool) -> Choices:

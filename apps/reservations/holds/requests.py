@@ -14,10 +14,11 @@ from apps.kernel.codes import code_format
 from apps.kernel.db import sql
 from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.holds.seat_choice.best_available import BestAvailable
+from apps.reservations.holds.seat_choice.best_available import Area, BestAvailable
 
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
-_BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
+_BEST_FIELDS = frozenset({"section", "quantity", "category", "price_max_minor", "accessible", "companions"})
+PRICE_MAX_MINOR = 10**12
 
 
 def hold_scope(event_id: int, buyer: str) -> str:
@@ -103,7 +104,9 @@ def _needs_presale_code(event: events.EventView, entry: queue.EntryView) -> bool
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
     """Read the objects that the payload names from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
-    wants_category = isinstance(best, dict) and best.get("category") is not None
+    wants_category = isinstance(best, dict) and any(
+        (best.get("section") is None, best.get("category") is not None, best.get("price_max_minor") is not None)
+    )
     sections = events.list_sections(event.id)
     return EventLookup(
         sections={section.slug: section for section in sections},
@@ -137,7 +140,7 @@ def resolve(
     wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in FIELDS}
     seats = _seats(event, payload.get("seats"), lookup, wrong)
     general_admission = _general_admission(lookup.sections, payload, wrong)
-    best = _best_available(lookup, payload.get("best_available"), wrong)
+    best = resolve_best_available(event, lookup, payload.get("best_available"), wrong)
     replaces = _reservation_id(payload.get("replace"), wrong)
     access_code = _access_code(payload.get("access_code"), wrong)
     if wrong:
@@ -237,7 +240,11 @@ def _general_admission(
     return (section, quantity) if section is not None else None
 
 
-def _best_available(lookup: EventLookup, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
+def resolve_best_available(
+    event: events.EventView, lookup: EventLookup, asked: Any, wrong: dict[str, Any]
+) -> BestAvailable | None:
+    """Return the request for the best seats that this object describes; None if it is missing, or invalid, which is
+    noted in `wrong`."""
     if asked is None:
         return None
     if not isinstance(asked, dict):
@@ -247,7 +254,7 @@ def _best_available(lookup: EventLookup, asked: Any, wrong: dict[str, Any]) -> B
     slug, quantity = asked.get("section"), asked.get("quantity")
     accessible, companions = asked.get("accessible", False), asked.get("companions", 0)
     section = lookup.sections.get(slug) if isinstance(slug, str) else None
-    if section is None or section.is_general_admission:
+    if slug is not None and (section is None or section.is_general_admission):
         bad["section"] = "no such section with reserved seats"
     if not is_count(quantity):
         bad["quantity"] = "a whole number from 1 is expected"
@@ -260,10 +267,58 @@ def _best_available(lookup: EventLookup, asked: Any, wrong: dict[str, Any]) -> B
         category_id = lookup.categories.get(asked["category"]) if isinstance(asked["category"], str) else None
         if category_id is None:
             bad["category"] = "no such category"
-    if bad or section is None or not is_count(quantity):
+    price_max = asked.get("price_max_minor")
+    if price_max is not None and not is_price(price_max):
+        bad["price_max_minor"] = f"a whole number from 0 to {PRICE_MAX_MINOR} is expected"
+    areas: tuple[Area, ...] = ()
+    if not bad and (section is None or price_max is not None):
+        sections = lookup.sections.values() if section is None else [section]
+        areas = find_areas(event, sections, lookup.categories, asked.get("category"), price_max)
+        if not areas:
+            bad["section" if price_max is None else "price_max_minor"] = (
+                "no such seats" if price_max is None else "no seats cost that little"
+            )
+    if bad or not is_count(quantity):
         wrong["best_available"] = bad
         return None
-    return BestAvailable(section.id, quantity, category_id, accessible, companions)
+    return BestAvailable(
+        section_id=None if section is None else section.id,
+        quantity=quantity,
+        category_ids=() if category_id is None else (category_id,),
+        accessible=accessible,
+        companions=companions,
+        areas=areas,
+        has_price_max=price_max is not None,
+    )
+
+
+def find_areas(
+    event: events.EventView,
+    sections: Iterable[events.SectionView],
+    category_ids: Mapping[str, int],
+    category: str | None,
+    price_max_minor: int | None,
+) -> tuple[Area, ...]:
+    """Return where in these sections seats of the category cost at most the maximum, with fee and tax; the highest
+    price first, then the order of the sections. None: of any category, at any price."""
+    found = [
+        Area(section.id, category_ids[price.category], price.price_minor)
+        for section in sections
+        if not section.is_general_admission
+        for price in section.prices
+        if category in (None, price.category)
+        and price.category in category_ids
+        and (
+            price_max_minor is None
+            or event.price_policy.place_total_minor(price.price_minor, price.tax_rate) <= price_max_minor
+        )
+    ]
+    return tuple(sorted(found, key=lambda area: -area.price_minor))
+
+
+def is_price(value: Any) -> TypeGuard[int]:
+    """Return whether this is an amount in minor units that any currency's prices may have."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRICE_MAX_MINOR
 
 
 def _fits(companions: Any, accessible: Any, quantity: Any) -> bool:

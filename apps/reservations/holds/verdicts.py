@@ -22,6 +22,7 @@ from apps.reservations.holds.inventory_locks import (
 from apps.reservations.holds.outcomes import Contended, Held, Refused, Shortage, Verdict
 from apps.reservations.holds.replacement import Replaced, added_seat_count, replaced_by
 from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.seat_choice.best_available import BestAvailable
 from apps.reservations.holds.statements import Batch
 from apps.reservations.holds.writes import ANSWER_STATUS, Line, Win
 
@@ -104,7 +105,10 @@ class _Remaining:
                 return Shortage(shortage_problem(left))
         if refusal := refuse_by_cap(request, self._buyers.replaced, self._seat_counts):
             return refusal
-        sections = self._guarded_sections(request)
+        best = request.best
+        if best is not None and not all(self._allows_price(best, seat.seat_id) for seat in choice):
+            return Contended(problems.Busy())  # The price has just been raised: the retry chooses by the new one.
+        sections = self._guarded_sections(request, choice)
         if not sections:
             return None
         return self._buyers.codes.judge(request, released, sections, added=self._added_uses, releasable={})
@@ -133,10 +137,15 @@ class _Remaining:
         is_own = request.replaces is not None and self._owners.get(seat_id) == request.replaces
         return is_own or seat_id in self._free
 
-    def _guarded_sections(self, request: HoldRequest) -> set[int]:
+    def _allows_price(self, best: BestAvailable, seat_id: int) -> bool:
+        category_id = self._choices.seats[seat_id].category_id
+        return best.allows_price(category_id, self._choices.prices[category_id])
+
+    def _guarded_sections(self, request: HoldRequest, choice: Choice) -> set[int]:
         if not request.guarded:
             return set()
-        return guarded_sections(request, {seat: self._choices.seats[seat].section_id for seat in request.seats})
+        seats = (*request.seats, *[seat.seat_id for seat in choice])
+        return guarded_sections(request, {seat: self._choices.seats[seat].section_id for seat in seats})
 
     def _build_win(
         self, request: HoldRequest, released: Replaced | None, seat_ids: Sequence[int], choice: Choice
@@ -165,7 +174,7 @@ class _Remaining:
         ).text
         code_id = None
         if request.guarded or released is not None:
-            sections = self._guarded_sections(request)
+            sections = self._guarded_sections(request, choice)
             changes, code_id = self._buyers.codes.uses_changed_by(request, released, sections)
             for key, change in changes.items():
                 self._added_uses[key] = self._added_uses.get(key, 0) + change

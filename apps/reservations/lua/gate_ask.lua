@@ -2,7 +2,8 @@
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set: entries and requests never refused; score: expiry in ms)
 -- ARGV  1 lifetime of a request's mark in ms; then for each request: the entry's mark, the request's mark, the number
---       of requested sections and their ids; the number is negative if the request lacks an access code for one of them
+--       of requested sections and their ids; the number is negative if the request lacks an access code for one of
+--       them, and "any N" if one of its sections is enough: such a request is refused if all are sold out
 -- Returns for each request {answer, section…}: "refused" and its sold-out sections (a request without a needed code is
 -- refused whatever is left); or the reason to let it through: "left", "known" (the entry has or had a hold, or the same
 -- request is in progress), "lapsed" (overdue reservations may free tickets), "unloaded", "shut", "stale",
@@ -45,7 +46,7 @@ local function lapsed_in(section)
     return has_lapsed[section]
 end
 
-local function verdict(entry, request, sections, lacks_code)
+local function verdict(entry, request, sections, lacks_code, is_any)
     if not head[3] then
         return {'shut'}
     end
@@ -62,7 +63,7 @@ local function verdict(entry, request, sections, lacks_code)
             empty[#empty + 1] = section
         end
     end
-    if #empty == 0 and not lacks_code then
+    if (#empty == 0 and not lacks_code) or (is_any and #empty < #sections) then
         return {'left'}
     end
     local known = redis.call('ZMSCORE', marks, entry, request)
@@ -84,6 +85,10 @@ local verdicts = {}
 local index = 2
 while index <= #ARGV do
     local entry, request, wanted = ARGV[index], ARGV[index + 1], tonumber(ARGV[index + 2])
+    local is_any = not wanted
+    if is_any then
+        wanted = tonumber(string.match(ARGV[index + 2], '%d+'))
+    end
     local count = math.abs(wanted)
     local sections = {}
     for offset = 1, count do
@@ -93,7 +98,7 @@ while index <= #ARGV do
     if not loaded then
         verdicts[#verdicts + 1] = {'unloaded'}
     else
-        local answer = verdict(entry, request, sections, wanted < 0)
+        local answer = verdict(entry, request, sections, wanted < 0, is_any)
         if answer[1] ~= 'refused' then
             redis.call('ZADD', marks, 'GT', mark_until, request)
         end

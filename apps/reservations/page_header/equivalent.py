@@ -56,7 +56,7 @@ def find_equivalent(ended: ReservationView) -> Equivalent | None:
             "pk", "section_id", "row_index", "place_index", "rank", "category_id", "accessible", "companion"
         )
         pool = FreeSeatPool(FreeSeat(*row) for row in fields[:SEATS_READ_MAX])
-        found = pool.choose(BestAvailable(section_id, len(seats), category_id))
+        found = pool.choose(BestAvailable(section_id, len(seats), (category_id,)))
         if found is None:
             return None
         chosen += [seat.seat_id for seat in found]

@@ -72,7 +72,7 @@ tickets = st.builds(lambda quantity: {"ga_section": "floor", "ga_quantity": quan
 best = st.builds(
     lambda quantity, kind: {"best_available": {"section": "hall", "quantity": quantity, **kind}},
     st.integers(1, 4),
-    st.sampled_from([{}, {}, {"accessible": True}]),
+    st.sampled_from([{}, {"section": None}, {"accessible": True}, {"section": None, "price_max_minor": 10**6}]),
 )
 company = st.just({"best_available": {"section": "hall", "quantity": 2, "accessible": True, "companions": 1}})
 exact = st.builds(lambda one, other: one | other, named, tickets)

@@ -40,7 +40,7 @@ def want(quantity: int, **options: object) -> BestAvailable:
 
 
 def of_category(free: Iterable[FreeSeat], demand: BestAvailable) -> list[FreeSeat]:
-    return [one for one in free if demand.category_id in (None, one.category_id)]
+    return [one for one in free if demand.allows_category(one.category_id)]
 
 
 def choose(free: Iterable[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
@@ -84,9 +84,9 @@ def test_a_party_that_cannot_sit_together_sits_near() -> None:
 
 def test_a_requested_category_is_respected() -> None:
     free = [*row(0, [1, 2]), seat(1, 1, category=DEAREST), seat(1, 2, category=DEAREST)]
-    assert positions(choose(free, want(2, category_id=DEAREST))) == [(1, 1), (1, 2)]
-    assert choose(free, want(3, category_id=DEAREST)) is None
-    assert fitting_count(of_category(free, want(3, category_id=DEAREST)), want(3, category_id=DEAREST)) == 2
+    assert positions(choose(free, want(2, category_ids=(DEAREST,)))) == [(1, 1), (1, 2)]
+    assert choose(free, want(3, category_ids=(DEAREST,))) is None
+    assert fitting_count(of_category(free, want(3, category_ids=(DEAREST,))), want(3, category_ids=(DEAREST,))) == 2
 
 
 def test_accessible_and_companion_seats_are_left_to_buyers_who_request_them() -> None:
@@ -160,14 +160,12 @@ DEMANDS = st.builds(
     BestAvailable,
     section_id=st.just(SECTION),
     quantity=st.integers(1, 8),
-    category_id=st.none() | st.integers(1, 2),
+    category_ids=st.sampled_from([(), (1,), (2,), (1, 2)]),
 )
 
 
 def fits(one: FreeSeat, demand: BestAvailable) -> bool:
-    return (demand.category_id is None or one.category_id == demand.category_id) and not (
-        one.accessible or one.companion
-    )
+    return demand.allows_category(one.category_id) and not (one.accessible or one.companion)
 
 
 @given(HALLS, DEMANDS)
@@ -191,7 +189,7 @@ def test_the_choice_depends_on_the_hall_not_on_its_reading_order(
 @st.composite
 def halls_with_space_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], BestAvailable]:
     demand, r, first = draw(DEMANDS), draw(st.integers(0, 5)), draw(st.integers(0, 11))
-    room = row(r, range(first, first + demand.quantity), category=demand.category_id or 1)
+    room = row(r, range(first, first + demand.quantity), category=next(iter(demand.category_ids), 1))
     of_room = {(one.row_index, one.place_index) for one in room}
     return [*(one for one in draw(HALLS) if (one.row_index, one.place_index) not in of_room), *room], demand
 

@@ -209,7 +209,12 @@ UNACCEPTABLE: list[tuple[Any, str]] = [
     ({"best_available": "hall"}, "best_available"),
     ({"best_available": {}}, "best_available"),
     ({"best_available": {"section": "hall"}}, "best_available"),
-    ({"best_available": {"quantity": 2}}, "best_available"),
+    ({"best_available": {"section": "", "quantity": 2}}, "best_available"),
+    ({"best_available": BEST | {"price_max_minor": -1}}, "best_available"),
+    ({"best_available": BEST | {"price_max_minor": 10**12 + 1}}, "best_available"),
+    ({"best_available": BEST | {"price_max_minor": True}}, "best_available"),
+    ({"best_available": BEST | {"price_max_minor": "50"}}, "best_available"),
+    ({"best_available": BEST | {"price_max_minor": 4_999}}, "best_available"),
     ({"best_available": BEST | {"section": "floor"}}, "best_available"),
     ({"best_available": BEST | {"section": ["hall"]}}, "best_available"),
     *[

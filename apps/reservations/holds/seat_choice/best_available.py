@@ -7,10 +7,11 @@ together, NEAR_SEEDS_MAX clusters of a few dozen runs. The first choice for each
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
@@ -27,16 +28,53 @@ RANKS_PER_SEAT = 100
 ACCESSIBLE_SEAT_COST = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class BestAvailable:
-    """A request that leaves the choice of seats to the system."""
+class Area(NamedTuple):
+    """The seats of one price in one section."""
 
     section_id: int
+    category_id: int
+    price_minor: int
+    """The category's price when the request was resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestAvailable:
+    """A request that leaves the choice of seats to the system: in one section, or in one of several `areas`."""
+
+    section_id: int | None
+    """None: in any section of `areas`."""
     quantity: int
-    category_id: int | None = None
+    category_ids: tuple[int, ...] = ()
+    """Only seats of these categories; empty: of any."""
     accessible: bool = False
     companions: int = 0
     """How many of `quantity` sit beside the accessible seats; only with `accessible`."""
+    areas: tuple[Area, ...] = ()
+    """Where a request without a section or with a maximum price may sit, the preferred area first. A party may sit in
+    several areas of one section, never in several sections."""
+    has_price_max: bool = False
+    """Whether the areas are all that a maximum price allows."""
+
+    @property
+    def section_ids(self) -> Collection[int]:
+        """Every section in which it may sit."""
+        return [self.section_id] if self.section_id is not None else {area.section_id for area in self.areas}
+
+    def in_section(self, section_id: int, category_ids: tuple[int, ...]) -> "BestAvailable":
+        """Return the same request for one section and these categories."""
+        return replace(self, section_id=section_id, category_ids=category_ids, areas=())
+
+    def allows_category(self, category_id: int) -> bool:
+        """Return whether the request may get seats of this category."""
+        if self.areas:
+            return any(area.category_id == category_id for area in self.areas)
+        return not self.category_ids or category_id in self.category_ids
+
+    def allows_price(self, category_id: int, price_minor: int) -> bool:
+        """Return whether this category, at its current price, is still within the request's maximum."""
+        if not self.has_price_max:
+            return True
+        return any(area.category_id == category_id and price_minor <= area.price_minor for area in self.areas)
 
 
 class FreeSeatPool:
@@ -58,6 +96,14 @@ class FreeSeatPool:
         if demand.accessible:
             return _choose_accessible(self.seats(), demand)
         return _choose_ordinary(self._runs, demand.quantity)
+
+    def choose_together(self, demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
+        """Return the best seats side by side, or None if no row has them; for accessible seats, what `choose`
+        returns."""
+        if demand.accessible:
+            return self.choose(demand)
+        best = next(self._runs.windows(demand.quantity), None)
+        return None if best is None else best.seats
 
     def take(self, seat_ids: Iterable[int]) -> None:
         """Remove these seats; ids that are not here are ignored."""
@@ -81,6 +127,14 @@ def is_adjacent(seats: Sequence[FreeSeat]) -> bool:
     return all(
         one.row_index == other.row_index and one.place_index + 1 == other.place_index
         for one, other in pairwise(ordered)
+    )
+
+
+def count_groups(seats: Sequence[FreeSeat]) -> int:
+    """Return into how many groups of adjacent seats these seats fall."""
+    ordered = sorted(seats, key=attrgetter("row_index", "place_index"))
+    return 1 + sum(
+        one.row_index != other.row_index or one.place_index + 1 != other.place_index for one, other in pairwise(ordered)
     )
 
 

@@ -53,7 +53,7 @@ def test_free_seats_are_read_from_their_partial_index_in_its_order() -> None:
         # tests.
         for method in ("seqscan", "bitmapscan", "sort"):
             cursor.execute(f"SET enable_{method} = off")
-        cursor.execute(f"EXPLAIN {statement.text}", {"section_id": section_id, "category_id": None, "limit": 400})
+        cursor.execute(f"EXPLAIN {statement.text}", {"section_id": section_id, "category_ids": [], "limit": 400})
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "seat_inventory_free_by_rank" in plan
     assert "Sort" not in plan
@@ -127,6 +127,36 @@ def test_parties_of_all_sizes_sell_a_hall_to_its_last_seat_by_either_way_to_comm
 
     values(storm(24, buy))
     assert not SeatInventory.objects.filter(status=SeatInventory.Status.AVAILABLE).exists()
+    assert_audit_clean()
+
+
+def test_a_batch_that_sits_anywhere_shares_its_reads() -> None:
+    event = make_event(halls=("Hall", "Wing"))
+    requests = [make_hold_request(event, best_available={"quantity": 2}) for _ in range(16)]
+    with statements() as names:
+        outcomes = reservations.hold(requests)
+    assert outcome_types(outcomes) == ["held"] * 16
+    assert (names.count("free_areas"), names.count("free_seats")) == (1, 1)
+    assert_audit_clean()
+
+
+def test_pairs_that_sit_anywhere_all_sit_together_while_any_two_seats_do() -> None:
+    """Sixteen pairs for six rows of ten, half by group commit: eighteen could at worst block all rows for a pair."""
+    event = make_event(rows=2, seats_per_row=10, halls=("Hall", "Wing", "Loge"))
+    requests = [make_hold_request(event, best_available={"quantity": 2}) for _ in range(16)]
+
+    def buy(number: int) -> reservations.HoldOutcome:
+        if number % 2:
+            return hold_with_retries(requests[number])
+        outcome = reservations.holds.submit_sync(requests[number], 60_000)
+        while is_retryable(outcome):
+            outcome = reservations.holds.submit_sync(requests[number], 60_000)
+        return outcome
+
+    pairs = [[seat.rpartition("-") for seat in seats_of(outcome)] for outcome in values(storm(16, buy))]
+    for one, other in pairs:
+        assert one[0] == other[0]
+        assert abs(int(one[2]) - int(other[2])) == 1
     assert_audit_clean()
 
 
