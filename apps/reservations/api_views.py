@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
+from apps.kernel import clock
 from apps.kernel.http import client_address, idempotency, problems
 from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import (
@@ -31,6 +32,7 @@ from apps.reservations.ownership import owned_reservation
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
 PAGE_MAX = 100_000
+_OFFER_FIELDS = frozenset({"best_available", "access_code", "replace"})
 _NOT_READY = OpenApiResponse(description="`not-admitted`, with Retry-After")
 _ADMISSION_EXPIRED = OpenApiResponse(description="`admission-expired`: join again")
 
@@ -126,6 +128,47 @@ class SeatsView(APIView):
             "total": total,
         }
         return Response(payload, headers=NO_STORE_HEADERS)
+
+
+class OffersView(APIView):
+    @extend_schema(
+        operation_id="list_offers",
+        tags=["reservations"],
+        summary="Get up to three offers of seats for a party; holds nothing",
+        description="To take an offer, hold its seats.",
+        request=serializers.OffersBody,
+        responses={
+            200: serializers.Offers,
+            400: OpenApiResponse(description="`malformed`"),
+            403: OpenApiResponse(description="`access-code-required`, `access-code-wrong`, `not-owner`"),
+            409: OpenApiResponse(
+                description="`access-code-used-up`, `access-code-buyer-limit`, `access-code-not-valid`, `not-on-sale`"
+            ),
+            410: _ADMISSION_EXPIRED,
+            422: OpenApiResponse(description="`invalid`"),
+            429: OpenApiResponse(description="`not-admitted`, `rate-limited`, with Retry-After"),
+        },
+    )
+    def post(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        caller = queue.authenticate(request, found.slug)
+        entry = queue.require_entry(found.id, _entry_of(request, found))
+        queue.require_on_sale(found, clock.now())
+        body = get_json_object(request)
+        wrong = {str(name)[:80]: "unknown field" for name in body if name not in _OFFER_FIELDS}
+        if wrong:
+            raise problems.Invalid(wrong)
+        replaces = None
+        if body.get("replace") is not None:
+            held = facade.live_reservation_of(entry.id)
+            if held is None or str(held.id) != body["replace"]:
+                raise facade.ReservationNotFound
+            replaces = held.id
+        count_attempt(caller, body, partial(client_address.address_from_environ, request.META))
+        offers = facade.propose_offers(
+            found, entry, body.get("best_available"), access_code=body.get("access_code"), replaces=replaces
+        )
+        return Response({"offers": [offer.contract(found) for offer in offers]}, headers=NO_STORE_HEADERS)
 
 
 class ReservationsView(APIView):

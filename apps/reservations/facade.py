@@ -35,6 +35,7 @@ from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
+from apps.reservations.offers import Offer, propose_offers
 from apps.reservations.payment import (
     begin_payment,
     change_email,
@@ -71,6 +72,7 @@ __all__ = [
     "HoldOutcome",
     "HoldRequest",
     "NotEnoughLeft",
+    "Offer",
     "PaymentInProgress",
     "PurchaseCapReached",
     "Refused",
@@ -99,6 +101,7 @@ __all__ = [
     "live_reservation_of",
     "prepare_email_cap",
     "prepare_payment",
+    "propose_offers",
     "provide_compensation_hooks",
     "provide_order_names",
     "provide_received_tickets",

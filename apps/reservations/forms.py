@@ -9,6 +9,7 @@ from django.http import QueryDict
 from apps.kernel.http import idempotency, problems
 
 QUANTITY_DIGITS_MAX = 6
+PRICE_DIGITS_MAX = 12
 
 
 @dataclass
@@ -36,25 +37,10 @@ def read_choice(sent: QueryDict) -> Choice:
         if not section:
             choice.errors.append("Choose a section.")
     if sent.get("best_section") or sent.get("best_quantity"):
-        section, quantity = sent.get("best_section", ""), sent.get("best_quantity", "")
-        choice.best = {
-            "section": section,
-            "quantity": quantity,
-            "category": sent.get("best_category", ""),
-            "wheelchairs": sent.get("best_wheelchairs", ""),
-        }
-        people = _quantity(quantity, choice)
-        best_available: dict[str, Any] = {"section": section, "quantity": people}
-        if choice.best["wheelchairs"].strip().strip("0"):
-            wheelchairs = _quantity(choice.best["wheelchairs"], choice)
-            best_available |= {"accessible": True, "companions": max(0, people - wheelchairs)}
-            if not choice.errors and wheelchairs > people:
-                choice.errors.append("More wheelchair users than people: the number of people includes everyone.")
-        if choice.best["category"]:
-            best_available["category"] = choice.best["category"]
-        choice.payload["best_available"] = best_available
-        if not section:
-            choice.errors.append("Choose a section.")
+        best_available = read_party(sent, choice)
+        # The form of an offer names seats. It has the party, too, for other offers if a seat has been taken.
+        if not seats:
+            choice.payload["best_available"] = best_available
     if not choice.payload:
         choice.errors.append("Nothing is selected. Select at least one ticket.")
     if sent.get("replace"):
@@ -63,6 +49,28 @@ def read_choice(sent: QueryDict) -> Choice:
     if choice.access_code:
         choice.payload["access_code"] = choice.access_code
     return choice
+
+
+def read_party(sent: QueryDict, choice: Choice) -> dict[str, Any]:
+    """Parse the description of a party: `choice.best` is what was submitted; return it as `best_available`."""
+    names = ("section", "quantity", "category", "wheelchairs", "price_max")
+    choice.best = {name: sent.get(f"best_{name}", "").strip() for name in names}
+    people = _quantity(choice.best["quantity"], choice)
+    best_available: dict[str, Any] = {"quantity": people}
+    if choice.best["wheelchairs"].strip("0"):
+        wheelchairs = _quantity(choice.best["wheelchairs"], choice)
+        best_available |= {"accessible": True, "companions": max(0, people - wheelchairs)}
+        if not choice.errors and wheelchairs > people:
+            choice.errors.append("More wheelchair spaces than people: the number of people includes everyone.")
+    for name in ("section", "category"):
+        if choice.best[name]:
+            best_available[name] = choice.best[name]
+    price_max = choice.best["price_max"]
+    if price_max.isascii() and price_max.isdigit() and len(price_max) <= PRICE_DIGITS_MAX:
+        best_available["price_max_minor"] = int(price_max)
+    elif price_max:
+        choice.errors.append("Choose a price from the list.")
+    return best_available
 
 
 def _quantity(text: str, choice: Choice) -> int:

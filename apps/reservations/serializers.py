@@ -109,6 +109,37 @@ class HoldBody(serializers.Serializer):
     )
 
 
+class OffersBody(serializers.Serializer):
+    best_available = BestAvailableBody()
+    access_code = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, help_text="Opens sections that require one."
+    )
+    replace = serializers.UUIDField(
+        required=False, allow_null=True, help_text="The caller's live reservation, whose seats count as free."
+    )
+
+
+class OfferedSeat(serializers.Serializer):
+    seat_id = serializers.CharField()
+    section_id = serializers.SlugField()
+    row = serializers.CharField()
+    number = serializers.CharField()
+    category = serializers.CharField()
+    price_minor = serializers.IntegerField()
+
+
+class Offer(serializers.Serializer):
+    seats = OfferedSeat(many=True)
+    together = serializers.BooleanField(help_text="Whether the seats are side by side in one row.")
+    total_minor = serializers.IntegerField(help_text="The sum of the face values.")
+    to_pay_minor = serializers.IntegerField(help_text="What the order would cost, with fees and tax.")
+    currency = serializers.CharField()
+
+
+class Offers(serializers.Serializer):
+    offers = Offer(many=True)
+
+
 class ReservationState(serializers.Serializer):
     reservation_id = serializers.UUIDField()
     reserved_until = serializers.DateTimeField(help_text="The current deadline.")

@@ -23,6 +23,7 @@ api_urls = [
         api_views.SeatsView.as_view(),
         name="reservations_api_seats",
     ),
+    path("events/<slug:event>/offers", api_views.OffersView.as_view(), name="reservations_api_offers"),
     path("events/<slug:event>/reservations", api_views.ReservationsView.as_view(), name="reservations_api_hold"),
     path(
         "reservations/<uuid:reservation_id>", api_views.ReservationView.as_view(), name="reservations_api_reservation"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import get_conditional_response
@@ -25,7 +25,7 @@ from apps.queue import facade as queue
 from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
-from apps.reservations.forms import read_choice
+from apps.reservations.forms import Choice, read_choice, read_party
 from apps.reservations.holds.requests import code_of, is_presale
 from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
@@ -50,6 +50,8 @@ class _Form:
     """The names of the sections that the checked code opens."""
     errors: Sequence[str] = ()
     taken: Sequence[Mapping[str, str]] = ()
+    instead: facade.Offer | None = None
+    """Seats side by side for the whole party, if a seat was taken."""
     idempotency_key: str = ""
     status: int = 200
 
@@ -135,8 +137,10 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
             for guid in gone
             if guid in found
         ]
-        form.selected = [guid for guid in form.selected if guid not in gone]
+        named, form.selected = form.selected, [guid for guid in form.selected if guid not in gone]
         form.status = problem.status
+        if request.POST.get("view") != "best":
+            form.instead = _offer_instead(request, event, caller, entry, form, named, held)
         return _page(request, event, entry, form, held)
     except problems.Problem as problem:
         form.errors, form.status = _sentences(problem, choice.best), problem.status
@@ -242,6 +246,7 @@ def _page(
         "access_code": cookie.saved_code(request) if form.access_code is None else form.access_code,
         "opened": form.opened,
         "categories": _categories(sections, view),
+        "price_steps": sorted({one["price_minor"] for one in _categories(sections, "best")}, reverse=True),
         "price_words": event.price_policy.words(
             event.currency, {price.tax_rate for section in sections for price in section.prices}
         ),
@@ -265,8 +270,12 @@ def _page(
         "general_admission": general_admission,
         "best": form.best,
     }
+    if form.instead is not None:
+        context["instead"] = _shown_offer(form.instead, event)
     if view == "list":
         context |= _seat_list_context(request, event, sections, form, held)
+    if view == "best":
+        context |= _offers_context(request, event, entry, form, held, limit)
     return render(request, "reservations/choose.html", context, status=form.status)
 
 
@@ -316,6 +325,100 @@ def _seat_list_context(
         "list_rows": [{"row": row, "seats": seats} for row, seats in rows.items()],
         "selected_elsewhere": [guid for guid in form.selected if guid not in here],
     }
+
+
+def _offers_context(
+    request: HttpRequest,
+    event: events.EventView,
+    entry: queue.EntryView,
+    form: _Form,
+    held: facade.ReservationView | None,
+    limit: int,
+) -> dict[str, Any]:
+    """Return the party, by default two anywhere at any price, and the offers for it."""
+    choice = Choice("", best=dict(form.best))
+    if not choice.best:
+        sent = request.GET.copy()
+        sent.setdefault("best_quantity", str(max(1, min(2, limit))))
+    else:
+        sent = QueryDict(mutable=True)
+        sent.update({f"best_{name}": value for name, value in form.best.items()})
+    asked = read_party(sent, choice)
+    context: dict[str, Any] = {
+        "best": choice.best,
+        "party_errors": choice.errors if not form.errors else (),
+        "offers": [],
+    }
+    if choice.errors:
+        return context
+    caller = queue.authenticate(request, event.slug)
+    code = cookie.saved_code(request) if form.access_code is None else form.access_code
+    try:
+        count_attempt(caller, {"access_code": code}, partial(client_address.address_from_environ, request.META))
+        offers = facade.propose_offers(
+            event, entry, asked, access_code=code, replaces=held.id if held is not None else None
+        )
+    except problems.Problem as problem:
+        if not form.errors:
+            context["party_errors"] = _sentences(problem, choice.best)
+        return context
+    return context | {"offers": [_shown_offer(offer, event) for offer in offers]}
+
+
+def _offer_instead(
+    request: HttpRequest,
+    event: events.EventView,
+    caller: queue.Caller,
+    entry: queue.EntryView,
+    form: _Form,
+    named: Sequence[str],
+    held: facade.ReservationView | None,
+) -> facade.Offer | None:
+    """Return seats side by side for all whose seats were named, in the section and category of those; None if
+    there are none, or if the named seats are of several kinds."""
+    seats = list(events.seats_by_guid(event.id, named).values())
+    kinds = {(seat.section_slug, seat.category) for seat in seats}
+    if len(kinds) != 1 or any(seat.accessible or seat.companion for seat in seats):
+        return None
+    ((section, category),) = kinds
+    asked = {"quantity": len(seats), "section": section, "category": category}
+    try:
+        count_attempt(
+            caller, {"access_code": form.access_code}, partial(client_address.address_from_environ, request.META)
+        )
+        offers = facade.propose_offers(
+            event, entry, asked, access_code=form.access_code, replaces=held.id if held is not None else None
+        )
+    except problems.Problem:
+        return None
+    return next((offer for offer in offers if offer.is_together), None)
+
+
+def _shown_offer(offer: facade.Offer, event: events.EventView) -> dict[str, Any]:
+    policy = event.price_policy
+    prices = [policy.place_total_minor(seat.price_minor, seat.tax_rate) for seat in offer.seats]
+    return {
+        "seat_ids": offer.seat_ids,
+        "count": len(offer.seats),
+        "section": offer.seats[0].section_name,
+        "rows": [{"row": row, "seats": _numbers(numbers), "count": len(numbers)} for row, numbers in offer.rows],
+        "categories": {seat.category_name: seat.color for seat in offer.seats}.items(),
+        "price_min_minor": min(prices),
+        "price_max_minor": max(prices),
+        "total_minor": offer.bill(policy).total_minor,
+        "is_together": offer.is_together,
+        "spaces": sum(seat.accessible for seat in offer.seats),
+    }
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    """Return "4", "4 and 5", "4 to 7", or "4, 6 and 7"."""
+    if all(number.isascii() and number.isdigit() for number in numbers):
+        ordered = sorted(numbers, key=int)
+        if len(ordered) > 2 and int(ordered[-1]) - int(ordered[0]) == len(ordered) - 1:
+            return f"{ordered[0]} to {ordered[-1]}"
+        numbers = ordered
+    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _without_own(taken: Mapping[int, str], held: facade.ReservationView | None) -> Mapping[int, str]:
@@ -449,13 +552,19 @@ def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, errors.AccessCodeWrong):
         return [f"{problem.detail} Check the spelling."]
     if isinstance(problem, facade.NotEnoughLeft):
-        return [f"Only {problem.extra['available']} left in this section. Choose fewer tickets or another section."]
+        left = problem.extra["available"]
+        if best and not best.get("section"):
+            return [
+                f"At most {left} {'seat is' if left == 1 else 'seats are'} left in one section. Choose fewer tickets."
+            ]
+        return [f"Only {left} left in this section. Choose fewer tickets or another section."]
     if isinstance(problem, facade.SoldOut) and best:
         # The section may have free seats that this party cannot use: do not contradict the counts on the page.
+        where = " in this section" if best.get("section") else ""
         if best.get("wheelchairs", "").strip("0 "):
-            return ["No wheelchair space is left in this section. Choose another section."]
+            return [f"No wheelchair space is left{where}.{' Choose another section.' if where else ''}"]
         return [
-            "No matching seats are left in this section.",
+            f"No matching seats are left{where}.",
             "The remaining seats have a different price, or are reserved for wheelchair users and their companions.",
         ]
     return [problem.detail]

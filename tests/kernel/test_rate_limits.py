@@ -290,6 +290,8 @@ def test_the_thread_ends_when_stopped() -> None:
         ("POST /api/events/a/reservations", "hold"),
         ("POST /events/a/choose", "hold"),
         ("GET /events/a/choose", "page"),
+        ("POST /api/events/a/offers", "offer"),
+        ("GET /api/events/a/offers", "page"),
         ("POST /api/reservations/1/checkout", "write"),
         ("GET /api/reservations/1", "page"),
         ("POST /accounts/log-in", "log-in"),

@@ -207,6 +207,7 @@ HOLD_REQUEST = st.fixed_dictionaries(
                 "section": ANYTHING,
                 "quantity": ANYTHING,
                 "category": ANYTHING,
+                "price_max_minor": ANYTHING,
                 "accessible": ANYTHING,
                 "companions": ANYTHING,
             },
@@ -221,6 +222,14 @@ def test_arbitrary_bodies_do_not_break_the_hold(api: Api, concert: events.EventV
     token = api.admission("concert")
     response = api.post(HOLD, json.dumps(body).encode("utf-8", "surrogatepass"), token=token, key=uuid.uuid4().hex)
     assert response.status_code in (201, 400, 409, 422)
+
+
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=HOLD_REQUEST | ANYTHING)
+def test_arbitrary_bodies_do_not_break_the_offers(api: Api, concert: events.EventView, body: Any) -> None:
+    token = api.admission("concert")
+    response = api.post("/events/concert/offers", json.dumps(body).encode("utf-8", "surrogatepass"), token=token)
+    assert response.status_code in (200, 400, 422)
 
 
 def _token(api: Api, path: str) -> str:

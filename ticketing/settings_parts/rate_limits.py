@@ -5,6 +5,7 @@ DEFAULT_RATES = (
     ("poll", "POLL", "300:3000", "2:20"),
     ("read", "READ", "300:3000", "5:50"),
     ("hold", "HOLD", "50:1000", "1:10"),
+    ("offer", "OFFER", "50:1000", "1:20"),
     ("log-in", "LOG_IN", "2:300", "0.1:10"),
     ("password", "PASSWORD", "0.1:30", "0.1:10"),
     ("account", "ACCOUNT", "off", "0.02:100"),

@@ -13,8 +13,8 @@ from apps.kernel.rate_limits.buckets import Buckets, SharedBuckets
 from apps.kernel.rate_limits.sharing import Sharing
 
 KINDS = (
-    "join", "poll", "read", "hold", "log-in", "password", "account", "mail", "page", "document", "write", "code",
-    "feed", "webhook",
+    "join", "poll", "read", "hold", "offer", "log-in", "password", "account", "mail", "page", "document", "write",
+    "code", "feed", "webhook",
 )  # fmt: skip
 ATTEMPT_KINDS = frozenset(("password", "account", "webhook"))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""

@@ -69,6 +69,12 @@ def lock_replaced(cursor: sql.Cursor, reservation_ids: Sequence[UUID], *, waitin
     return found
 
 
+def read_seats_of(cursor: sql.Cursor, reservation_id: UUID) -> dict[int, FreeSeat]:
+    """Return the seats of the reservation by id, read without a lock."""
+    rows = _seats_of_reservations.rows(cursor, reservation_ids=[reservation_id])
+    return {seat[0]: FreeSeat(*seat) for _, *seat in rows}
+
+
 def replaced_by(request: HoldRequest, replaced: ReplacedById) -> Replaced | None:
     """Return the locked reservation that the request replaces, if it replaces one."""
     return replaced[request.replaces] if request.replaces is not None else None

@@ -101,6 +101,15 @@ def _needs_presale_code(event: events.EventView, entry: queue.EntryView) -> bool
     return presale.condition == "code"
 
 
+def presale_guard(
+    event: events.EventView, entry: queue.EntryView, sections: Iterable[events.SectionView]
+) -> dict[int, str]:
+    """Return the sections that need a code because of the event's presale: all, or none. Raises PresaleOnly."""
+    if not is_presale(event, entry) or queue.has_vip_link(entry.id) or not _needs_presale_code(event, entry):
+        return {}
+    return every_section(sections)
+
+
 def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
     """Read the objects that the payload names from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None

@@ -14,11 +14,26 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule(("hold",), "invalid", r"no such ", "which seats, sections and categories there are is the event's plan"),
-    Rule(("hold",), "invalid", r"^body: |at most \d+ ", "each event has its own limit, and a hold is of something"),
+    Rule(
+        ("hold", "list_offers"),
+        "invalid",
+        r"no such |no seats cost that little",
+        "which seats, sections and categories there are is the event's plan",
+    ),
+    Rule(
+        ("hold", "list_offers"),
+        "invalid",
+        r"^body: |at most \d+ ",
+        "each event has its own limit, and a hold is of something",
+    ),
     Rule(("hold",), "invalid", r"ga_quantity: ", "a section needs a quantity, and a quantity a section"),
-    Rule(("hold",), "invalid", r"companions: ", "companions sit beside accessible seats, and count among the quantity"),
-    Rule(("hold",), "invalid", r"access_code: ", "codes are normalized before their length is judged"),
+    Rule(
+        ("hold", "list_offers"),
+        "invalid",
+        r"companions: ",
+        "companions sit beside accessible seats, and count among the quantity",
+    ),
+    Rule(("hold", "list_offers"), "invalid", r"access_code: ", "codes are normalized before their length is judged"),
     Rule(
         ("check_out", "quote"),
         "invalid",
@@ -28,7 +43,12 @@ RULES = (
     Rule(("check_out",), "invalid", r"payment_method: ", "which methods there are is the provider's choice"),
     Rule(("check_out",), "invalid", r"email: .*attempts|email: .*tries", "attempts of one order have one buyer"),
     Rule(("check_out", "quote"), "code-unknown", "", "which codes there are is the organizer's choice"),
-    Rule(("hold", "list_seats", "listen_to_updates"), "admission-expired", "", "an admission lasts five minutes"),
+    Rule(
+        ("hold", "list_offers", "list_seats", "listen_to_updates"),
+        "admission-expired",
+        "",
+        "an admission lasts five minutes",
+    ),
     Rule(("hold", "check_out", "quote"), "reservation-expired", "", "the deadline of a reservation passes"),
     Rule(
         ("hold", "check_out", "cancel_order", "return_tickets", "check_in"),

@@ -102,18 +102,24 @@ class Proposer:
     def propose_together(self, demand: BestAvailable, own: Mapping[int, FreeSeat]) -> Iterator[tuple[FreeSeat, ...]]:
         """Yield the best seats side by side for a request with several areas, one choice of each area that has any, in
         the order of the areas; last those that span areas of one section."""
-        free = self._count_in_areas(demand, own)
         for area in demand.areas:
-            if free[area] >= demand.quantity:
-                one = demand.in_section(area.section_id, (area.category_id,))
-                chosen = self._propose_in_section(one, own, together=True).seats
-                if chosen is not None:
-                    yield chosen
-        for one, count, area_count in _sections_of(demand, free):
+            chosen = self.propose_in_area(demand, area, own)
+            if chosen is not None:
+                yield chosen
+        for one, count, area_count in _sections_of(demand, self._count_in_areas(demand, own)):
             if area_count > 1 and count >= demand.quantity:
                 chosen = self._propose_in_section(one, own, together=True).seats
                 if chosen is not None:
                     yield chosen
+
+    def propose_in_area(
+        self, demand: BestAvailable, area: Area, own: Mapping[int, FreeSeat]
+    ) -> tuple[FreeSeat, ...] | None:
+        """Return the best seats side by side in this area of the request; None if there are none."""
+        if self._count_in_areas(demand, own)[area] < demand.quantity:
+            return None
+        one = demand.in_section(area.section_id, (area.category_id,))
+        return self._propose_in_section(one, own, together=True).seats
 
     def propose_scattered(
         self, demand: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
