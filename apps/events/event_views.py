@@ -29,7 +29,7 @@ _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
-_PLAN_FORMAT = 3  # part of every plan version; increment it when the format of plan.json changes
+_PLAN_FORMAT = 4  # part of every plan version; increment it when the format of plan.json changes
 
 
 class EventNotFound(problems.NotFound):

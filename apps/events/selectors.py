@@ -390,6 +390,7 @@ def _plan_with(
                 "kind": section.kind,
                 "capacity": section.capacity,
                 "needs_access": section.needs_access,
+                "category": category_at.get(section.category_id) if section.category_id is not None else None,
                 "outline": _outline(section, spots.get(section.id, []), areas, radius),
             }
             for section in sections

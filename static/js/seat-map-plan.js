@@ -21,6 +21,7 @@ export class Plan {
     this.category = Uint16Array.from(seats.category);
     this.flags = Uint8Array.from(seats.flags);
     this.taken = new Uint8Array(this.count);
+    this.shown = new Set(); // The categories of the price filter; empty: all.
     this.index = new Map(this.ids.map((id, seat) => [id, seat]));
     this.sections = json.sections.map((section) => ({ ...section, seats: [], free: section.capacity }));
     for (let seat = 0; seat < this.count; seat++) this.sections[this.section[seat]].seats.push(seat);
@@ -90,6 +91,18 @@ export class Plan {
     if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - this.taken[seat], 0);
   }
 
+  // Whether the price filter shows the seat.
+  isShown(seat) {
+    return !this.shown.size || this.shown.has(this.category[seat]);
+  }
+
+  // The number of free seats in a section that the price filter shows, or its number of free tickets.
+  countShown(section) {
+    if (!this.shown.size) return section.free;
+    if (!section.seats.length) return section.categories.some((category) => this.shown.has(category)) ? section.free : 0;
+    return section.seats.reduce((free, seat) => free + (this.taken[seat] || !this.shown.has(this.category[seat]) ? 0 : 1), 0);
+  }
+
   // Returns the nearest available seat that has the section, price and kind of the `lost` one and is not in `except`.
   // Among equally near seats it returns the one nearest to `others`; -1 if there is none.
   nearestLike(lost, except, others) {
@@ -122,7 +135,7 @@ export class Plan {
   // The next seat, seen in the direction (dx, dy), that satisfies `may`: along the row if possible, otherwise the
   // closest in that direction. -1 if there is none.
   step(from, dx, dy, may) {
-    const { seats, isUpright } = this.rows.get(this.#rowKey(from));
+    const { seats, isUpright } = this.rowOf(from);
     const along = isUpright ? dy : dx;
     if (along) {
       for (let index = seats.indexOf(from) + along; seats[index] !== undefined; index += along) {
@@ -144,8 +157,12 @@ export class Plan {
 
   // The first seat of the same row that satisfies `may`, or with `last` the last one; `from` itself if none does.
   rowEnd(from, last, may) {
-    const { seats } = this.rows.get(this.#rowKey(from));
+    const { seats } = this.rowOf(from);
     return (last ? seats.findLast(may) : seats.find(may)) ?? from;
+  }
+
+  rowOf(seat) {
+    return this.rows.get(this.#rowKey(seat));
   }
 
   stepSection(from, dx, dy) {
@@ -209,6 +226,13 @@ export class Plan {
     }
   }
 
+  *#tilesAround(x, y, reach) {
+    const at = (value, start, count) => Math.max(0, Math.min(count - 1, Math.floor((value - start) / this.tileSize)));
+    const [left, right] = [at(x - reach, this.box.x, this.tileColumns), at(x + reach, this.box.x, this.tileColumns)];
+    const [top, bottom] = [at(y - reach, this.box.y, this.tileRows), at(y + reach, this.box.y, this.tileRows)];
+    for (let row = top; row <= bottom; row++) for (let column = left; column <= right; column++) yield this.tiles[row * this.tileColumns + column];
+  }
+
   #tileAt(x, y) {
     const column = Math.min(this.tileColumns - 1, Math.floor((x - this.box.x) / this.tileSize));
     const row = Math.min(this.tileRows - 1, Math.floor((y - this.box.y) / this.tileSize));
@@ -249,7 +273,7 @@ export class Plan {
       section.corners = points;
       const tally = new Map();
       for (const seat of section.seats) tally.set(this.category[seat], (tally.get(this.category[seat]) ?? 0) + 1);
-      section.categories = [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a));
+      section.categories = section.seats.length ? [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a)) : [section.category ?? []].flat();
       // The name is drawn just in front of the section, in the aisle.
       let front = Infinity;
       for (const seat of section.seats) {
@@ -265,6 +289,7 @@ export class Plan {
 
   #orderRows() {
     this.rows = new Map();
+    const ends = [];
     for (let seat = 0; seat < this.count; seat++) {
       const key = this.#rowKey(seat);
       if (!this.rows.has(key)) this.rows.set(key, { seats: [], isUpright: false });
@@ -273,15 +298,22 @@ export class Plan {
     for (const line of this.rows.values()) {
       const row = line.seats;
       const [first, last] = [row[0], row[row.length - 1]];
-      this.#labelRowEnd(first, row[1] ?? first, -1);
+      ends.push([first, row[1] ?? first, -1]);
       // Rows beside the stage are upright: in these, the up and down keys move along the row.
       line.isUpright = Math.abs(this.y[last] - this.y[first]) > Math.abs(this.x[last] - this.x[first]);
       const axis = line.isUpright ? this.y : this.x;
       // Only one end is labeled if the row is short, if its name is long, or in large plans, which have many narrow
       // aisles.
-      if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) this.#labelRowEnd(last, row[row.length - 2], 1);
+      if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) ends.push([last, row[row.length - 2], 1]);
       line.seats = [...row].sort((a, b) => axis[a] - axis[b]);
+      const steps = line.seats.slice(1).map((seat, index) => Math.hypot(this.x[seat] - this.x[line.seats[index]], this.y[seat] - this.y[line.seats[index]]));
+      // Seats farther apart than this have an aisle between them.
+      line.reach = 1.5 * (steps.length ? [...steps].sort((a, b) => a - b)[steps.length >> 1] : this.pitch);
+      line.section = this.section[first];
+      line.name = this.row[first];
     }
+    // The first end of every row, then the other ends, where there is room.
+    ends.sort((one, other) => one[2] - other[2]).forEach((end) => this.#labelRowEnd(...end));
   }
 
   #labelRowEnd(end, next, side) {
@@ -289,8 +321,20 @@ export class Plan {
     const dy = this.y[end] - this.y[next];
     const length = Math.hypot(dx, dy) || 1;
     const [ux, uy] = end === next ? [side, 0] : [dx / length, dy / length];
-    this.tileOf[end].labels.push({ text: this.row[end], x: this.x[end] + ux * this.pitch, y: this.y[end] + uy * this.pitch });
+    const label = { text: this.row[end], x: this.x[end] + ux * this.pitch, y: this.y[end] + uy * this.pitch };
+    // In a narrow aisle the names of two sections' rows would overlap, or a name and the next section's seat.
+    const isNear = (other) => Math.abs(other.x - label.x) < this.pitch * (0.5 + 0.25 * Math.max(label.text.length, other.text.length)) && Math.abs(other.y - label.y) < this.pitch * 0.6;
+    if (this.nearest(label.x, label.y, this.pitch * 0.62) >= 0) return;
+    const tile = this.#tileAt(clampTo(label.x, this.box.x, this.box.width), clampTo(label.y, this.box.y, this.box.height));
+    const reach = this.pitch * 3;
+    for (const neighbor of this.#tilesAround(label.x, label.y, reach)) if (neighbor.rowNames?.some(isNear)) return;
+    (tile.rowNames ??= []).push(label);
+    this.tileOf[end].labels.push(label);
   }
+}
+
+function clampTo(value, start, length) {
+  return Math.max(start, Math.min(start + length, value));
 }
 
 // The width and height of a section's shape through the point where its name is drawn.

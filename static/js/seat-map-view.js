@@ -14,6 +14,9 @@ const NUMBERS_FROM_PX = 22;
 const SEAT_PX_MAX = 60;
 const FRAME_BUDGET_MS = 7;
 const GLIDE_MS = 240;
+const PIN_PX_MIN = 20; // The least distance between pinned row names.
+const LABEL_PX = [12.5, 11, 10];
+const LETTER = 0.64; // The width of a letter, in ems.
 const SVG = "http://www.w3.org/2000/svg";
 
 export function shape(name, attributes = {}, ...children) {
@@ -42,6 +45,7 @@ export class View {
       ["areas", "outlines", "seats", "labels", "picks", "offers", "cursor"].map((name) => [name, shape("g", { class: `map-${name}`, role: "presentation" })]),
     );
     this.world = shape("g", { role: "presentation" }, ...Object.values(this.layers));
+    this.pins = shape("g", { class: "map-pins", "aria-hidden": "true" });
     this.svg = shape("svg", {
       class: "seat-map",
       role: "listbox",
@@ -49,7 +53,7 @@ export class View {
       "aria-label": "Seat map",
       "aria-describedby": "map-keys",
       tabindex: "0",
-    }, this.world);
+    }, this.world, this.pins);
     this.#drawAreas();
     this.#drawSections();
     stage.replaceChildren(this.svg);
@@ -66,7 +70,7 @@ export class View {
     // While the whole map is shown, the help text and the buttons at its top or bottom must not cover any seat.
     const style = getComputedStyle(this.stage);
     this.head = Number.parseFloat(style.getPropertyValue("--map-head")) || 0;
-    this.foot = Number.parseFloat(style.getPropertyValue("--map-foot")) || 0;
+    this.foot = (Number.parseFloat(style.getPropertyValue("--map-foot")) || 0) + (Number.parseFloat(style.getPropertyValue("--map-cover")) || 0);
     const { box, pitch } = this.plan;
     this.fitScale = Math.min(this.width / box.width, (this.height - this.head - this.foot) / box.height);
     this.scaleMax = Math.max(SEAT_PX_MAX / pitch, this.fitScale * 1.5);
@@ -197,6 +201,7 @@ export class View {
     this.svg.classList.toggle("is-fit", this.isFit);
     this.#fitLabels();
     if (level !== "far") this.#drawTiles();
+    this.#pinRowNames();
     this.onmove?.();
   }
 
@@ -224,7 +229,7 @@ export class View {
     const { plan } = this;
     const paths = new Map();
     for (const seat of tile.seats) {
-      const key = plan.taken[seat] ? -1 : plan.category[seat];
+      const key = plan.taken[seat] || !plan.isShown(seat) ? -1 : plan.category[seat];
       paths.set(key, `${paths.get(key) ?? ""}M${plan.x[seat]} ${plan.y[seat]}h0`);
     }
     const group = shape("g", { role: "presentation", "aria-hidden": "true" });
@@ -249,7 +254,7 @@ export class View {
     const { plan } = this;
     const [x, y] = [plan.x[seat], plan.y[seat]];
     const flags = plan.flags[seat];
-    const taken = plan.taken[seat];
+    const taken = plan.taken[seat] || !plan.isShown(seat);
     const size = plan.pitch * (taken ? 0.26 : 0.42);
     const color = taken ? undefined : plan.categories[plan.category[seat]].color;
     const node = shape("g", {
@@ -271,6 +276,14 @@ export class View {
       node.append(shape("text", { class: ink, x, y, "font-size": plan.pitch * (String(plan.number[seat]).length > 2 ? 0.3 : 0.38) }, plan.number[seat]));
     }
     return node;
+  }
+
+  // Redraws everything after a change of the price filter.
+  refilter() {
+    this.layers.seats.replaceChildren();
+    this.drawn.clear();
+    this.#shadeSections();
+    this.#requestDraw();
   }
 
   // Redraws the visible tiles of seats whose availability has changed.
@@ -349,55 +362,103 @@ export class View {
     this.plan.sections.forEach((section, index) => {
       const node = this.outlines?.[index];
       if (!node) return;
-      const share = section.capacity ? section.free / section.capacity : 0;
-      const opacity = section.free ? 0.34 + 0.62 * Math.min(1, share) : 1;
-      const [main] = section.free ? (section.categories ?? []) : [];
+      const free = this.plan.countShown(section);
+      const share = section.capacity ? free / section.capacity : 0;
+      const opacity = free ? 0.34 + 0.62 * Math.min(1, share) : 1;
+      const main = free && section.seats.length ? section.categories.find((category) => !this.plan.shown.size || this.plan.shown.has(category)) : undefined;
+      if (main !== undefined) node.setAttribute("fill", this.plan.categories[main].color);
       node.setAttribute("fill-opacity", opacity.toFixed(2));
       // The name is dark or light, for contrast with the section's current color.
       const shown = main === undefined ? ground : opacity * luminance(this.plan.categories[main].color) + (1 - opacity) * ground;
       this.labels?.[index]?.node.classList.toggle("section-name--dark", isBright(shown));
-      node.classList.toggle("section--gone", !section.free);
+      node.classList.toggle("section--gone", !free);
       node.setAttribute("aria-label", this.describeSection(index));
     });
     if (this.labels) this.#fitLabels(true);
   }
 
-  // Names keep their size on the screen and are shown only if there is room.
+  // The names of the rows of the section in the middle, along the left or top edge, for rows whose own names are outside.
+  #pinRowNames() {
+    if (this.level !== "close" || this.isFit) return this.pins.replaceChildren();
+    const { plan } = this;
+    const [x0, y0] = this.toPlan(0, this.head);
+    const [x1, y1] = this.toPlan(this.width, this.height - this.foot);
+    const current = this.plan.sections.indexOf(this.currentSection);
+    const pins = [];
+    for (const { seats, isUpright, section, name } of plan.rows.values()) {
+      if (section !== current) continue;
+      const axis = isUpright ? plan.y : plan.x;
+      const [from, to] = isUpright ? [y0, y1] : [x0, x1];
+      // The row's own name stands before its first seat, as far as it is inside the map.
+      if (axis[seats[0]] - plan.pitch * 1.4 >= from) continue;
+      const first = seats[countBefore(seats, axis, from)];
+      if (first === undefined || axis[first] > to) continue;
+      const [px, py] = this.toScreen(plan.x[first], plan.y[first]);
+      const [edge, along] = isUpright ? [this.width, px] : [this.height - this.foot, py];
+      if (along > (isUpright ? 24 : this.head + 8) && along < edge - 8) pins.push({ name, along, isUpright });
+    }
+    pins.sort((a, b) => a.isUpright - b.isUpright || a.along - b.along);
+    const nodes = [];
+    let last = null;
+    for (const pin of pins) {
+      if (last && last.isUpright === pin.isUpright && pin.along - last.along < PIN_PX_MIN) continue;
+      last = pin;
+      const [x, y] = pin.isUpright ? [pin.along, this.head + 14] : [16, pin.along];
+      const half = 6 + 4 * pin.name.length;
+      nodes.push(shape("rect", { x: x - half, y: y - 10, width: 2 * half, height: 20, rx: 6 }), shape("text", { x, y, "font-size": 13 }, pin.name));
+    }
+    this.pins.replaceChildren(...nodes);
+  }
+
+  // The section at the middle of the visible map, or null.
+  get currentSection() {
+    if (this.level === "far" || this.isFit) return null;
+    const [x, y] = this.toPlan(this.width / 2, (this.head + this.height - this.foot) / 2);
+    const seat = this.plan.nearest(x, y, this.plan.pitch * 12);
+    return seat < 0 ? null : this.plan.sections[this.plan.section[seat]];
+  }
+
+  // Names keep their size on the screen and are shown only if there is room. All sections have the same form: the full name
+  // or its last word, "12 left" or "12", in one size.
   #fitLabels(again = false) {
     const far = this.level === "far";
     const key = `${this.level} ${this.scale.toFixed(4)}`;
     if (!again && key === this.labelKey) return;
     this.labelKey = key;
-    const size = far ? 12.5 : Math.min(22, Math.max(11, this.seatPx * 0.85));
+    const form = far ? this.#labelForm() : { size: Math.min(22, Math.max(11, this.seatPx * 0.85)) };
+    const { size } = form;
     this.labels.forEach((label, index) => {
       if (!label) return;
       const section = this.plan.sections[index];
       const general = !section.seats.length;
       const [wide, high] = section.room.map((length) => length * this.scale);
-      const letter = size * 0.64;
-      const tail = section.name.split(" ").pop();
+      const letter = size * LETTER;
       let words = section.name;
       let second = "";
+      let isTurned = false;
       let [x, y] = section.label;
-      if (far || general) {
+      if (far && !general) {
         [x, y] = section.middle;
-        if (words.length * letter > wide * 0.94) words = tail;
+        words = form.name(section);
+        if (form.count) second = form.count(section);
+        else if (!this.#labelFits(section, size, [words])) {
+          isTurned = this.#labelFits(section, size, [words], true);
+          if (!isTurned) words = "";
+        }
+      } else if (general) {
+        [x, y] = section.middle;
+        if (words.length * letter > wide * 0.94) words = words.split(" ").pop();
         if (words.length * letter > wide || high < size) words = "";
-        let count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} left` : String(section.free)) : wide > 58 ? "sold out" : "–";
-        // In a slanted section the corners of the text could overlap neighboring sections.
-        const fits = (text, above, below) => {
-          const [half, em] = [(text.length * letter) / 2 / this.scale, size / this.scale];
-          return hasRoom(section, x - half, y - above * em, x + half, y + below * em);
-        };
-        if (words && !general && !fits(words, 0.35, 0.35)) words = "";
-        const withCode = `${count} · code`;
-        if (section.needs_access && withCode.length * letter < wide && (general || fits(withCode, 0, 1.05))) count = withCode;
-        if (words && high > size * 2.5 && count.length * letter < wide && (general || (fits(words, 0.75, 0) && fits(count, 0, 1.05)))) second = count;
+        const code = section.needs_access ? " · code" : "";
+        const count = `${section.free ? `${section.free.toLocaleString("en")} left` : "sold out"}${code}`;
+        if (words && high > size * 2.5 && count.length * letter < wide) second = count;
       } else if (section.box.width * this.scale < 40 || section.isNamed) words = "";
       label.node.toggleAttribute("hidden", !words);
       label.node.classList.toggle("section-name--on", far || general);
       if (!words) return;
       label.node.setAttribute("font-size", size / this.scale);
+      if (isTurned) label.node.setAttribute("transform", `rotate(-90 ${x} ${y})`);
+      else label.node.removeAttribute("transform");
       label.node.setAttribute("stroke-width", far || general ? 0 : 4 / this.scale);
       label.name.textContent = words;
       label.free.textContent = second;
@@ -406,6 +467,53 @@ export class View {
       label.name.setAttribute("y", y + (far || general ? (lift * size) / this.scale : 0));
       label.free.setAttribute("x", x);
       label.free.setAttribute("y", y + (1.05 * size) / this.scale);
+    });
+  }
+
+  // The richest form of name and number, and the largest type, in which every section has room for both; else for its name.
+  #labelForm() {
+    const blocks = this.plan.sections.filter(({ seats, middle }) => seats.length && middle);
+    const tails = blocks.map(({ name }) => name.split(" ").pop());
+    const names = [({ name }) => name];
+    if (new Set(tails).size === blocks.length) names.push(({ name }) => name.split(" ").pop());
+    const counts = [
+      (section) => this.#countWords(section, "left"),
+      (section) => this.#countWords(section, ""),
+    ];
+    for (const name of names) {
+      for (const count of counts) {
+        for (const size of LABEL_PX) if (blocks.every((section) => this.#labelFits(section, size, [name(section), count(section)]))) return { name, count, size };
+      }
+    }
+    for (const name of names) {
+      for (const size of LABEL_PX) {
+        if (blocks.every((section) => [false, true].some((turned) => this.#labelFits(section, size, [name(section)], turned)))) return { name, size };
+      }
+    }
+    return { name: names.at(-1), size: LABEL_PX.at(-1) };
+  }
+
+  #countWords(section, left) {
+    const free = this.plan.countShown(section);
+    const code = section.needs_access && left ? " · code" : "";
+    return free ? `${free.toLocaleString("en")}${left && ` ${left}`}${code}` : left ? "sold out" : "–";
+  }
+
+  // Whether a section has room for these lines around its middle, or for one line that is `turned` upright. In a slanted section the corners of the text could overlap
+  // neighboring sections.
+  #labelFits(section, size, [name, count], turned = false) {
+    const [wide, high] = section.room.map((length) => length * this.scale);
+    if (turned) {
+      const [half, em] = [(name.length * size * LETTER) / 2 / this.scale, size / this.scale];
+      const [x, y] = section.middle;
+      return name.length * size * LETTER <= high && size <= wide && hasRoom(section, x - 0.35 * em, y - half, x + 0.35 * em, y + half);
+    }
+    const lines = count === undefined ? [[name, 0.35, 0.35]] : [[name, 0.75, 0], [count, 0, 1.05]];
+    if (high < size * (count === undefined ? 1 : 2.2)) return false;
+    const [x, y] = section.middle;
+    return lines.every(([text, above, below]) => {
+      const [half, em] = [(text.length * size * LETTER) / 2 / this.scale, size / this.scale];
+      return text.length * size * LETTER <= wide && hasRoom(section, x - half, y - above * em, x + half, y + below * em);
     });
   }
 
@@ -474,6 +582,17 @@ export class View {
     if (id) this.svg.setAttribute("aria-activedescendant", id);
     else this.svg.removeAttribute("aria-activedescendant");
   }
+}
+
+// How many seats, in the order of their coordinates `axis`, come before a coordinate.
+function countBefore(seats, axis, from) {
+  let [low, high] = [0, seats.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (axis[seats[middle]] < from) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 // Whether dark text is more readable than white text on this luminance.

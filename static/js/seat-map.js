@@ -2,7 +2,9 @@
 
 import { JustGone, listed } from "./just-gone.js";
 import { isConnected, markFresh } from "./live.js";
+import { watchFilter } from "./seat-map-filter.js";
 import { Watch } from "./seat-map-live.js";
+import { groupLike, isTogether } from "./seat-map-party.js";
 import { Plan } from "./seat-map-plan.js";
 import { View } from "./seat-map-view.js";
 import { showTotal } from "./tray-total.js";
@@ -16,6 +18,7 @@ const PICK_PX_MOUSE = 6.5; // seats closer together than this are not selected: 
 const PICK_PX_TOUCH = 17;
 const ZOOM_PX = 38;
 const LOST_NAMED_MAX = 3;
+const MAP_PX_MIN = 300; // The least height of the map; on lower screens the page scrolls.
 
 const form = document.querySelector("[data-seat-map]");
 form.hidden = false; // Without scripts the map and its button would not work.
@@ -27,6 +30,8 @@ const stage = find("map-stage");
 const tip = find("map-tip");
 const says = find("map-says");
 const hold = find("tray-hold");
+const tray = find("tray");
+const where = find("map-where");
 
 const formatter = new Intl.NumberFormat("en", { style: "currency", currency });
 const minorDigits = formatter.resolvedOptions().maximumFractionDigits;
@@ -53,9 +58,10 @@ function describe(seat) {
 function describeSection(index) {
   const section = plan.sections[index];
   const prices = (section.categories ?? []).map((category) => plan.categories[category].full_price_minor);
-  const parts = [section.name, section.free ? `${section.free.toLocaleString("en")} left` : "sold out"];
+  const free = plan.countShown(section);
+  const parts = [section.name, free ? `${free.toLocaleString("en")} left` : plan.shown.size && section.free ? "none at this price" : "sold out"];
   if (prices.length) parts.push(prices.length > 1 ? `${money(Math.min(...prices))} to ${money(Math.max(...prices))}` : money(prices[0]));
-  if (section.kind === "general_admission") parts.push("general admission");
+  if (section.kind === "general_admission") parts.push("unreserved");
   if (section.needs_access) parts.push("code required");
   return parts.join(" · ");
 }
@@ -86,6 +92,9 @@ function choose(seat) {
     announce(`${plan.seatName(seat)} removed. ${chosen.size} of ${limit} selected.`);
   } else if (plan.taken[seat]) {
     announce(`${plan.seatName(seat)} is unavailable.`);
+    return;
+  } else if (!plan.isShown(seat)) {
+    announce(`${plan.seatName(seat)} has another price than those shown.`);
     return;
   } else if (chosen.size >= limit) {
     announce(`${limitWords}.`);
@@ -122,8 +131,11 @@ function chip(seat) {
   const item = document.createElement("li");
   item.className = "chip";
   const input = Object.assign(document.createElement("input"), { type: "hidden", name: "seats", value: plan.ids[seat] });
-  const name = Object.assign(document.createElement("span"), { textContent: `Row ${plan.row[seat]} · ${plan.number[seat]}` });
-  name.title = describe(seat);
+  const section = Object.assign(document.createElement("span"), { className: "chip__section", textContent: plan.sections[plan.section[seat]].name });
+  const name = Object.assign(document.createElement("button"), { type: "button", className: "chip__seat", title: describe(seat) });
+  name.append(section, ` Row ${plan.row[seat]} · ${plan.number[seat]}`);
+  name.setAttribute("aria-label", `Show ${plan.seatName(seat)}, ${plan.sections[plan.section[seat]].name} on the map`);
+  name.addEventListener("click", () => flyTo(seat));
   const button = Object.assign(document.createElement("button"), { type: "button" });
   button.setAttribute("aria-label", `Remove ${plan.seatName(seat)}, ${plan.sections[plan.section[seat]].name}`);
   button.append(document.getElementById("icon-close").content.cloneNode(true));
@@ -132,10 +144,38 @@ function chip(seat) {
     const index = [...item.parentElement.children].indexOf(next);
     choose(seat);
     // Keep the focus in the tray, or return it to the map if the tray is empty.
-    (find("tray-seats").children[Math.max(0, index - 1)]?.querySelector("button") ?? view.svg).focus();
+    (find("tray-seats").children[Math.max(0, index - 1)]?.querySelector("button:last-child") ?? view.svg).focus();
   });
   item.append(input, name, button);
   return item;
+}
+
+// Moves the map to a seat and points at it.
+function flyTo(seat) {
+  hideTip();
+  view.zoomTo(plan.x[seat], plan.y[seat], Math.max(ZOOM_PX, view.seatPx));
+  at = { seat };
+  view.setCursor(at);
+  announce(`${describe(seat)}. Shown on the map.`);
+}
+
+// ---- the place of the map between the page's head and the tray
+
+// The map ends where the tray begins. If the screen is too low for that, the whole map is drawn above the tray, and the
+// page scrolls.
+function fitAboveTray() {
+  const map = stage.parentElement;
+  // Unlike innerHeight, this height stays the same while a phone's address bar hides and returns.
+  const room = Math.floor(document.documentElement.clientHeight - (map.getBoundingClientRect().top + scrollY) - tray.offsetHeight);
+  const height = Math.max(MAP_PX_MIN, room);
+  map.style.height = `${height}px`;
+  stage.style.setProperty("--map-cover", Math.min(height - room, MAP_PX_MIN / 3));
+}
+
+function showWhere() {
+  const section = view.currentSection;
+  where.hidden = !section;
+  if (section) where.textContent = section.name;
 }
 
 // ---- pointer: drag to move, wheel and two fingers to zoom, a tap to select
@@ -291,7 +331,7 @@ function watchKeys() {
   });
 }
 
-const isSelectable = (seat) => !plan.taken[seat] || chosen.has(seat);
+const isSelectable = (seat) => (!plan.taken[seat] && plan.isShown(seat)) || chosen.has(seat);
 
 // Moves the keyboard cursor to an item of the current zoom level.
 function settle() {
@@ -371,7 +411,8 @@ let polledAt = 0;
 let polling = null;
 let timer = 0;
 let gone = []; // Selected seats that another buyer took.
-let offered = []; // The seats offered instead.
+let offered = []; // The seats offered instead,
+let dropped = []; // and the selected seats that are given up for them, so that the party stays together.
 
 // Whether a 429 means too many requests, rather than the end of this visitor's admission.
 async function isRateLimited(response) {
@@ -408,23 +449,34 @@ function applyChanges(changed) {
 
 const short = (seat) => `row ${plan.row[seat]} seat ${plan.number[seat]}`;
 
-// Offers the nearest similar seat for each lost one; of equally near seats, the one closest to the rest of the selection.
+// Offers seats instead of the lost ones. A party that sat together is offered seats together, for all of it; otherwise the
+// nearest similar seat for each lost one; of equally near seats, the one closest to the rest of the selection.
 function offer(lost) {
   gone = lost.filter((seat) => plan.taken[seat]);
   offered = [];
-  for (const seat of gone) {
+  dropped = [];
+  const party = [...gone, ...[...chosen].filter((seat) => plan.section[seat] === plan.section[gone[0]])];
+  const group = gone.length && party.length > 1 && isTogether(plan, party) ? groupLike(plan, party, chosen) : null;
+  if (group) {
+    offered = group.filter((seat) => !chosen.has(seat));
+    dropped = party.filter((seat) => chosen.has(seat) && !group.includes(seat));
+  }
+  for (const seat of group ? [] : gone) {
     const found = plan.nearestLike(seat, new Set([...chosen, ...offered]), [...chosen, ...offered]);
     if (found >= 0) offered.push(found);
   }
   view.setOffered(offered);
   const names = gone.slice(0, LOST_NAMED_MAX).map(short);
   if (gone.length > LOST_NAMED_MAX) names.push(`${gone.length - LOST_NAMED_MAX} more`);
-  const where = plan.sections[plan.section[gone[0]]].name;
-  gonePanel.show(`${listed(names)} in ${where}`, listed(offered.map(short)), "No similar seat is left in this section.");
+  const section = plan.sections[plan.section[gone[0]]].name;
+  const instead = listed(offered.map(short));
+  const elsewhere = offered.length && plan.section[offered[0]] !== plan.section[gone[0]] ? ` in ${plan.sections[plan.section[offered[0]]].name}` : "";
+  gonePanel.show(`${listed(names)} in ${section}`, instead && `${instead}${elsewhere}`, "No similar seat is left in this section.");
   if (offered.length) view.reveal(plan.x[offered[0]], plan.y[offered[0]]);
 }
 
 function takeOffered() {
+  dropped.forEach((seat) => chosen.delete(seat));
   const free = offered.filter((seat) => !plan.taken[seat] && !chosen.has(seat)).slice(0, limit - chosen.size);
   endOffer();
   free.forEach((seat) => chosen.add(seat));
@@ -438,7 +490,7 @@ function takeOffered() {
 }
 
 function endOffer() {
-  [gone, offered] = [[], []];
+  [gone, offered, dropped] = [[], [], []];
   gonePanel.clear();
   view.setOffered([]);
 }
@@ -495,6 +547,9 @@ async function start() {
   if (!response.ok) throw new Error(`plan request failed: ${response.status}`);
   plan = new Plan(await response.json());
   find("map-wait").remove();
+  new ResizeObserver(fitAboveTray).observe(tray);
+  addEventListener("resize", fitAboveTray);
+  fitAboveTray();
   view = new View(stage, plan, { describe, describeSection });
   await readStatus();
   polledAt = Date.now();
@@ -505,6 +560,11 @@ async function start() {
   showChoice();
   watchPointer();
   watchKeys();
+  watchFilter(form, plan, () => {
+    view.refilter();
+    at = null;
+    view.setCursor(null);
+  }, announce);
   form.addEventListener("submit", (event) => {
     if (!chosen.size && event.submitter?.name !== "use_code") return event.preventDefault();
     sent = true;
@@ -514,7 +574,10 @@ async function start() {
     button.addEventListener("click", () => ({ in: () => zoomBy(1.7), out: () => zoomBy(1 / 1.7), fit: showAll })[button.dataset.mapZoom]());
   });
   watch = new Watch(plan, view, chosen, own, { seats: applyChanges, counts: () => view.refresh([]), refetch: pollSoon });
-  view.onmove = () => watch.settle();
+  view.onmove = () => {
+    watch.settle();
+    showWhere();
+  };
   document.addEventListener("live:connection", () => (isConnected() ? schedulePoll(POLL_MS_STREAMING) : pollSoon()));
   schedulePoll(POLL_MS);
   form.dataset.ready = "yes";
