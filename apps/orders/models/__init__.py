@@ -6,7 +6,6 @@ captured, a seat has one valid ticket.
 
 from apps.orders.models.cancellations import CancellationFailure, EventCancellation
 from apps.orders.models.checkins import DoorLink, TicketScan
-from apps.orders.models.circuit_state import ProviderStanding
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.history import OrderHistoryEntry
@@ -15,7 +14,7 @@ from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import ERASED_DOMAIN, Order
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
-from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
+from apps.orders.models.payments import ATTEMPTS_MAX, Payment, ProviderStanding, Refund
 from apps.orders.models.reports import NetworkTally, ReportVersion
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
