@@ -133,8 +133,8 @@ function chip(seat) {
   const input = Object.assign(document.createElement("input"), { type: "hidden", name: "seats", value: plan.ids[seat] });
   const section = Object.assign(document.createElement("span"), { className: "chip__section", textContent: plan.sections[plan.section[seat]].name });
   const name = Object.assign(document.createElement("button"), { type: "button", className: "chip__seat", title: describe(seat) });
-  name.append(section, ` Row ${plan.row[seat]} · ${plan.number[seat]}`);
-  name.setAttribute("aria-label", `Show ${plan.seatName(seat)}, ${plan.sections[plan.section[seat]].name} on the map`);
+  const hint = Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: ", show on the map" });
+  name.append(section, ` Row ${plan.row[seat]} · ${plan.number[seat]}`, hint);
   name.addEventListener("click", () => flyTo(seat));
   const button = Object.assign(document.createElement("button"), { type: "button" });
   button.setAttribute("aria-label", `Remove ${plan.seatName(seat)}, ${plan.sections[plan.section[seat]].name}`);

@@ -68,9 +68,8 @@ def test_a_chip_names_the_section_and_moves_the_map_to_its_seat(
 ) -> None:
     page = browser_page(*PHONE)
     get_in(page, live_site, query="view=map&seats=wing-D-10")
-    chip = page.locator(".chip")
-    assert re.sub(r"\s+", " ", chip.inner_text()).startswith("Wing Row D · 10")
-    page.get_by_role("button", name="Show Row D seat 10, Wing on the map").click()
+    assert page.locator(".chip").count() == 1
+    page.get_by_role("button", name=re.compile("Wing Row D · 10")).click()
     stage = page.locator("[data-map-stage]").bounding_box()
     assert stage
     page.wait_for_function(
