@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
@@ -413,14 +414,15 @@ def seat_ids_in_plan_order(event_id: int) -> list[int]:
 def plan_version(event_id: int) -> str:
     """Return a value that changes whenever the event's public plan does, without building the plan.
 
-    It covers prices, capacities, access code requirements and the newest link between a section and a category, because
-    moving seats creates new links.
+    It covers prices, fees and taxes, capacities, access code requirements and the newest link between a section and a
+    category, because moving seats creates new links.
     """
     fields = ("key", "name", "color", "price_minor", "tax_rate")
     prices = Category.objects.filter(event_id=event_id).values_list(*fields)
     sections = list(Section.objects.filter(event_id=event_id).values_list("capacity", "needs_access_since"))
     links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
-    currency = Event.objects.values_list("currency", flat=True).get(pk=event_id)
+    charges = [f"on_sale__{field.name}" for field in dataclass_fields(PricePolicy)]
+    event = Event.objects.values_list("currency", *charges).get(pk=event_id)
     offered = [(capacity, since is not None) for capacity, since in sections]
-    versioned = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {offered} {links['last']}"
+    versioned = f"{_PLAN_FORMAT} {event_id} {event} {list(prices)} {offered} {links['last']}"
     return hashlib.sha256(versioned.encode()).hexdigest()[:24]

@@ -7,7 +7,11 @@ FROM (
            md5(ROW(
                event.name, event.description, event.starts_at, event.currency, venue.name, venue.city, venue.timezone,
                on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, on_sale.hold_minutes,
-               on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
+               on_sale.seats_per_reservation_max, on_sale.per_buyer_max, event.doors_at, event.ends_at,
+               on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at,
+               -- Prices are shown with fees and tax.
+               on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor,
+               on_sale.waives_fees_when_free, on_sale.tax_rate, on_sale.tax_included,
                (SELECT string_agg(ROW(category.key, category.name, category.color, category.price_minor)::text, ','
                                   ORDER BY category.position, category.id)
                 FROM events_category AS category WHERE category.event_id = event.id),

@@ -1,12 +1,14 @@
 """A published event is changed by one service, which records the change, and refuses what would break a promise."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from apps.events import facade as events
+from apps.events import selectors
 from apps.events.creation import create_event
 from apps.events.models import Event, EventChange, OnSale
 from apps.events.revisions import service
@@ -14,6 +16,7 @@ from apps.events.revisions.proposal import Kind
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.queue.models import RoomAct
+from apps.reservations.inventory import cache_invalidation
 from tests.support.events.factories import in_days, spec
 from tests.support.factories import make_event
 from tests.support.queue.rooms import make_room
@@ -161,3 +164,13 @@ def test_the_terms_of_each_time_are_found_in_the_record() -> None:
         (6, 0), (4, 100), (None, 200),
     ]  # fmt: skip
     assert events.cap_since(event) is not None
+
+
+def test_the_public_plan_and_pages_in_caches_follow_a_change_of_the_fees() -> None:
+    event = make_event()
+    cache_invalidation.publish_page_changes()
+    before = json.loads(selectors.plan_document(event.slug))["categories"][0]["full_price_minor"]
+    change(event, Kind.FEES, ticket_fee_minor=250)
+    assert json.loads(selectors.plan_document(event.slug))["categories"][0]["full_price_minor"] == before + 250
+    with connection.cursor() as cursor:
+        assert cache_invalidation._changed_pages.rows(cursor, rest_seconds=-1, limit=9)
