@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from apps.events.models import EventChange
+from apps.events.revisions import service as revisions
 from apps.kernel import clock
 from apps.kernel.checks import reconciler
 from apps.kernel.outbox import facade as outbox
@@ -12,7 +14,15 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import mail, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import AmountChanged, TicketsNotValid
-from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy, Ticket, TicketTransfer, TransferPolicy
+from apps.orders.models import (
+    ComparedDay,
+    ProviderStanding,
+    ReturnPolicy,
+    ScheduleNotice,
+    Ticket,
+    TicketTransfer,
+    TransferPolicy,
+)
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
@@ -270,6 +280,26 @@ def all_refunded(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def with_event_to_move(scenario: Scenario, label: str) -> Sale:
+    """An event of its own, with a paid order."""
+    scenario.move(SEATS)
+    sale = bought(scenario, label)
+    park()
+    return sale
+
+
+def event_moved(scenario: Scenario, label: str) -> Sale:
+    sale = with_event_to_move(scenario, label)
+    move_event(scenario, sale)()
+    return sale
+
+
+def new_date_scheduled(scenario: Scenario, label: str) -> Sale:
+    sale = event_moved(scenario, label)
+    deliver_one(topics.NOTIFY_OF_SCHEDULE)
+    return sale
+
+
 def to_confirm(scenario: Scenario, label: str) -> Sale:
     """The buyer has asked for the link that confirms the mailbox."""
     sale = bought(scenario, label)
@@ -354,6 +384,19 @@ def cancel_event(scenario: Scenario, sale: Sale) -> Act:
     return lambda: event_cancellation.begin(event_id, "The singer is ill.", "staff:1")
 
 
+def move_event(scenario: Scenario, sale: Sale) -> Act:
+    event_id, starts_at = sale.reservation.event_id, clock.now() + timedelta(days=90)
+
+    def act() -> None:
+        revisions.change_event(
+            event_id, EventChange.Kind.SCHEDULE, {"starts_at": starts_at}, who="staff:1", why="rain", return_days=14
+        )
+        # No order is placed any more, so the notice is finished with its first batch.
+        ScheduleNotice.objects.filter(event_id=event_id).update(orders_until=clock.now())
+
+    return act
+
+
 def compare(scenario: Scenario, sale: Sale) -> Act:
     """Compare all days again."""
     ComparedDay.objects.all().delete()
@@ -424,6 +467,10 @@ OPERATIONS: dict[str, Operation] = {
     "cancel an event": Operation(with_own_event, cancel_event),
     "refund an event's orders": message(topics.CANCEL_EVENT, event_canceled),
     "mail that the event is canceled": message(topics.SEND_CANCELLATION_NOTICE, all_refunded),
+    # a new date of an event
+    "move an event": Operation(with_event_to_move, move_event),
+    "schedule the mails of a new date": message(topics.NOTIFY_OF_SCHEDULE, event_moved),
+    "mail a new date": message(topics.SEND_SCHEDULE_NOTICE, new_date_scheduled),
     # the reconciler
     "look for unsettled payments": Operation(
         aged(unreported, 5), lambda scenario, sale: status_inquiries.schedule_inquiries
