@@ -62,6 +62,13 @@ def pages_of(model_admin: OrganizerScopedAdmin, key: Any) -> Iterator[str]:
 CUSTOM_PAGES: dict[str, Callable[[Rows], Any]] = {
     "reservations_stock": lambda rows: rows.sale.id,
     "events_announcements": lambda rows: rows.sale.id,
+    "events_publish": lambda rows: rows.sale.id,
+    "events_changes": lambda rows: rows.sale.id,
+    "events_preview": lambda rows: rows.sale.id,
+    "events_preview_map": lambda rows: rows.sale.id,
+    "events_preview_plan": lambda rows: rows.sale.id,
+    "events_preview_status": lambda rows: rows.sale.id,
+    "events_preview_poster": lambda rows: rows.sale.id,
     "orders_refund_desk": lambda rows: rows.order.pk,
     "queue_waitingroom_act": lambda rows: rows.room.id,
     "orders_invoice_pdf": lambda rows: rows.order.invoices.get(kind="invoice").pk,

@@ -8,11 +8,10 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
-from django.views.decorators.http import require_safe
 
 from apps.events import event_views, selectors, views
 from apps.events.models import Event
@@ -41,7 +40,6 @@ def list_urls(site: AdminSite) -> list[URLPattern]:
 def _for_staff(page: Callable[[HttpRequest, Event], HttpResponse]) -> Callable[..., HttpResponse]:
     """Call `page` with the draft if the user may see it; a published event has its own page."""
 
-    @require_safe
     @wraps(page)
     def view(request: HttpRequest, event_id: int) -> HttpResponse:
         event = Event.objects.select_related("venue").defer("plan__layout").filter(pk=event_id).first()
@@ -49,6 +47,8 @@ def _for_staff(page: Callable[[HttpRequest, Event], HttpResponse]) -> Callable[.
             raise Http404
         if not any(is_permitted(request.user, permission, event) for permission in MAY_SEE):
             raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
         if event.status != Event.Status.DRAFT:
             return redirect("events:event", event.slug)
         try:

@@ -4,10 +4,10 @@ The constraints here are the final authority: a reservation has one order, a pay
 captured, a seat has one valid ticket.
 """
 
-from apps.orders.models.cancellations import CancellationFailure, EventCancellation
 from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
+from apps.orders.models.event_changes import CancellationFailure, EventCancellation, ScheduleMail, ScheduleNotice
 from apps.orders.models.history import OrderHistoryEntry
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
@@ -18,7 +18,6 @@ from apps.orders.models.payments import ATTEMPTS_MAX, Payment, ProviderStanding,
 from apps.orders.models.reports import NetworkTally, ReportVersion
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
-from apps.orders.models.schedule import ScheduleMail, ScheduleNotice
 from apps.orders.models.tickets import Ticket, TicketTransfer, TransferPolicy
 
 __all__ = [
