@@ -200,6 +200,10 @@ def _require_retry(order: Order, details: CheckoutDetails, now: datetime) -> Non
 def _change_code(order: Order, code: str, offer: promo_codes.Offer | None, bill: events.Bill) -> None:
     """Give the declined order the bill with this code, or without one. Earlier attempts keep their amounts: if one of
     them is paid after all, `settlement` refunds it. Raises CodeRefused; then nothing changes."""
+    if bill.total_minor == 0:
+        # The order is confirmed in this transaction, which counts the address's seats. Lock order: its cap row precedes
+        # the code's.
+        reservations.count_email_seats(order.event_id, order.email)
     promo_codes.change_use(order, code, offer, bill)
     replace_order_lines(order, bill)
     order.total_minor = bill.total_minor

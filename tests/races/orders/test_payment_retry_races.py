@@ -331,6 +331,22 @@ def test_two_orders_that_swap_their_codes_do_not_deadlock(concert) -> None:
     assert [promo_codes.used_code(order) for order in Order.objects.order_by("email")] == codes[::-1]
 
 
+def test_a_retry_that_becomes_free_locks_the_addresss_cap_before_the_code() -> None:
+    """Shape: a checkout locks the address's cap row, then the code. A free retry is confirmed at once, which counts the
+    address's seats: if it locked the code first, the two could deadlock."""
+    event = make_event(per_buyer_max=4)
+    code = make_code(event, rate=10_000, uses_max=5)
+    view = hold(event, seats=["hall-A-1"])
+    buy(view, sandbox.DECLINES)
+
+    def lock_code() -> None:
+        with transactions.write(lock_ms=50):
+            promo_codes.lock_code(code.pk)
+
+    with rival_at("lock_caps", "after", lock_code):
+        assert place_order(view, code="HALFPRICE").status == Order.Status.CONFIRMED
+
+
 def test_a_retry_and_a_cancellation_at_once_leave_nothing_paid(concert, held) -> None:
     """Whichever has the order's lock first: a retry after the cancellation is refused, and a cancellation after the
     retry ends its attempt before it was sent."""
