@@ -22,6 +22,7 @@ from apps.queue.entries.positions import (
     require_on_sale,
 )
 from apps.queue.entries.presale import presale_refusal, provide_presale_codes
+from apps.queue.entries.rejoin import rejoin_without_line
 from apps.queue.entries.vip_links import has_vip_link
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
 from apps.queue.identity import erasure, networks
@@ -81,6 +82,7 @@ __all__ = [
     "payment_faults",
     "presale_refusal",
     "provide_presale_codes",
+    "rejoin_without_line",
     "report_figures",
     "report_supplies",
     "require_entry",

@@ -73,7 +73,7 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     if event.selling_state(clock.now()) != "on_sale":
         return redirect("events:event", event.slug)
     try:
-        admitted = queue.require_entry(event.id, entry)
+        admitted = _require_admission(request, event, caller, entry)
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return _not_admitted_response(request, event, entry, problem)
     if request.method == "POST":
@@ -90,6 +90,21 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     if "view" not in request.GET:
         form.selected = [seat.seat_id for seat in held.seats]
     return _page(request, event, admitted, form, held)
+
+
+def _require_admission(
+    request: HttpRequest, event: events.EventView, caller: queue.Caller, entry: queue.EntryView | None
+) -> queue.EntryView:
+    """Return the visitor's admission; a new one if the last has expired and no visitor waits, so that a visitor who
+    took longer keeps the selection. Raises NotAdmitted and AdmissionExpired."""
+    try:
+        return queue.require_entry(event.id, entry)
+    except queue.AdmissionExpired:
+        address = partial(client_address.address_from_environ, request.META)
+        again = queue.rejoin_without_line(event, caller, address)
+        if again is None:
+            raise
+        return queue.require_entry(event.id, again)
 
 
 def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, entry: queue.EntryView) -> HttpResponse:

@@ -10,10 +10,12 @@ from django.test import Client
 from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock
-from apps.queue.models import QueueEntry
+from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.snapshot import room_snapshot
 from apps.reservations import facade
 from apps.reservations.models import Reservation
 from tests.support import factories
+from tests.support.queue.rooms import join_waiting_entries, make_room
 
 
 @pytest.fixture
@@ -100,14 +102,46 @@ def test_after_the_sale_nothing_is_offered(shopper: Client, held: str) -> None:
 
 
 def test_without_a_waiting_room_no_page_counts_down_the_time_to_choose(shopper: Client, held: str) -> None:
+    """A visitor who takes longer than an admission lasts goes on, and keeps the selection."""
     shopper.post(f"{held}release")
     assert "Time to choose" not in shopper.get("/events/concert/choose").content.decode()
     QueueEntry.objects.update(status="expired", ended_at=clock.now())
-    page = shopper.get("/events/concert/choose").content.decode()
+    again = shopper.post("/events/concert/choose", {"seats": ["hall-B-1"]})
+    assert (again.status_code, again.url.startswith("/reservations/")) == (303, True)
+    factories.assert_audit_clean()
+
+
+def test_with_proof_of_work_an_expired_visitor_joins_by_the_form(shopper: Client, held: str) -> None:
+    shopper.post(f"{held}release")
+    WaitingRoom.objects.update(screening="on")
+    QueueEntry.objects.update(status="expired", ended_at=clock.now())
+    response = shopper.post("/events/concert/choose", {"seats": ["hall-B-1"]})
+    assert response.status_code == 410
+    page = response.content.decode()
     for words in ("Start again", "Get tickets"):
         assert words in page
     for words in ("in line", "next visitor", "Rejoin"):
         assert words not in page
+    assert QueueEntry.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_room_with_an_empty_line_admits_an_expired_visitor_again_and_one_with_a_line_does_not() -> None:
+    event = make_room(rate=10, active=1)
+    browser = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    browser.post(f"/events/{event.slug}/join", follow=True)
+    choose = f"/events/{event.slug}/choose"
+    assert "Time to choose" in browser.get(choose).content.decode()
+    QueueEntry.objects.update(status="expired", ended_at=clock.now())
+    room_snapshot.invalidate(event.id)
+    assert browser.get(choose).status_code == 200
+    assert list(QueueEntry.objects.order_by("number").values_list("status", flat=True)) == ["expired", "ready"]
+    join_waiting_entries(event, 1)
+    QueueEntry.objects.filter(status="ready").update(status="expired", ended_at=clock.now())
+    room_snapshot.invalidate(event.id)
+    page = browser.get(choose).content.decode()
+    assert "If you rejoin, you start at the back." in page
+    assert QueueEntry.objects.filter(status="waiting").count() == 1
 
 
 def test_a_reservation_in_payment_is_not_released(shopper: Client, held: str) -> None:
