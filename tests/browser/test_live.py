@@ -68,7 +68,7 @@ def test_an_events_counts_update_from_the_stream_without_polling(
     says_live(page)
     held = take(event, "hall-A-1", "hall-A-2")
     page.locator("[data-left-section=hall] [data-left-words]", has_text="48 left").wait_for()
-    page.get_by_text("Only 68 left").wait_for()
+    page.get_by_text("68 tickets left").wait_for()
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "event.png"))
     in_another_connection(lambda: reservations.release(held.id, who="test"))
