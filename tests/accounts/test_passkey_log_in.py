@@ -37,7 +37,7 @@ def test_a_passkey_logs_in(ann: User) -> None:
 
 
 def test_anonymous_requests_store_no_session(ann: User) -> None:
-    for path in (PASSKEY, "/accounts/log-in", "/accounts/sign-up", "/accounts/password/reset", "/accounts/who", "/"):
+    for path in (PASSKEY, "/accounts/log-in", "/accounts/sign-up", "/accounts/password/reset", "/api/me/header", "/"):
         for headers in (JSON, {"accept": "text/html"}):
             guest().get(path, headers=headers)
     browser = guest()

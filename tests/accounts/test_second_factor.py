@@ -61,7 +61,7 @@ def test_a_password_alone_opens_no_page_of_the_account(ann: User, app_of: AppOf,
     browser = began_log_in(ann)
     browser.get(page)
     assert account_of(browser) is None
-    assert "Log out" not in browser.get("/").content.decode()
+    assert browser.get("/api/me/header?shared=1").json()["account"] is None, "the header of shared pages shows none"
 
 
 def test_a_code_is_accepted_once(ann: User, app_of: AppOf) -> None:
