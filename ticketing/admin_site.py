@@ -1,5 +1,5 @@
-"""The admin site: Django's admin under our name. Its index shows the last audit and the number of open differences with
-payment providers."""
+"""The admin site: Django's admin with our navigation. Its home page shows the last audit and the number of open
+differences with payment providers."""
 
 from functools import wraps
 from typing import Any
@@ -7,9 +7,12 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.contrib.admin.apps import AdminConfig
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+
+from ticketing.admin_navigation import Shown, groups_for
 
 _PERSONAL_DATA = ("orders_", "queue_queueentry_", "reservations_reservation_", "accounts_")
 """Beginnings of the names of pages that show personal data."""
@@ -19,7 +22,41 @@ _WITHOUT_OBJECTS = ("_changelist", "_add")
 class StaffSite(AdminSite):
     site_header = "Fairgate staff"
     site_title = "Fairgate staff"
-    index_title = "Overview"
+    index_title = "Dashboard"
+
+    def get_urls(self) -> list[Any]:
+        group = path("groups/<slug:slug>/", self.admin_view(self.group), name="group")
+        return [group, *super().get_urls()]
+
+    def navigation(self, request: HttpRequest) -> list[Shown]:
+        """Return the groups of the navigation that the user sees."""
+        apps = self._build_app_dict(request).values()
+        pages = {page["model"]._meta.label_lower: page for app in apps for page in app["models"]}
+        return groups_for(pages, request.path)
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        context = super().each_context(request)
+        groups = self.navigation(request) if context["has_permission"] else []
+        context["navigation"] = groups
+        context["group"] = next((group for group in groups if group.is_current), None)
+        return context
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """Return nothing: the navigation has groups instead of Django's list of apps."""
+        return []
+
+    def app_index(self, request: HttpRequest, app_label: str, extra_context: dict[str, Any] | None = None) -> Any:
+        """Redirect Django's page of an app to the home page, whose navigation has the same pages in groups."""
+        if not self._build_app_dict(request, app_label):
+            raise Http404
+        return redirect("admin:index")
+
+    def group(self, request: HttpRequest, slug: str) -> HttpResponse:
+        """Show the pages of one group of the navigation."""
+        context = self.each_context(request)
+        if context["group"] is None:
+            raise Http404
+        return TemplateResponse(request, "admin/group.html", {**context, "title": context["group"].name})
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Redirect to the site's own log-in page, with its limits and second factors."""

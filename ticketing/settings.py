@@ -82,6 +82,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "django.forms",
     "channels",
     "rest_framework",
     "drf_spectacular",
@@ -137,6 +138,8 @@ TEMPLATES = [
         },
     }
 ]
+# Widgets use the templates of this project, too (templates/admin/widgets).
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 # --- stores ------------------------------------------------------------------------------------------------------
 _database_url = env.str("DATABASE_URL", default="") or _state.get("database_url", "")
