@@ -7,25 +7,31 @@ from django.contrib import admin, messages
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import ForeignKey, Model, QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.events.admin_pages import buyer_price
+from apps.events.admin_pages.forms import (
+    CategoryForm,
+    EventForm,
+    EventPartFormSet,
+    OnSaleForm,
+    OwnedForm,
+    SectionForm,
+)
 from apps.events.announcements import admin as announcements_admin
-from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
 from apps.events.drafts.tiers import missing_tiers
-from apps.events.models import Category, Event, OnSale, Organizer, Seat, SeatingPlan, Section, Venue
+from apps.events.event_values import EventValuesMixin
+from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
-from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
-from apps.events.plans.colors import normal_color
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
-from apps.kernel import clock
 
 __all__ = [
     "announcements_admin",
@@ -73,31 +79,7 @@ class VenueAdmin(admin.ModelAdmin):
     prepopulated_fields = {"slug": ("name",)}
 
 
-class _OwnedForm(forms.ModelForm):
-    """A form of a new row with an organizer: without a choice, the only one that the user may choose, else the
-    default."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "organizer" in self.fields:
-            self.fields["organizer"].required = False
-
-    def clean_organizer(self) -> Organizer:
-        chosen: Organizer | None = self.cleaned_data["organizer"]
-        if chosen is not None:
-            return chosen
-        field = self.fields["organizer"]
-        assert isinstance(field, forms.ModelChoiceField)
-        assert field.queryset is not None
-        offered = list(field.queryset[:2])
-        if len(offered) == 1:
-            return offered[0]
-        if not hasattr(self, "organizer_ids"):
-            return get_default_organizer()
-        raise forms.ValidationError("Choose an organizer.")
-
-
-class SeatingPlanForm(_OwnedForm):
+class SeatingPlanForm(OwnedForm):
     """Uploads a plan as a file; an error names its place in the file."""
 
     name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
@@ -165,60 +147,19 @@ class DraftOnlyMixin:
     has_add_permission = has_delete_permission = has_change_permission
 
 
-class OnSaleInline(DraftOnlyMixin, admin.StackedInline):
+class OnSaleInline(EventValuesMixin, DraftOnlyMixin, admin.StackedInline):
     model = OnSale
+    form = OnSaleForm
+    formset = EventPartFormSet
 
 
-class CategoryForm(forms.ModelForm):
-    class Meta:
-        model = Category
-        fields = ("key", "name", "color", "price_minor", "tax_rate", "position")
-
-    def clean_color(self) -> str:
-        color = normal_color(self.cleaned_data["color"])
-        if not color:
-            raise forms.ValidationError("give a color as #rrggbb")
-        return color
-
-
-class CategoryInline(DraftOnlyMixin, admin.TabularInline):
+class CategoryInline(EventValuesMixin, DraftOnlyMixin, admin.TabularInline):
     model = Category
     form = CategoryForm
+    formset = EventPartFormSet
 
     def get_extra(self, request: HttpRequest, obj: Event | None = None, **kwargs: Any) -> int:
         return 0 if obj is None else len(missing_tiers(obj))
-
-
-class SectionForm(forms.ModelForm):
-    """Edits general admission sections: publication creates the sections with seats from the plan."""
-
-    class Meta:
-        model = Section
-        fields = ("name", "slug", "capacity", "category", "position")
-
-    needs_access = forms.BooleanField(
-        required=False, label="access code", help_text="Holds in this section need an access code."
-    )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["needs_access"].initial = self.instance.needs_access
-        if not self.instance.kind:
-            self.instance.kind = Section.Kind.GENERAL_ADMISSION
-        if "category" in self.fields:
-            self.fields["category"].required = self.instance.kind == Section.Kind.GENERAL_ADMISSION
-
-    def save(self, commit: bool = True) -> Section:
-        if self.cleaned_data["needs_access"] != self.instance.needs_access:
-            self.instance.needs_access_since = clock.now() if self.cleaned_data["needs_access"] else None
-        saved: Section = super().save(commit)
-        return saved
-
-    def clean_capacity(self) -> int:
-        capacity: int = self.cleaned_data["capacity"]
-        if not 1 <= capacity <= CAPACITY_MAX:
-            raise forms.ValidationError(f"must be between 1 and {CAPACITY_MAX}")
-        return capacity
 
 
 class SectionInline(DraftOnlyMixin, admin.TabularInline):
@@ -238,19 +179,6 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
             event_id = int(request.resolver_match.kwargs.get("object_id") or 0)
             kwargs["queryset"] = Category.objects.filter(event_id=event_id)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
-
-
-class EventForm(_OwnedForm):
-    class Meta:
-        model = Event
-        fields = "__all__"  # noqa: DJ007 - The admin names the fields.
-
-    def clean(self) -> dict[str, Any]:
-        data: dict[str, Any] = super().clean() or self.cleaned_data
-        organizer, plan = data.get("organizer"), data.get("plan")
-        if organizer is not None and plan is not None and plan.organizer_id != organizer.pk:
-            self.add_error("plan", "This plan belongs to another organizer.")
-        return data
 
 
 @admin.register(Event)
@@ -300,7 +228,9 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
         return obj is not None and obj.status == Event.Status.DRAFT and super().has_delete_permission(request, obj)
 
     def get_urls(self) -> list[Any]:
-        return [*preview.list_urls(self.admin_site), *super().get_urls()]
+        view = self.admin_site.admin_view(buyer_price.buyer_price_view)
+        price = path("buyer-price/", view, name="events_buyer_price")
+        return [price, *preview.list_urls(self.admin_site), *super().get_urls()]
 
     @admin.display(description="page")
     def page(self, obj: Event) -> SafeString | str:

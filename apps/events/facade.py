@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from apps.events import changes, pricing
+from apps.events.admin_pages.buyer_price import URL_NAME as BUYER_PRICE_URL
+from apps.events.admin_pages.buyer_price import describe_buyer_prices
 from apps.events.announcements import feed, queries, service, template_context
 from apps.events.checklist.draft import Draft
 from apps.events.checklist.registry import Finding, Level, on_check_draft
+from apps.events.event_values import EventValuesMixin
 from apps.events.event_views import (
     EventNotFound,
     EventView,
@@ -69,8 +72,11 @@ from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
 
 __all__ = [
     "ANNOUNCEMENT_FRAME",
+    "BUYER_PRICE_URL",
     "CAPACITY_MAX",
     "EFFECTIVE_AFTER_SECONDS",
+    "PRICE_MINOR_MAX",
+    "RATE_MAX",
     "Announcement",
     "AnnouncementFeed",
     "Availability",
@@ -83,6 +89,7 @@ __all__ = [
     "CurrentAnnouncements",
     "Draft",
     "EventNotFound",
+    "EventValuesMixin",
     "EventView",
     "Finding",
     "Level",
@@ -108,6 +115,7 @@ __all__ = [
     "category_id",
     "current_terms",
     "describe_bill",
+    "describe_buyer_prices",
     "get_cached_event",
     "get_event",
     "get_event_by_id",
@@ -175,6 +183,8 @@ def describe_bill() -> Any:
 
 # Changes to a published event; each joins the caller's transaction. See apps/events/changes.py.
 CAPACITY_MAX = changes.CAPACITY_MAX
+PRICE_MINOR_MAX = changes.PRICE_MINOR_MAX
+RATE_MAX = pricing.RATE_MAX
 PriceChange = changes.PriceChange
 add_category = changes.add_category
 category_id = changes.category_id

@@ -8,6 +8,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from apps.kernel.form_fields.amounts import InvalidAmount, parse_money
 from apps.kernel.http import problems
 
 Action = TypeVar("Action")
@@ -62,3 +63,11 @@ def whole_number(given: Mapping[str, str], name: str, expected: str = "a whole n
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise problems.Invalid({name: expected})
     return int(text)
+
+
+def money_amount(given: Mapping[str, str], name: str, currency: str, *, minor_min: int = 0, minor_max: int) -> int:
+    """Return the amount in a form field in the currency's smallest unit. Raises Invalid."""
+    try:
+        return parse_money(given.get(name, ""), currency, minor_min=minor_min, minor_max=minor_max)
+    except InvalidAmount as error:
+        raise problems.Invalid({name: str(error)}) from error

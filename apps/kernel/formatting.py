@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from babel import Locale
 from babel.dates import format_datetime as _babel_datetime
-from babel.numbers import NumberPattern, get_currency_symbol, parse_pattern
+from babel.numbers import NumberPattern, get_currency_name, get_currency_symbol, parse_pattern
 from babel.units import format_unit
 
 _LOCALE = Locale("en")
@@ -54,6 +54,21 @@ def format_money(minor: int | None, currency: str) -> str:
     amount = Decimal(abs(minor)).scaleb(-digits)
     number = _number_pattern(digits).apply(amount, _LOCALE, currency=currency, currency_digits=False)
     return f"{'−' if minor < 0 else ''}{_sign(currency)}{number}"
+
+
+def format_number(number: Decimal, decimals: int, *, grouped: bool = True) -> str:
+    """Return the number with this many decimals, as "1,250.00", or ungrouped as "1250.00"."""
+    return _number_pattern(decimals).apply(number, _LOCALE, currency_digits=False, group_separator=grouped)
+
+
+def currency_sign(currency: str) -> str:
+    """Return the sign that stands before an amount of the currency: "£", "CA$", or the code "CHF"."""
+    return _sign(currency).rstrip()
+
+
+def currency_name(currency: str) -> str:
+    """Return the currency's English name, as "British Pound"."""
+    return get_currency_name(currency, locale=_LOCALE)
 
 
 def format_duration(value: timedelta | int) -> str:

@@ -17,7 +17,7 @@ from django.utils.html import format_html
 
 from apps.accounts import facade as accounts
 from apps.events import facade as events
-from apps.events.facade import OrganizerScopedAdmin
+from apps.events.facade import EventValuesMixin, OrganizerScopedAdmin
 from apps.kernel.admin_lists import (
     NonAtomicFormMixin,
     ReadOnlyInline,
@@ -69,19 +69,22 @@ def _money_column(field: str, label: str) -> Callable[[admin.ModelAdmin, Any], s
     return column
 
 
-class _PaymentInline(ReadOnlyInline):
+class _PaymentInline(EventValuesMixin, ReadOnlyInline):
+    event_path = "order__event"
     model = Payment
     show_change_link = True
     fields = ["attempt", "method", "status", "amount_minor", "captured_minor", "refunded_minor", "occurred_at"]
 
 
-class _RefundInline(ReadOnlyInline):
+class _RefundInline(EventValuesMixin, ReadOnlyInline):
+    event_path = "order__event"
     model = Refund
     show_change_link = True
     fields = ["amount_minor", "status", "failure", "reason", "requested_by", "requested_at", "settled_at"]
 
 
-class _LineInline(ReadOnlyInline):
+class _LineInline(EventValuesMixin, ReadOnlyInline):
+    event_path = "order__event"
     model = OrderLine
     fields = [
         "description",
@@ -95,7 +98,8 @@ class _LineInline(ReadOnlyInline):
     ]
 
 
-class _TicketInline(ReadOnlyInline):
+class _TicketInline(EventValuesMixin, ReadOnlyInline):
+    event_path = "order__event"
     model = Ticket
     show_change_link = True
     fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
@@ -461,14 +465,17 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(SandboxCharge)
-class SandboxChargeAdmin(ReadOnlyMixin, admin.ModelAdmin):
-    list_display = ["idempotency_key", "method", "amount_minor", "currency", "status", "occurred_at"]
+class SandboxChargeAdmin(EventValuesMixin, ReadOnlyMixin, admin.ModelAdmin):
+    event_path = ""
+    list_display = ["idempotency_key", "method", "amount_minor", "status", "occurred_at"]
     list_filter = ["status", "method"]
     search_fields = ["idempotency_key"]
 
 
 @admin.register(SandboxRefund)
-class SandboxRefundAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class SandboxRefundAdmin(EventValuesMixin, ReadOnlyMixin, admin.ModelAdmin):
+    event_path = "charge"
+    list_select_related = ["charge"]
     list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
     search_fields = ["idempotency_key"]
 

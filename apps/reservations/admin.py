@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.events import facade as events
-from apps.events.facade import OrganizerScopedAdmin
+from apps.events.facade import EventValuesMixin, OrganizerScopedAdmin
 from apps.kernel import admin_actions
 from apps.kernel.admin_lists import (
     CONFIRMED_MAX,
@@ -46,8 +46,9 @@ SOLD = Reservation.Status.CONFIRMED
 NOT_RELEASED = (Reservation.Status.PAYING, SOLD)
 
 
-class LineInline(ReadOnlyInline):
+class LineInline(EventValuesMixin, ReadOnlyInline):
     model = ReservationLine
+    event_path = "reservation__event"
     fields = ["section", "seat", "quantity", "category", "price_minor", "live", "returned_at"]
 
     def get_queryset(self, request):

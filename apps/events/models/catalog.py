@@ -182,19 +182,17 @@ class OnSale(models.Model):
 
     # In the order of PricePolicy's fields.
     ticket_fee_minor = models.PositiveBigIntegerField(
-        "fee per ticket", default=0, help_text="In the smallest unit of the currency, on top of each ticket's price."
+        "fee per ticket", default=0, help_text="On top of each ticket's price."
     )
     ticket_fee_rate = models.PositiveIntegerField(
-        "fee per ticket, share", default=0, help_text="Basis points of the price: 500 is 5 percent."
+        "fee per ticket, share", default=0, help_text="Percentage of each ticket's price; stored as basis points."
     )
-    order_fee_minor = models.PositiveBigIntegerField(
-        "fee per order", default=0, help_text="In the smallest unit of the currency, once per order."
-    )
+    order_fee_minor = models.PositiveBigIntegerField("fee per order", default=0, help_text="Once per order.")
     waives_fees_when_free = models.BooleanField(
         default=True, help_text="Tickets with a price of 0 bear no fee, and neither does an order of only such tickets."
     )
     tax_rate = models.PositiveIntegerField(
-        default=0, help_text="Basis points: 1,900 is 19 percent. On prices and fees; a category may have its own."
+        default=0, help_text="On prices and fees, stored as basis points; a category may have its own."
     )
     tax_included = models.BooleanField(
         default=True, help_text="Whether prices and fees include the tax. If not, it is added to them."
@@ -277,9 +275,9 @@ class Category(models.Model):
     key = models.CharField(max_length=80, help_text="The category's name in the seating plan, or the section's.")
     name = models.CharField(max_length=120)
     color = models.CharField(max_length=9, default="#6b7280", help_text="#rrggbb")
-    price_minor = models.PositiveBigIntegerField(help_text="In the smallest unit of the event's currency.")
+    price_minor = models.PositiveBigIntegerField("price", help_text="Without fees.")
     tax_rate = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Basis points: 700 is 7 percent. Empty: the event's rate."
+        null=True, blank=True, help_text="Stored as basis points. Empty: the event's rate."
     )
     position = models.PositiveSmallIntegerField(default=0)
 

@@ -10,13 +10,14 @@ from django.contrib.auth import get_permission_codename
 from django.db.models import Field, Model, Q, QuerySet
 from django.http import HttpRequest
 
+from apps.events.event_values import EventValuesMixin
 from apps.events.models import Event, Organizer
 from apps.events.organizers.membership_backend import permitted_organizers
 
 _DJANGO_ACTS = ("view", "add", "change", "delete")
 
 
-class OrganizerScopedAdmin(admin.ModelAdmin):
+class OrganizerScopedAdmin(EventValuesMixin, admin.ModelAdmin):
     """Confines lists, rows, form choices, filters and actions to the organizers at which the user has the permission.
 
     List it before the other bases. Users with site-wide permissions are not confined, and their queries do not change.
@@ -26,6 +27,10 @@ class OrganizerScopedAdmin(admin.ModelAdmin):
     """The lookup from a row to its organizer."""
     action_permissions: ClassVar[Mapping[str, str]] = {}
     """Django's permission for each name in the `permissions` of an action, except view, add, change and delete."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.event_path = cls.organizer_path.removesuffix("organizer").removesuffix("__")
 
     def scope(self, organizer_ids: frozenset[int]) -> Q:
         """Return the condition of the rows that belong to these organizers."""

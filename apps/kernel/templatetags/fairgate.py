@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta, tzinfo
 from functools import cache, lru_cache
-from typing import SupportsInt
+from typing import Any, SupportsInt
 from zoneinfo import ZoneInfo
 
 from django import template
@@ -14,6 +14,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.kernel import formatting
+from apps.kernel.form_fields import amounts
+from apps.kernel.form_fields.fields import AmountInput
 
 register = template.Library()
 
@@ -28,6 +30,16 @@ def money(amount_minor: SupportsInt | None, currency: str) -> str:
     if _is_missing(amount_minor):
         return ""
     return formatting.format_money(int(amount_minor), currency)  # type: ignore[arg-type]
+
+
+@register.simple_tag
+def money_input(name: str, currency: str, value: object = "", note: str = "", **attrs: Any) -> SafeString:
+    """Return an input for an amount of money, with the currency's sign, and the note below it. `value` is text as it
+    was typed, or an int of the smallest unit; an underscore in the name of an attribute becomes a hyphen."""
+    widget = AmountInput(sign=formatting.currency_sign(currency), kind="money")
+    widget.note = note
+    shown = amounts.write_money(value, currency) if isinstance(value, int) else value
+    return widget.render(name, shown, {key.replace("_", "-"): given for key, given in attrs.items()})
 
 
 @register.filter

@@ -18,9 +18,9 @@ class PromoCode(AbstractCode):
         PER_ORDER = "per_order", "amount off the order"
 
     kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.PERCENT)
-    rate = models.PositiveIntegerField(default=0, help_text="Percent off in basis points: 1,000 is 10 percent.")
+    rate = models.PositiveIntegerField("percent off", default=0, help_text="Stored as basis points.")
     amount_minor = models.PositiveBigIntegerField(
-        "amount off", default=0, help_text="In the smallest unit of the event's currency; 0 for a percentage."
+        "amount off", default=0, help_text="In the event's currency; 0 for a percentage."
     )
     categories = models.ManyToManyField(
         "events.Category",
@@ -48,8 +48,7 @@ class PromoCode(AbstractCode):
                 condition=Q(kind="percent", rate__gte=1, rate__lte=10_000, amount_minor=0)
                 | (~Q(kind="percent") & Q(rate=0, amount_minor__gte=1, amount_minor__lte=AMOUNT_MINOR_MAX)),
                 name="promo_code_takes_something_off",
-                violation_error_message="Depending on the kind, enter either a percentage of 1 to 10,000 basis points "
-                "or an amount of at least 1.",
+                violation_error_message="Depending on the kind, enter either a percentage up to 100 or an amount.",
             ),
         ]
 

@@ -1,30 +1,75 @@
 """Admin of promo codes: create and limit them, and see how often each was used."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Q
 
-from apps.events.facade import OrganizerScopedAdmin
+from apps.events.facade import RATE_MAX, OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
-from apps.kernel.formatting import format_money
+from apps.kernel.form_fields.amounts import write_percent
+from apps.kernel.form_fields.fields import MoneyField, PercentField, set_currency
+from apps.kernel.formatting import currency_sign, format_money
 from apps.orders.locks import lock_code
 from apps.orders.models import CodeUse, PromoCode
+from apps.orders.models.codes import AMOUNT_MINOR_MAX
 from apps.orders.promo_codes import promo_codes
 
 TERMS = ("event", "code", "kind", "rate", "amount_minor", "categories", "places_max")
 """The fields that define the discount: fixed after the code's first use."""
 
 
+class EventSelect(forms.Select):
+    """A choice of events. Each option has the sign of its currency, which a script puts before the amount."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option: dict[str, Any] = super().create_option(name, value, *args, **kwargs)
+        event = getattr(value, "instance", None)
+        if event is not None:
+            option["attrs"]["data-sign"] = currency_sign(event.currency)
+        return option
+
+
 class PromoCodeForm(CodeForm):
     PARTS = "categories"
     WHY_PUBLISH_FIRST = "its categories may still be replaced"
     categories = PartsField(PromoCode.categories, "Applies only to tickets of these categories. None selected: all.")
+    rate = PercentField(rate_max=RATE_MAX, label="Percent off", required=False, empty_value=0)
+    amount_minor = MoneyField(
+        minor_max=AMOUNT_MINOR_MAX, label="Amount off", required=False, empty_value=0,
+        help_text="In the currency of the event. Empty for a percentage.",
+    )  # fmt: skip
 
     class Meta:
         model = PromoCode
         fields = (*TERMS, *LIMITS)
+        widgets = {"event": EventSelect}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        event = self.instance.event if self.instance.pk else None
+        if "event" in self.fields:
+            try:
+                # The amount is read in the currency of the event that is chosen with it.
+                event = self.fields["event"].clean(self["event"].value()) if self["event"].value() else event
+            except forms.ValidationError:
+                event = None  # The field itself has the error.
+        set_currency(self, event.currency if event is not None else "")
+        if not self.is_bound and not self.instance.pk:
+            self.initial.update({"rate": None, "amount_minor": None})
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if "kind" in cleaned and {"rate", "amount_minor"} <= cleaned.keys():
+            wanted, other = ("rate", "amount_minor") if cleaned["kind"] == "percent" else ("amount_minor", "rate")
+            if not cleaned[wanted]:
+                self.add_error(wanted, "Enter what this kind of discount takes off.")
+            if cleaned[other]:
+                self.add_error(other, "Leave this empty, or choose the other kind of discount.")
+        return cleaned
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         locked = lock_code(self.instance.pk)
@@ -63,6 +108,6 @@ class PromoCodeAdmin(OrganizerScopedAdmin, CodeAdmin):
     @admin.display(description="takes off")
     def takes_off(self, code: PromoCode) -> str:
         if code.kind == PromoCode.Kind.PERCENT:
-            return f"{code.rate / 100:g}% of each ticket"
+            return f"{write_percent(code.rate)}% of each ticket"
         amount = format_money(code.amount_minor, code.event.currency)
         return f"{amount} of {'each ticket' if code.kind == PromoCode.Kind.PER_TICKET else 'the order'}"

@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts import facade as accounts
-from apps.kernel.admin_actions import describe_problem, whole_number
+from apps.kernel.admin_actions import describe_problem, money_amount, whole_number
 from apps.kernel.admin_lists import format_count
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
@@ -69,7 +69,8 @@ def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
             )
             return f"Returned {format_count(len(codes), 'ticket')}; refunding {_amount(order_id, done.back_minor)}."
         case "goodwill":
-            amount_minor = _number(data, "amount")
+            order = get_order(order_id)
+            amount_minor = money_amount(data, "amount", order.currency, minor_min=1, minor_max=order.total_minor)
             returns.give_goodwill(order_id, amount_minor, seen_minor=_number(data, "seen"), **by)
             return f"Refunding {_amount(order_id, amount_minor)}. The tickets stay valid."
         case "again":

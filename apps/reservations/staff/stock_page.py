@@ -1,17 +1,19 @@
 """The admin page of an event's stock: the counts of every section, the possible changes, and the latest changes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from apps.events import facade as events
 from apps.kernel import admin_actions
-from apps.kernel.admin_actions import whole_number
+from apps.kernel.admin_actions import money_amount, whole_number
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.reservations.models import BlockedFor, InventoryChange
@@ -75,7 +77,9 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
         "rows": rows,
         "reserved": [row for row in rows if not row.section.is_general_admission],
         "general_admission": [row for row in rows if row.section.is_general_admission],
-        "categories": events.list_categories(event.id),
+        "categories": (categories := events.list_categories(event.id)),
+        "prices": _price_rows(event, categories),
+        "notes_url": f"{reverse(events.BUYER_PRICE_URL)}?event={event.id}",
         "reasons": BlockedFor.choices,
         "changes": latest_changes(event, CHANGES_SHOWN),
         "given": request.POST,
@@ -85,6 +89,12 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
         "may_change_prices": events.is_permitted(request.user, MAY_CHANGE_PRICES, event),
     }
     return TemplateResponse(request, "admin/reservations/stock.html", context, status=status)
+
+
+def _price_rows(event: events.EventView, categories: Sequence[Any]) -> list[tuple[Any, str, str]]:
+    """Return each category with the id of its field and what a buyer pays for it."""
+    notes = events.describe_buyer_prices(event)
+    return [(category, f"price-{category.id}", notes.get(category.key, "")) for category in categories]
 
 
 def _block(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
@@ -122,14 +132,18 @@ def _unblock_general_admission(event: events.EventView, given: _Given, by: dict[
 
 
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    changed = tiers.reprice(event, given.get("category", ""), whole_number(given, "price"), **by)
+    changed = tiers.reprice(event, given.get("category", ""), _price(event, given), **by)
     now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
     return f"{now}, unchanged." if changed.before == changed.after else f"{now} for new holds."
 
 
 def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    added = tiers.add_price(event, given.get("category", ""), whole_number(given, "price"), **by)
+    added = tiers.add_price(event, given.get("category", ""), _price(event, given), **by)
     return f"{added.category} costs {format_money(added.after, event.currency)}. You can now move seats to it."
+
+
+def _price(event: events.EventView, given: _Given) -> int:
+    return money_amount(given, "price", event.currency, minor_max=events.PRICE_MINOR_MAX)
 
 
 def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:

@@ -13,6 +13,7 @@ from apps.events import facade as events
 from apps.events.models import Event
 from apps.kernel import clock
 from apps.kernel.db.transactions import violated_constraint
+from apps.kernel.form_fields.amounts import write_money
 from apps.orders.models import PromoCode
 from tests.support.factories import make_event
 
@@ -31,9 +32,9 @@ def staff(admin_client: Client) -> Client:
     return admin_client
 
 
-def form(event: events.EventView, **changes: Any) -> dict[str, Any]:
-    return {"event": event.id, "code": "early bird", "kind": "percent", "rate": 1_000, "amount_minor": 0,
-            "is_active": "on", **changes}  # fmt: skip
+def form(of: events.EventView, /, **changes: Any) -> dict[str, Any]:
+    sent = {"event": of.id, "code": "early bird", "kind": "percent", "rate": "10", "amount_minor": ""}
+    return sent | {"is_active": "on"} | changes
 
 
 def created(*args: str) -> list[dict[str, str]]:
@@ -55,12 +56,29 @@ def test_a_code_created_in_the_admin_is_normalized(concert, staff) -> None:
 
 
 @pytest.mark.parametrize(
+    ("currency", "typed", "minor"), [("JPY", "500", 500), ("GBP", "5", 500), ("KWD", "5.5", 5_500)]
+)
+def test_an_amount_off_is_read_in_the_currency_of_the_event(concert, staff, currency, typed, minor) -> None:
+    Event.objects.update(currency=currency)
+    sent = form(concert, kind="per_order", rate="", amount_minor=typed)
+    assert staff.post(ADD, sent).status_code == 302
+    code = PromoCode.objects.get()
+    assert code.amount_minor == minor
+    page = staff.get(f"/admin/orders/promocode/{code.pk}/change/").content.decode()
+    assert f'value="{write_money(minor, currency)}"' in page
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"code": "A\N{RIGHT-TO-LEFT OVERRIDE}B"}, "printable"),
-        ({"rate": 0}, "1 to 10,000 basis points"),
-        ({"rate": 10_001}, "1 to 10,000 basis points"),
-        ({"kind": "per_order"}, "1 to 10,000 basis points"),
+        ({"rate": 0}, "Enter what this kind of discount takes off."),
+        ({"rate": "100.01"}, "Enter at most 100%."),
+        ({"rate": "12,5"}, "“12,5” can mean 12.50 or 125.00."),
+        ({"kind": "per_order"}, "Enter what this kind of discount takes off."),
+        ({"amount_minor": "5"}, "Leave this empty, or choose the other kind of discount."),
+        ({"kind": "per_order", "rate": "", "amount_minor": "5,00"}, "“5,00” can mean 5.00 or 500.00."),
+        ({"event": ""}, "This field is required."),
         ({"uses_max": 0}, "A limit is at least 1"),
     ],
 )

@@ -100,10 +100,12 @@ def test_staff_chooses_tickets_sees_the_amount_and_refunds(bought, admin_client)
     assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == 409
     assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=SAME_ORIGIN).status_code == 422
     assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=SAME_ORIGIN).status_code == 302
-    form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "ra\x00in"}
+    form = {"action": "goodwill", "amount": "7.00", "seen": "5000", "why": "ra\x00in"}
     for status in (302, 409):  # Submitted twice, refunded once.
         assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == status
     assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=SAME_ORIGIN).status_code == 422
+    refused = admin_client.post(path, form | {"seen": "4300", "amount": "7,00"}, headers=SAME_ORIGIN)
+    assert "“7,00” can mean 7.00 or 700.00" in refused.content.decode()
     deliver_outbox()
     assert sorted(Refund.objects.values_list("amount_minor", flat=True)) == [700, 5000]
     failed = Refund.objects.get(amount_minor=700)

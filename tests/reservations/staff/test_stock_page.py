@@ -58,11 +58,14 @@ def test_the_page_changes_everything_by_its_service_and_reports_it(staff: Client
     assert send(staff, concert, "unblock_quantity", **{**floor, "seen": 5}, quantity=1)[1] == "1 unblocked; 14 free."
     assert send(staff, concert, "resize", section="floor", capacity=5)[1].startswith("Floor cannot shrink below 6")
     assert send(staff, concert, "resize", section="floor", capacity=30)[1] == "Capacity 30, 24 free."
-    assert send(staff, concert, "reprice", category="Standard", price="6,000")[1].startswith(
+    assert send(staff, concert, "reprice", category="Standard", price="60.00")[1].startswith(
         "Standard costs $60.00 for"
     )
-    assert send(staff, concert, "add_price", category="Back", price=1000)[1].startswith("Back costs $10.00")
+    assert send(staff, concert, "add_price", category="Back", price="$10")[1].startswith("Back costs $10.00")
     assert send(staff, concert, "move", section="hall", rows="E", to="Back")[1] == "Moved to Back: 10 seats."
+    assert send(staff, concert, "reprice", category="Standard", price="60,00") == (
+        422, "Price: “60,00” can mean 60.00 or 6,000.00. Write one of these.",
+    )  # fmt: skip
     for action, given in (
         ("reprice", {"price": "x"}),
         ("block", {"reason": "fun", "seats": "hall-C-1"}),

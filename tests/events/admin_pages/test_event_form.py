@@ -1,0 +1,152 @@
+"""The event's form in the admin: values are typed and shown as people write them, and wrong ones are refused at their
+field."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.events import facade as events
+from apps.events.creation import create_event
+from apps.events.models import Category, Event, OnSale, Role
+from apps.events.pricing import PricePolicy
+from tests.support.events.factories import make_event, spec
+from tests.support.factories import make_member, make_organizer
+
+pytestmark = pytest.mark.django_db
+FEES = PricePolicy(ticket_fee_rate=500, order_fee_minor=100, tax_rate=2_000, tax_included=True)
+
+
+@pytest.fixture
+def staff() -> Client:
+    client = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    client.force_login(User.objects.create_superuser("organizer", "o@example.com", "secret"))
+    return client
+
+
+@pytest.fixture
+def draft() -> int:
+    return create_event(spec(draft=True, currency="GBP", price_policy=FEES)).event_id
+
+
+def address(event_id: int) -> str:
+    return reverse("admin:events_event_change", args=[event_id])
+
+
+def shown_fields(response: Any) -> dict[str, Any]:
+    """Return the values of the shown form, as a browser would send them."""
+    context = response.context
+    sets = [inline.formset for inline in context["inline_admin_formsets"]]
+    inlines = [form for formset in sets for form in (formset.management_form, *formset.initial_forms)]
+    fields: dict[str, Any] = {}
+    for form in (context["adminform"].form, *inlines):
+        for bound in form:
+            value = bound.value()
+            if value is None or value is False:
+                continue
+            widget = bound.field.widget
+            if hasattr(widget, "decompress"):
+                parts = widget.decompress(value)
+                fields |= {f"{bound.html_name}_{index}": part for index, part in enumerate(parts) if part is not None}
+            else:
+                fields[bound.html_name] = "on" if value is True else value
+    return fields
+
+
+def test_prices_fees_and_taxes_are_shown_as_money_and_percentages(staff: Client, draft: int) -> None:
+    page = staff.get(address(draft))
+    fields = shown_fields(page)
+    assert (fields["categories-0-price_minor"], fields["on_sale-0-order_fee_minor"]) == ("45.00", "1.00")
+    assert (fields["on_sale-0-ticket_fee_rate"], fields["on_sale-0-tax_rate"]) == ("5", "20")
+    assert "Buyer pays £47.25 incl. fees, plus £1.00 per order" in page.content.decode()
+    assert staff.post(address(draft), fields).status_code == 302
+    assert Category.objects.get(key="Stalls").price_minor == 4_500
+    assert OnSale.objects.get().price_policy == FEES
+
+
+def errors_of(response: Any) -> dict[str, list[str]]:
+    """Return the errors of the shown form by the names of its fields."""
+    forms = [response.context["adminform"].form]
+    for inline in response.context["inline_admin_formsets"]:
+        forms += inline.formset.forms
+    return {form.add_prefix(name): list(errors) for form in forms for name, errors in form.errors.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "error"),
+    [
+        ("categories-0-price_minor", "45,00", "“45,00” can mean 45.00 or 4,500.00. Write one of these."),
+        ("categories-0-price_minor", "45.01234", "“45.01234” is too precise: GBP has 2 decimals."),
+        ("on_sale-0-ticket_fee_rate", "7,5", "“7,5” can mean 7.50 or 75.00. Write one of these."),
+    ],
+)
+def test_a_wrong_amount_is_an_error_at_its_field(staff: Client, draft: int, name: str, typed: str, error: str) -> None:
+    response = staff.post(address(draft), shown_fields(staff.get(address(draft))) | {name: typed})
+    assert errors_of(response) == {name: [error]}
+    assert Category.objects.get(key="Stalls").price_minor == 4_500
+
+
+@pytest.mark.parametrize(("currency", "typed", "minor"), [("JPY", "4500", 4_500), ("KWD", "45.00", 45_000)])
+def test_amounts_are_read_in_the_currency_that_is_chosen_with_them(
+    staff: Client, draft: int, currency: str, typed: str, minor: int
+) -> None:
+    fields = shown_fields(staff.get(address(draft))) | {"currency": currency}
+    fields |= {name: typed for name in fields if name.startswith("categories") and name.endswith("price_minor")}
+    assert staff.post(address(draft), fields | {"on_sale-0-order_fee_minor": "1"}).status_code == 302
+    event = Event.objects.get()
+    assert (event.currency, set(event.categories.values_list("price_minor", flat=True))) == (currency, {minor})
+    assert event.on_sale.order_fee_minor == {"JPY": 1, "KWD": 1_000}[currency]
+
+
+def test_a_published_event_shows_its_amounts_as_money(staff: Client) -> None:
+    event = make_event(currency="GBP", price_policy=FEES)
+    page = staff.get(address(event.pk)).content.decode()
+    assert "£45.00" in page
+    assert "£1.00" in page
+    assert "5%" in page
+    assert ">4500<" not in page
+
+
+def note(client: Client, event: str = "", **fields: str) -> Any:
+    return client.post(reverse("admin:events_buyer_price") + event, fields)
+
+
+def test_the_price_for_the_buyer_is_the_price_of_the_checkout(staff: Client, draft: int) -> None:
+    fields = shown_fields(staff.get(address(draft)))
+    fields |= {"categories-0-price_minor": "19.99", "on_sale-0-tax_included": "", "on_sale-0-tax_rate": "7.7"}
+    fields.pop("on_sale-0-tax_included")
+    notes = note(staff, **{name: str(value) for name, value in fields.items()}).json()
+    policy = PricePolicy(ticket_fee_rate=500, order_fee_minor=100, tax_rate=770, tax_included=False)
+    total = f"£{policy.place_total_minor(1_999) / 100:.2f}"
+    assert notes["texts"]["categories-0-price_minor"] == f"Buyer pays {total} incl. fees and tax, plus £1.08 per order"
+    assert notes["errors"] == []
+    wrong = note(staff, currency="GBP", **{"categories-0-price_minor": "19,99"}).json()
+    assert wrong["errors"] == ["categories-0-price_minor"]
+    assert note(staff, currency="XX", **{"categories-0-price_minor": "1"}).json() == {"texts": {}, "errors": []}
+
+
+def test_the_new_price_of_a_published_event_has_its_fees(staff: Client) -> None:
+    event = make_event(currency="GBP", price_policy=FEES)
+    answer = note(staff, f"?event={event.pk}", price="10", category="Stalls").json()
+    assert answer["texts"] == {"price": "Buyer pays £10.50 incl. fees, plus £1.00 per order"}
+    assert note(staff, f"?event={event.pk}", price="1,0", category="\x00").json()["errors"] == ["price"]
+    for wrong in ("0", "x", "9" * 30, "٤"):
+        assert note(staff, f"?event={wrong}", price="1").status_code == 404
+    assert staff.get(reverse("admin:events_buyer_price")).status_code == 405
+
+
+def test_only_staff_who_may_set_prices_ask_for_them_and_members_for_their_organizers_only() -> None:
+    theirs, other = make_organizer("theirs"), make_organizer("other")
+    client = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    user = make_member(theirs, Role.ORGANIZER)
+    client.force_login(user)
+    own, foreign = make_event("own", organizer="theirs"), make_event("foreign", organizer="other")
+    assert other.pk == foreign.organizer_id
+    assert note(client, f"?event={own.pk}", price="1").status_code == 200
+    assert note(client, f"?event={foreign.pk}", price="1").status_code == 403
+    clerk = User.objects.create_user("clerk", is_staff=True)
+    client.force_login(clerk)
+    assert note(client, price="1").status_code == 403
+    assert events.is_member(clerk) is False
