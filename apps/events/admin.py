@@ -24,10 +24,10 @@ from apps.events.announcements import admin as announcements_admin
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
 from apps.events.drafts.tiers import missing_tiers
-from apps.events.event_values import EventValuesMixin
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
+from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview

@@ -9,7 +9,6 @@ from apps.events.admin_pages.buyer_price import describe_buyer_prices
 from apps.events.announcements import feed, queries, service, template_context
 from apps.events.checklist.draft import Draft
 from apps.events.checklist.registry import Finding, Level, on_check_draft
-from apps.events.event_values import EventValuesMixin
 from apps.events.event_views import (
     EventNotFound,
     EventView,
@@ -47,6 +46,7 @@ from apps.events.event_views import (
     selling_state,
 )
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
+from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.legal_pages import Terms, current_terms
 from apps.events.organizers.legal_pages import list_links as list_legal_links
 from apps.events.organizers.membership_backend import (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apps.kernel.http.problems import Invalid, NotFound, Problem
+from apps.kernel.http.problems import Invalid, NotFound, Problem, StaffProblem
 
 
 class OrderNotFound(NotFound):
@@ -166,10 +166,6 @@ class TransferAccepted(Problem):
     """An accepted transfer cannot be withdrawn."""
 
     type, status, title = "transfer-accepted", 409, "The recipient has accepted this ticket."
-
-
-class StaffProblem(Problem):
-    """Problems that only staff pages and commands show; not part of the API."""
 
 
 class RefundNotFailed(StaffProblem):

@@ -1,12 +1,14 @@
 """The forms of the page for choosing tickets, parsed into the payload of the API."""
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import QueryDict
 
 from apps.kernel.http import idempotency, problems
+from apps.reservations import errors, facade
 
 QUANTITY_DIGITS_MAX = 6
 PRICE_DIGITS_MAX = 12
@@ -87,3 +89,47 @@ def _key(sent: str) -> str:
         return idempotency.check_key(sent) if sent else str(uuid.uuid4())
     except problems.Invalid:
         return str(uuid.uuid4())
+
+
+def describe_problem(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
+    """Return sentences for the buyer; `best` is the submitted choice of best seats, if any."""
+    if isinstance(problem, problems.Invalid):
+        return [f"{_LABELS.get(name, name)}: {_flat(error)}." for name, error in problem.extra["errors"].items()]
+    if isinstance(problem, errors.AccessCodeRequired):
+        return [f"{problem.detail} Enter yours below."]
+    if isinstance(problem, errors.AccessCodeWrong):
+        return [f"{problem.detail} Check the spelling."]
+    if isinstance(problem, facade.NotEnoughLeft):
+        left = problem.extra["available"]
+        if best and not best.get("section"):
+            return [
+                f"At most {left} {'seat is' if left == 1 else 'seats are'} left in one section. Choose fewer tickets."
+            ]
+        return [f"Only {left} left in this section. Choose fewer tickets or another section."]
+    if isinstance(problem, facade.SoldOut) and best:
+        # The section may have free seats that this party cannot use: do not contradict the counts on the page.
+        where = " in this section" if best.get("section") else ""
+        if best.get("wheelchairs", "").strip("0 "):
+            return [f"No wheelchair space is left{where}.{' Choose another section.' if where else ''}"]
+        return [
+            f"No matching seats are left{where}.",
+            "The remaining seats have a different price, or are reserved for wheelchair users and their companions.",
+        ]
+    return [problem.detail]
+
+
+_LABELS = {
+    "seats": "Seats",
+    "ga_section": "Section",
+    "ga_quantity": "Number of tickets",
+    "best_available": "Best seats",
+    "replace": "Held tickets",
+    "access_code": "Access code",
+    "body": "Your selection",
+}
+
+
+def _flat(error: Any) -> str:
+    if isinstance(error, Mapping):
+        return "; ".join(_flat(inner) for inner in error.values())
+    return "; ".join(_flat(inner) for inner in error) if isinstance(error, list | tuple) else str(error)

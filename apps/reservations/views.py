@@ -25,7 +25,7 @@ from apps.queue import facade as queue
 from apps.reservations import errors, facade
 from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
-from apps.reservations.forms import Choice, read_choice, read_party
+from apps.reservations.forms import Choice, describe_problem, read_choice, read_party
 from apps.reservations.holds.requests import code_of, is_presale
 from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
@@ -158,7 +158,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
             form.instead = _offer_instead(request, event, caller, entry, form, named, held)
         return _page(request, event, entry, form, held)
     except problems.Problem as problem:
-        form.errors, form.status = _sentences(problem, choice.best), problem.status
+        form.errors, form.status = describe_problem(problem, choice.best), problem.status
         response = _page(request, event, entry, form, held)
         for name, value in problem.headers().items():
             response.headers[name] = value
@@ -195,7 +195,7 @@ def _check_code(
             form.opened = facade.examine_access_code(event, code, entry.buyer)
             form.access_code = code
         except problems.Problem as problem:
-            form.errors, form.status, headers = _sentences(problem, form.best), problem.status, problem.headers()
+            form.errors, form.status, headers = describe_problem(problem, form.best), problem.status, problem.headers()
     response = _page(request, event, entry, form, held)
     for name, value in headers.items():
         response.headers[name] = value
@@ -375,7 +375,7 @@ def _offers_context(
         )
     except problems.Problem as problem:
         if not form.errors:
-            context["party_errors"] = _sentences(problem, choice.best)
+            context["party_errors"] = describe_problem(problem, choice.best)
         return context
     return context | {"offers": [_shown_offer(offer, event) for offer in offers]}
 
@@ -557,49 +557,6 @@ def _selected(guids: Sequence[Any]) -> list[str]:
     """Return the submitted seat ids without duplicates, limited in number and length."""
     texts = [guid for guid in guids if isinstance(guid, str) and 0 < len(guid) <= SEAT_ID_LENGTH_MAX]
     return list(dict.fromkeys(texts))[:SELECTED_MAX]
-
-
-def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
-    if isinstance(problem, problems.Invalid):
-        return [f"{_LABELS.get(name, name)}: {_flat(error)}." for name, error in problem.extra["errors"].items()]
-    if isinstance(problem, errors.AccessCodeRequired):
-        return [f"{problem.detail} Enter yours below."]
-    if isinstance(problem, errors.AccessCodeWrong):
-        return [f"{problem.detail} Check the spelling."]
-    if isinstance(problem, facade.NotEnoughLeft):
-        left = problem.extra["available"]
-        if best and not best.get("section"):
-            return [
-                f"At most {left} {'seat is' if left == 1 else 'seats are'} left in one section. Choose fewer tickets."
-            ]
-        return [f"Only {left} left in this section. Choose fewer tickets or another section."]
-    if isinstance(problem, facade.SoldOut) and best:
-        # The section may have free seats that this party cannot use: do not contradict the counts on the page.
-        where = " in this section" if best.get("section") else ""
-        if best.get("wheelchairs", "").strip("0 "):
-            return [f"No wheelchair space is left{where}.{' Choose another section.' if where else ''}"]
-        return [
-            f"No matching seats are left{where}.",
-            "The remaining seats have a different price, or are reserved for wheelchair users and their companions.",
-        ]
-    return [problem.detail]
-
-
-_LABELS = {
-    "seats": "Seats",
-    "ga_section": "Section",
-    "ga_quantity": "Number of tickets",
-    "best_available": "Best seats",
-    "replace": "Held tickets",
-    "access_code": "Access code",
-    "body": "Your selection",
-}
-
-
-def _flat(error: Any) -> str:
-    if isinstance(error, Mapping):
-        return "; ".join(_flat(inner) for inner in error.values())
-    return "; ".join(_flat(inner) for inner in error) if isinstance(error, list | tuple) else str(error)
 
 
 def _see_other(name: str, argument: Any) -> HttpResponse:

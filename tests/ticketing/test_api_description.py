@@ -20,7 +20,6 @@ from drf_spectacular.generators import SchemaGenerator
 import apps
 import ticketing
 from apps.kernel.http import problems
-from apps.orders.errors import StaffProblem
 from tests.support.api_client import assert_problem
 from tests.support.servers import CHECKOUT
 from ticketing.server import http_protocol
@@ -81,7 +80,9 @@ def test_every_problem_type_is_in_the_docs_with_its_status() -> None:
             importlib.import_module(module.name)
     own_types = [kind for kind in every_problem() if kind.__module__.startswith(("apps", "ticketing"))]
     # Problems shown only to staff, on admin pages and by commands, are not part of the API.
-    public = [kind for kind in own_types if ".staff." not in kind.__module__ and not issubclass(kind, StaffProblem)]
+    public = [
+        kind for kind in own_types if ".staff." not in kind.__module__ and not issubclass(kind, problems.StaffProblem)
+    ]
     raised = {(kind.status, kind.type) for kind in public}
     assert (raised | set(server_refusals())) - {(500, "fault")} == rows
 

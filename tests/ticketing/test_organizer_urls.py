@@ -39,7 +39,7 @@ def values_of(rows: Rows) -> dict[str, Any]:
         "slug": rows.sale.slug, "event": rows.sale.slug, "order_id": rows.order.pk, "code": rows.ticket.code,
         "reservation_id": rows.order.reservation_id, "number": rows.order.invoices.get(kind="invoice").number,
         "transfer_id": rows.other.tickets.get().transfers.get().pk, "receipt_handle": rows.order.pk,
-        "section": "hall", "token": "x", "kind": "terms", "provider": "sandbox",
+        "section": "hall", "token": "x", "kind": "terms", "provider": "sandbox", "name": "x",
     }  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from django.contrib.auth import get_permission_codename
 from django.db.models import Field, Model, Q, QuerySet
 from django.http import HttpRequest
 
-from apps.events.event_values import EventValuesMixin
 from apps.events.models import Event, Organizer
+from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
 
 _DJANGO_ACTS = ("view", "add", "change", "delete")

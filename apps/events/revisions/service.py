@@ -39,7 +39,7 @@ MESSAGE_LENGTH_MAX = 4_000
 _EVENT_FIELDS = ("starts_at", "doors_at", "ends_at")
 
 
-class EventChangedMeanwhile(problems.Problem):
+class EventChangedMeanwhile(problems.StaffProblem):
     """The values were changed after the user saw them. Nothing was changed."""
 
     type, status, title = "changed-meanwhile", 409, "The event was changed since you opened the page. Check it again."

@@ -53,6 +53,10 @@ class Problem(Exception):
         return headers
 
 
+class StaffProblem(Problem):
+    """Problems that only staff pages and commands show; not part of the API."""
+
+
 class Invalid(Problem):
     """Input that can never succeed as sent. `errors` maps each invalid field to its error."""
 
