@@ -272,7 +272,7 @@ def test_control_without_the_creation_lock_the_second_creator_fails(monkeypatch:
             in_another_connection(rivals.pop())
         return write(*args)
 
-    monkeypatch.setattr(creation, "_lock_creation", lambda: None)
+    monkeypatch.setattr(creation, "lock_creation", lambda: None)
     monkeypatch.setattr(creation, "_write", write_after_rival)
     with pytest.raises(IntegrityError):
         create_event(description)

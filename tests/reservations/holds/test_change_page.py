@@ -27,7 +27,7 @@ def test_the_reservation_page_leads_to_another_choice(shopper: Client, held: Res
     assert page.status_code == 200
     assert page.context["selected"] == ["hall-A-1", "hall-A-2"]
     assert f'name="replace" value="{held.pk}"' in page.content.decode()
-    assert page.context["admission_expires_at"] == held.expires_at
+    assert page.context["choose_until"] == held.expires_at
     links = re.findall(r'href="(\?view=[^"]+)"', page.content.decode())
     assert links
     assert all(link.endswith("&amp;change=1") for link in links)

@@ -26,6 +26,7 @@ from apps.orders.models import (
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
+from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.transfers import transfers
 from tests.support.chaos.harness import Prices, Sale, Scenario
 from tests.support.chaos.provider_ledger import HEADERS, NAME
@@ -308,6 +309,17 @@ def to_confirm(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def corrected(scenario: Scenario, label: str) -> Sale:
+    """Staff have corrected the buyer's address."""
+    sale = bought(scenario, label)
+    park()
+    assert sale.order_id is not None
+    correct_buyer(
+        sale.order_id, email=f"{sale.order_id}@corrected.example.org", name="Grace Friend", why="a typo", who="staff"
+    )
+    return sale
+
+
 def offered(scenario: Scenario, label: str) -> Sale:
     """The buyer has offered a ticket to another person."""
     TransferPolicy.objects.get_or_create(event_id=scenario.event.id)
@@ -452,6 +464,7 @@ OPERATIONS: dict[str, Operation] = {
     "notify an organizer": message(topics.WEBHOOK, confirmed),
     # a ticket for another person
     "accept a ticket": Operation(offered, accept),
+    "mail that the buyer's address was corrected": message(topics.SEND_CORRECTION_NOTICE, corrected),
     "mail that a ticket is offered": message(topics.SEND_TRANSFER, offered),
     # money back
     "return a ticket": Operation(to_return, return_some),
