@@ -1,7 +1,7 @@
 """The admin site: Django's admin with our navigation. Its home page shows the last audit and the number of open
 differences with payment providers."""
 
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -25,8 +25,20 @@ class StaffSite(AdminSite):
     index_title = "Dashboard"
 
     def get_urls(self) -> list[Any]:
-        group = path("groups/<slug:slug>/", self.admin_view(self.group), name="group")
-        return [group, *super().get_urls()]
+        # Imported here for the reason below.
+        from apps.orders import facade as orders
+
+        pages = orders.dashboards()
+        dashboard = self.admin_view(partial(pages.dashboard_view, site=self))
+        return [
+            path("groups/<slug:slug>/", self.admin_view(self.group), name="group"),
+            path("events/event/<int:event_id>/dashboard/", dashboard, name="event_dashboard"),
+            # "orders_": a page with personal data.
+            path(
+                "events/event/<int:event_id>/<slug:kind>.csv", self.admin_view(pages.export_view), name="orders_export"
+            ),
+            *super().get_urls(),
+        ]
 
     def navigation(self, request: HttpRequest) -> list[Shown]:
         """Return the groups of the navigation that the user sees."""
@@ -88,6 +100,9 @@ class StaffSite(AdminSite):
         seen = events.permitted_organizers(request.user, "orders.view_paymentdifference")
         if seen is None or seen:
             context["waiting"] = orders.count_open_differences(seen)
+        context |= orders.dashboards().home_context(request.user)
+        context["may_create"] = request.user.has_perm("events.add_event")
+        context["may_find_orders"] = request.user.has_perm("orders.view_order")
         return super().index(request, {**(extra_context or {}), **context})
 
 

@@ -69,6 +69,7 @@ from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
 from apps.events.revisions.registry import ChangePart, provide_change_part
 from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
+from apps.events.staff.staff_events import StaffEvent, get_staff_event, list_staff_events
 
 __all__ = [
     "ANNOUNCEMENT_FRAME",
@@ -102,6 +103,7 @@ __all__ = [
     "SeatView",
     "SectionSlugs",
     "SectionView",
+    "StaffEvent",
     "Terms",
     "WaitingRoomSettings",
     "add_category",
@@ -120,6 +122,7 @@ __all__ = [
     "get_event",
     "get_event_by_id",
     "get_event_for_command",
+    "get_staff_event",
     "is_member",
     "is_permitted",
     "list_categories",
@@ -130,6 +133,7 @@ __all__ = [
     "list_permitted_members",
     "list_sections",
     "list_sections_of",
+    "list_staff_events",
     "lock_plan",
     "move_seats",
     "newest_announcements",

@@ -32,6 +32,14 @@ UPDATE_KIND = live.UPDATE_KIND
 is_signed_webhook = signatures.is_signed
 
 
+def dashboards() -> Any:
+    """Return the module with the staff's home page and the dashboards of events. Imported here because the fast path
+    needs none of it."""
+    from apps.orders.dashboard import pages
+
+    return pages
+
+
 def delete_access_cookies(request: HttpRequest, response: HttpResponseBase) -> None:
     """Take the access to orders and doors that this browser has by their links."""
     access.delete_order_cookies(response)

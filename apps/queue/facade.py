@@ -82,6 +82,7 @@ __all__ = [
     "payment_faults",
     "presale_refusal",
     "provide_presale_codes",
+    "read_room_counts",
     "rejoin_without_line",
     "report_figures",
     "report_supplies",
@@ -126,6 +127,14 @@ def report_figures() -> Any:
     from apps.queue.fairness import figures
 
     return figures
+
+
+def read_room_counts(event_id: int) -> Any:
+    """Return how many visitors wait and shop at an event (`RoomCounts`); None without a waiting room. Imported here
+    because the fast path needs none of it."""
+    from apps.queue.room import summary
+
+    return summary.read_room_counts(event_id)
 
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)

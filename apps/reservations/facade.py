@@ -106,6 +106,7 @@ __all__ = [
     "provide_order_names",
     "provide_received_tickets",
     "publish_page_changes",
+    "read_section_stock",
     "refuse_by_gate",
     "release",
     "report_figures",
@@ -123,6 +124,14 @@ def report_figures() -> Any:
     from apps.reservations.staff import sale_figures
 
     return sale_figures
+
+
+def read_section_stock(event_id: int) -> Any:
+    """Return the counts of the event's sections (`SectionStock`), in the order of the plan. Imported here because the
+    fast path needs none of it."""
+    from apps.reservations.staff import stock_summary
+
+    return stock_summary.read_section_stock(event_id)
 
 
 def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:

@@ -208,6 +208,8 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.providerstanding": "add change delete view",
     "orders.refund": "add change delete",
     "orders.reportversion": "add change delete",
+    "orders.salesminute": "add change delete view",
+    "orders.salestally": "add change delete view",
     "orders.sandboxcharge": "add change delete view",
     "orders.sandboxrefund": "add change delete view",
     "orders.schedulemail": "add change delete view",

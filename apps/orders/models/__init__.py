@@ -15,7 +15,7 @@ from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import ERASED_DOMAIN, Order
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, ProviderStanding, Refund
-from apps.orders.models.reports import NetworkTally, ReportVersion
+from apps.orders.models.reports import NetworkTally, ReportVersion, SalesMinute, SalesTally
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
 from apps.orders.models.tickets import Ticket, TicketTransfer, TransferPolicy
@@ -47,6 +47,8 @@ __all__ = [
     "Refund",
     "ReportVersion",
     "ReturnPolicy",
+    "SalesMinute",
+    "SalesTally",
     "SandboxCharge",
     "SandboxRefund",
     "ScheduleMail",

@@ -112,6 +112,11 @@ class Order(models.Model):
             ),
             models.Index(fields=["event", "status"], name="order_by_event"),
             models.Index(fields=["email"], name="order_by_email"),
+            models.Index(
+                fields=["event", "confirmed_at"],
+                condition=Q(confirmed_at__isnull=False),
+                name="order_confirmed_by_time",
+            ),
         ]
 
     def __str__(self) -> str:

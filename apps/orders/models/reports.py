@@ -1,4 +1,4 @@
-"""Published reports of sales."""
+"""Figures of sales: published reports, and the tallies behind the staff's dashboards."""
 
 from django.db import models
 from django.db.models import Q
@@ -41,3 +41,37 @@ class NetworkTally(models.Model):
 
     def __str__(self) -> str:
         return f"networks of event {self.event_id}"
+
+
+class SalesTally(models.Model):
+    """The sales of an event before `counted_until`, and the figures that its dashboard showed last. Sales are counted
+    once: an order's time of confirmation never changes. Only dashboard/sales_tally.py and dashboard/figures.py write
+    it."""
+
+    event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
+    counted_until = models.DateTimeField(help_text="A full minute. Orders confirmed before it are counted.")
+    order_count = models.PositiveBigIntegerField(default=0)
+    ticket_count = models.PositiveBigIntegerField(default=0)
+    gross_minor = models.PositiveBigIntegerField(default=0)
+    figures = models.JSONField(default=dict)
+    figures_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"sales of event {self.event_id}"
+
+
+class SalesMinute(models.Model):
+    """The sales of an event in one minute, all counted. Minutes without sales have no row."""
+
+    event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+", db_index=False)
+    minute = models.DateTimeField()
+    order_count = models.PositiveIntegerField()
+    ticket_count = models.PositiveIntegerField()
+    gross_minor = models.PositiveBigIntegerField()
+
+    class Meta:
+        ordering = ["minute"]
+        constraints = [models.UniqueConstraint(fields=["event", "minute"], name="sales_minute_once")]
+
+    def __str__(self) -> str:
+        return f"{self.ticket_count} tickets of event {self.event_id}, {self.minute:%Y-%m-%d %H:%M}"

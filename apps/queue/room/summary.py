@@ -88,6 +88,29 @@ class Summary:
         return f"{self.supply_available:,} free, {self.supply_held or 0:,} held"
 
 
+@dataclass(frozen=True, slots=True)
+class RoomCounts:
+    """Visitors of a waiting room, for dashboards. `waiting` includes a lobby, and is counted up to COUNTED_MAX."""
+
+    state: str
+    waiting: int
+    shopping: int
+
+    @property
+    def waiting_words(self) -> str:
+        return f"more than {COUNTED_MAX:,}" if self.waiting > COUNTED_MAX else f"{self.waiting:,}"
+
+
+def read_room_counts(event_id: int) -> RoomCounts | None:
+    """Return the visitors of the event's waiting room; None without one."""
+    room = WaitingRoom.objects.only("event_id", "state", "lobby_count").filter(event_id=event_id).first()
+    if room is None:
+        return None
+    in_line = QueueEntry.objects.filter(event_id=event_id, status=QueueEntry.Status.WAITING, number__isnull=False)
+    waiting = room.lobby_count if room.state == WaitingRoom.State.LOBBY else in_line[: COUNTED_MAX + 1].count()
+    return RoomCounts(room.state, waiting, active_count(event_id))
+
+
 def summary_of(event_id: int) -> Summary:
     """Read the room's current state. Raises WaitingRoom.DoesNotExist."""
     room = WaitingRoom.objects.select_related("event").get(event_id=event_id)

@@ -1,0 +1,1 @@
+"""What staff see of events beside the admin's own pages."""
