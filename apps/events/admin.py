@@ -20,6 +20,7 @@ from apps.events.admin_pages.forms import (
     OwnedForm,
     SectionForm,
 )
+from apps.events.admin_pages.inlines import event_inlines
 from apps.events.announcements import admin as announcements_admin
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
@@ -151,6 +152,29 @@ class OnSaleInline(EventValuesMixin, DraftOnlyMixin, admin.StackedInline):
     model = OnSale
     form = OnSaleForm
     formset = EventPartFormSet
+    fieldsets = (
+        (None, {"fields": ("opens_at", "closes_at")}),
+        (
+            "Limits",
+            {
+                "fields": (
+                    "hold_seconds", "payment_seconds", "grace_seconds", "seats_per_reservation_max", "per_buyer_max",
+                    "oversell",
+                )
+            },
+        ),
+        ("Waiting room", {"fields": ("room_rate_per_second", "room_active_max", "room_lobby_opens_at")}),
+        ("Presale", {"fields": ("presale_condition", "presale_until", "sign_up_closes_at")}),
+        (
+            "Fees and tax",
+            {
+                "fields": (
+                    "ticket_fee_minor", "ticket_fee_rate", "order_fee_minor", "waives_fees_when_free", "tax_rate",
+                    "tax_included",
+                )
+            },
+        ),
+    )  # fmt: skip
 
 
 class CategoryInline(EventValuesMixin, DraftOnlyMixin, admin.TabularInline):
@@ -201,6 +225,9 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     # Set by services only.
     readonly_fields = ("status", "published_at", "page", "changes", "announcements", "stock", "cancellation")
 
+    def get_inlines(self, request: HttpRequest, obj: Event | None) -> list[Any]:
+        return [*super().get_inlines(request, obj), *event_inlines()]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
 
@@ -219,7 +246,7 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
         if obj is None or obj.status == Event.Status.DRAFT:
             return (*self.readonly_fields, *fixed)
         # Tickets were sold with these values.
-        return (*self.readonly_fields, *fixed, "slug", "venue", "plan", "starts_at", "currency")
+        return (*self.readonly_fields, *fixed, "slug", "venue", "plan", "doors_at", "starts_at", "ends_at", "currency")
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
         return {"slug": ("name",)} if obj is None or obj.status == Event.Status.DRAFT else {}

@@ -62,7 +62,8 @@ class EventDetail(PublicView):
             raise problems.NotFound("There is no such event.") from error
         document = _card_document(page.card) | {
             "description": page.card.description,
-            "hold_minutes": page.hold_minutes,
+            "hold_minutes": max(page.hold_seconds // 60, 1),
+            "hold_seconds": page.hold_seconds,
             "seats_per_reservation": page.seats_per_reservation,
             "per_buyer_cap": page.per_buyer_cap,
             "presale": None if page.presale is None else asdict(page.presale),

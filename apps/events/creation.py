@@ -18,6 +18,7 @@ from apps.events.checklist.findings import used_categories
 from apps.events.currencies import CODES
 from apps.events.event_views import Presale, WaitingRoomSettings
 from apps.events.models import Category, Event, OnSale, Organizer, SeatingPlan, Section, Venue
+from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import distinct_color
@@ -31,13 +32,13 @@ from apps.events.publication import (
     publish_locked,
     refresh_statistics,
 )
+from apps.events.registries import ReturnTerms, return_policies
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000
 ROOM_ACTIVE_MAX = 1_000_000
-HOLD_MINUTES_MAX = 240
 SEATS_PER_RESERVATION_MAX = 100
 GENERAL_ADMISSION_SECTIONS_MAX = 200
 DESCRIPTION_CHARACTERS_MAX = 10_000
@@ -84,7 +85,8 @@ class EventSpec:
     general_admission: tuple[GeneralAdmission, ...] = ()
     opens_at: datetime | None = None
     closes_at: datetime | None = None
-    hold_minutes: int = 10
+    hold_seconds: int = 600
+    payment_seconds: int = 180
     seats_per_reservation_max: int = 8
     per_buyer_max: int | None = None
     room: WaitingRoomSettings | None = None  # None: no waiting room
@@ -98,6 +100,7 @@ class EventSpec:
     coordinates: tuple[float, float] | None = None  # latitude and longitude of a new venue
     timezone: str = ""  # empty: the venue's, UTC for a new one
     poster: str = ""
+    returns: ReturnTerms | None = None  # None: buyers may not return tickets, or as they are for an existing event
     publishes_report: bool = False  # a report of the sale may be published after it
     draft: bool = False
     doors_at: datetime | None = None
@@ -239,7 +242,8 @@ def _check_range(value: int, low: int, high: int, what: str) -> None:
 
 
 def _check_numbers(spec: EventSpec) -> None:
-    _check_range(spec.hold_minutes, 1, HOLD_MINUTES_MAX, "hold minutes")
+    _check_range(spec.hold_seconds, DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, "hold seconds")
+    _check_range(spec.payment_seconds, DEADLINE_SECONDS_MIN, PAYMENT_SECONDS_MAX, "payment seconds")
     _check_range(spec.seats_per_reservation_max, 1, SEATS_PER_RESERVATION_MAX, "seats per reservation")
     if spec.per_buyer_max is not None:
         _check_range(spec.per_buyer_max, 1, PER_BUYER_MAX, "seats per buyer")
@@ -412,7 +416,8 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         event=event,
         opens_at=opens_at,
         closes_at=closes_at,
-        hold_minutes=spec.hold_minutes,
+        hold_seconds=spec.hold_seconds,
+        payment_seconds=spec.payment_seconds,
         seats_per_reservation_max=spec.seats_per_reservation_max,
         per_buyer_max=spec.per_buyer_max,
         room_rate_per_second=None if spec.room is None else spec.room.rate_per_second,
@@ -424,6 +429,11 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         **asdict(spec.price_policy),
     )
     _write_offer(event, spec, plan)
+    if spec.returns is not None:
+        try:
+            return_policies().write(event.pk, spec.returns)
+        except ValueError as error:
+            raise EventRefused(str(error)) from error
     return event
 
 
@@ -488,6 +498,8 @@ def _differences(event: Event, spec: EventSpec) -> list[str]:
     ]
     if venue.name == spec.venue:
         found += _venue_differences(venue, spec)
+    if spec.returns is not None and (kept := return_policies().read(event.pk)) != spec.returns:
+        found.append(f"returns is {_format_returns(kept)}, not {_format_returns(spec.returns)}")
     if spec.publishes_report and not event.publishes_report:
         found.append("report is off, not on (manage.py sale_report turns it on)")
     if spec.organizer and spec.organizer != event.organizer.slug:
@@ -506,6 +518,12 @@ def _join_slugs(slugs: Iterable[str]) -> str:
 def _format_moment(moment: datetime | None, timezone: str) -> str:
     resolved = _resolve_if_given(moment, timezone)
     return "none" if resolved is None else resolved.isoformat().replace("+00:00", "Z")
+
+
+def _format_returns(terms: ReturnTerms | None) -> str:
+    if terms is None:
+        return "none"
+    return f"until={terms.until_hours},fees={'kept' if terms.keeps_fees else 'refunded'}"
 
 
 def _format_presale(presale: Presale | None, timezone: str) -> str:
@@ -534,7 +552,8 @@ def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str
         "plan": "none" if plan_digest is None else f"{plan_digest[:12]}…",
         "on-sale": "now" if spec.opens_at is None else _format_moment(spec.opens_at, timezone),
         "on-sale-ends": _format_moment(spec.closes_at, timezone),
-        "hold-minutes": str(spec.hold_minutes),
+        "hold-seconds": str(spec.hold_seconds),
+        "payment-seconds": str(spec.payment_seconds),
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
         "waiting-room": room,
@@ -576,7 +595,8 @@ def _stored_values(event: Event) -> dict[str, str]:
         ),
         opens_at=on_sale.opens_at,
         closes_at=on_sale.closes_at,
-        hold_minutes=on_sale.hold_minutes,
+        hold_seconds=on_sale.hold_seconds,
+        payment_seconds=on_sale.payment_seconds,
         seats_per_reservation_max=on_sale.seats_per_reservation_max,
         per_buyer_max=on_sale.per_buyer_max,
         room=None

@@ -79,8 +79,8 @@ class Policy:
 
     opens_at: datetime
     closes_at: datetime | None
-    hold_minutes: int
-    payment_minutes: int
+    hold_seconds: int
+    payment_seconds: int
     grace_seconds: int
     seats_per_reservation_max: int
     per_buyer_max: int | None

@@ -6,6 +6,7 @@ from typing import Any
 from apps.events import changes, pricing
 from apps.events.admin_pages.buyer_price import URL_NAME as BUYER_PRICE_URL
 from apps.events.admin_pages.buyer_price import describe_buyer_prices
+from apps.events.admin_pages.inlines import add_event_inline
 from apps.events.announcements import feed, queries, service, template_context
 from apps.events.checklist.draft import Draft
 from apps.events.checklist.registry import Finding, Level, on_check_draft
@@ -59,11 +60,13 @@ from apps.events.organizers.membership_backend import (
 from apps.events.pricing import PricePolicy
 from apps.events.registries import (
     Availability,
+    ReturnTerms,
     SectionSlugs,
     availability,
     on_publish,
     provide_availability,
     provide_refund_terms,
+    provide_return_policies,
 )
 from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
@@ -100,6 +103,7 @@ __all__ = [
     "PriceChange",
     "PricePolicy",
     "Proposal",
+    "ReturnTerms",
     "SeatView",
     "SectionSlugs",
     "SectionView",
@@ -107,6 +111,7 @@ __all__ = [
     "Terms",
     "WaitingRoomSettings",
     "add_category",
+    "add_event_inline",
     "allocate_amount",
     "announcements_of",
     "announcements_since",
@@ -146,6 +151,7 @@ __all__ = [
     "provide_availability",
     "provide_change_part",
     "provide_refund_terms",
+    "provide_return_policies",
     "publishes_report",
     "read_cached_event",
     "read_prices_call",

@@ -1,6 +1,8 @@
 """Registries that the apps above fill: listeners of publication, and providers of availability and refund terms."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 _publish_listeners: list[Callable[[int], None]] = []
 
@@ -14,6 +16,38 @@ def on_publish(listener: Callable[[int], None]) -> None:
 
 def publish_listeners() -> Sequence[Callable[[int], None]]:
     return tuple(_publish_listeners)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnTerms:
+    """The terms under which an event's buyers may return tickets."""
+
+    until_hours: int
+    """Until this many hours before the event starts."""
+    keeps_fees: bool = True
+    """Whether the organizer keeps the fees of returned tickets."""
+
+
+class ReturnPolicies(Protocol):
+    """The app above that keeps the return policies of events."""
+
+    def read(self, event_id: int) -> ReturnTerms | None:
+        """Return the event's terms; None: its buyers may not return tickets."""
+
+    def write(self, event_id: int, terms: ReturnTerms) -> None:
+        """Set the event's terms. Joins the caller's transaction. Raises ValueError if they are out of range."""
+
+
+_return_policies: list[ReturnPolicies] = []
+
+
+def provide_return_policies(policies: ReturnPolicies) -> None:
+    """Register the app that keeps return policies. A later one replaces an earlier one."""
+    _return_policies[:] = [policies]
+
+
+def return_policies() -> ReturnPolicies:
+    return _return_policies[0]
 
 
 Availability = dict[int, dict[int, int]]

@@ -107,7 +107,7 @@ class EventDetails:
 class EventPage:
     event_id: int
     card: EventCard
-    hold_minutes: int
+    hold_seconds: int
     seats_per_reservation: int
     per_buyer_cap: int | None
     presale: event_views.Presale | None
@@ -199,7 +199,7 @@ def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
         rows = _event_page.rows(cursor, slug=slug, is_draft=is_draft)
     if not rows:
         raise event_views.EventNotFound(slug)
-    ((event_id, hold_minutes, seats_max, buyer_max, condition, until, ends, *rest, legal_kinds, now),) = rows
+    ((event_id, hold_seconds, seats_max, buyer_max, condition, until, ends, *rest, legal_kinds, now),) = rows
     row, details = rest[: len(_COLUMNS)], EventDetails(*rest[len(_COLUMNS) :])
     presale = event_views.Presale(condition, until, ends) if condition and now < until else None
     read = _Row(*row)
@@ -225,7 +225,7 @@ def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
         for section in sections
     )
     card = _card(read, now, available, sum(section.capacity for section in sections))
-    limits = (hold_minutes, seats_max, buyer_max)
+    limits = (hold_seconds, seats_max, buyer_max)
     return EventPage(event_id, card, *limits, presale, offers, policy, details, tuple(legal_kinds))
 
 

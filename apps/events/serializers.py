@@ -55,7 +55,8 @@ class PresaleSerializer(serializers.Serializer):
 
 class EventDetailSerializer(EventSerializer):
     description = serializers.CharField()
-    hold_minutes = serializers.IntegerField()
+    hold_minutes = serializers.IntegerField(help_text="`hold_seconds` in whole minutes, rounded down, but at least 1.")
+    hold_seconds = serializers.IntegerField(help_text="Time to pay after a hold.")
     seats_per_reservation = serializers.IntegerField()
     per_buyer_cap = serializers.IntegerField(allow_null=True)
     presale = PresaleSerializer(

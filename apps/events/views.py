@@ -77,7 +77,7 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
         "summary": structured_data.summary(page),
         "refund_terms": registries.refund_terms(page.event_id),
         "is_organizer_named": page.details.organizer != DEFAULT_SLUG or bool(page.details.organizer_email),
-        "hold_minutes": page.hold_minutes,
+        "hold_seconds": page.hold_seconds,
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
         "presale": page.presale,

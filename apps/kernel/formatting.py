@@ -84,6 +84,15 @@ def format_duration(value: timedelta | int) -> str:
     return " ".join(parts) or _unit(0, "second")
 
 
+def format_short_duration(value: timedelta | int) -> str:
+    """Return seconds, or a timedelta, as "1 min 30 s", "10 min" or "2 h"."""
+    left = max(int(value.total_seconds()) if isinstance(value, timedelta) else value, 0)
+    minutes, seconds = divmod(left, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min"), (seconds, "s")) if count]
+    return " ".join(parts) or "0 s"
+
+
 def format_datetime(
     moment: datetime, zone: str | tzinfo, pattern: str = DATE_TIME, *, with_zone_name: bool = False
 ) -> str:

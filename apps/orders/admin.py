@@ -244,6 +244,33 @@ class ReturnPolicyAdmin(OrganizerScopedAdmin):
         return [] if obj is None else ["event"]
 
 
+class _ReturnPolicyForm(forms.ModelForm):
+    """Without hours there is no policy, whatever the other fields have."""
+
+    def has_changed(self) -> bool:
+        # The event's key, which the formset sets, is the policy's own key, too.
+        is_empty = self.instance._state.adding and self["until_hours"].value() in (None, "")
+        return not is_empty and super().has_changed()
+
+
+class _ReturnPolicyFormSet(forms.BaseInlineFormSet):
+    @classmethod
+    def get_default_prefix(cls) -> str:
+        return "returns"  # Django's is empty, because events have no name for this relation.
+
+
+class _ReturnPolicyInline(admin.StackedInline):
+    """Buyers may return tickets if this is filled in."""
+
+    model = ReturnPolicy
+    form = _ReturnPolicyForm
+    formset = _ReturnPolicyFormSet
+    verbose_name_plural = "Return policy (empty: tickets cannot be returned)"
+
+
+events.add_event_inline(_ReturnPolicyInline)
+
+
 class _CancellationForm(forms.ModelForm):
     confirm = forms.CharField(
         label="Type the event's id, as in its URL", help_text="This cannot be undone.", max_length=100

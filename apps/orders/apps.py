@@ -20,7 +20,7 @@ class OrdersConfig(AppConfig):
         from apps.orders.payments import draft_check
         from apps.orders.privacy import account_data
         from apps.orders.provider_sync import daily_comparison, status_inquiries
-        from apps.orders.returns import refund_terms
+        from apps.orders.returns import policies, refund_terms
         from apps.orders.schedule import event_change
         from apps.orders.webhooks import feed
         from apps.reservations import facade as reservations
@@ -28,6 +28,7 @@ class OrdersConfig(AppConfig):
         import_module("apps.orders.payments.providers.checks")
 
         accounts.before_log_in(guest_orders.attach_orders_of_browser)
+        events.provide_return_policies(policies.EventReturnPolicies())
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.OrderChange())
         events.provide_refund_terms(refund_terms.describe_refunds)

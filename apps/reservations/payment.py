@@ -98,7 +98,7 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
     if per_buyer_max is not None:
         _check_email_cap(reservation, email, per_buyer_max)
     reservation.email = email
-    deadline = max(reservation.expires_at, now + timedelta(minutes=event.policy.payment_minutes))
+    deadline = max(reservation.expires_at, now + timedelta(seconds=event.policy.payment_seconds))
     reservation.pay_deadline = deadline
     _change_status(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
     entry_id, moved = reservation.entry_id, DeadlineChange(reservation.event_id, reservation.pk, deadline)

@@ -44,7 +44,7 @@ def make_event(*, room: Any = None) -> Any:
             general_admission=tuple(
                 GeneralAdmission(f"Floor {number}", CAPACITY, 1_000) for number in range(SECTION_COUNT)
             ),
-            opens_at=clock.now() - timedelta(minutes=1), room=room, hold_minutes=120,
+            opens_at=clock.now() - timedelta(minutes=1), room=room, hold_seconds=7200,
         )
     )  # fmt: skip
     return events.get_event(SLUG)

@@ -1,5 +1,6 @@
-// Below each amount of money: what the buyer pays for it, or why it cannot be read. The server computes both, with the
-// pricing of the checkout. Without this script the form still works; the server checks it when it is saved.
+// Below each duration: the same in minutes. Below each amount of money: what the buyer pays for it, or why it cannot be
+// read. The server computes both, with the pricing of the checkout. Without this
+// script the form still works; the server checks it when it is saved.
 const WAIT_MS = 250;
 
 const noteOf = (input) => input.closest(".amount")?.querySelector(".amount__note");
@@ -8,6 +9,7 @@ const showNotes = (form, { texts, errors }) => {
   for (const input of form.querySelectorAll("[data-amount]")) {
     const note = noteOf(input);
     if (!note) continue;
+    if (input.dataset.amount === "duration") continue;
     const text = texts[input.name] ?? "";
     if (note.textContent !== text) note.textContent = text;
     note.classList.toggle("amount__note--error", errors.includes(input.name));
@@ -36,10 +38,19 @@ const showSign = (select) => {
   }
 };
 
+const showDuration = (input) => {
+  const note = noteOf(input);
+  if (!note) return;
+  const seconds = /^\d{1,6}$/.test(input.value.trim()) ? Number(input.value) : null;
+  const parts = seconds === null ? [] : [[Math.floor(seconds / 3600), "h"], [Math.floor(seconds / 60) % 60, "min"], [seconds % 60, "s"]];
+  note.textContent = parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+};
+
 const onInput = (event) => {
   const form = event.target.form;
   if (!form) return;
   if (event.target.matches("select") && event.type === "change") showSign(event.target);
+  if (event.target.matches('[data-amount="duration"]')) showDuration(event.target);
   const url = form.querySelector("[data-notes-url]")?.dataset.notesUrl;
   if (!url) return;
   clearTimeout(form.notesTimer);

@@ -16,6 +16,7 @@ from apps.events.management.commands.measure_plan_import import _sample_plan
 from apps.events.models import Event, OnSale, Seat, Section, Venue
 from apps.events.plans import parse_plan
 from apps.events.publication import EventRefused, publish_event
+from apps.events.registries import ReturnTerms, return_policies
 from apps.kernel import clock
 from tests.support.databases import database_url
 from tests.support.events.factories import block, encoded, plan
@@ -44,13 +45,16 @@ def test_the_command_with_all_its_options(plan_file: str) -> None:
         "--plan", plan_file, "--price", "Stalls:4500", "--general-admission", "Standing floor:100:2500",
         "--on-sale", "now", "--on-sale-ends", "2190-05-01T18:00+02:00", "--per-buyer", "4", "--hold-minutes", "7",
         "--seats-per-reservation", "6", "--waiting-room", "off", "--city", "Elsinore",
+        "--payment-seconds", "45", "--returns", "until=48,fees=refunded",
         "--timezone", "Europe/Copenhagen", "--description", "To be",
         "--doors", "2190-05-01T19:00", "--ends", "2190-05-01T22:30",
     )  # fmt: skip
     assert "hamlet: published, http" in message
     assert "/events/hamlet/" in message
     view = facade.get_event("hamlet")
-    assert (view.policy.hold_minutes, view.policy.per_buyer_max, view.policy.seats_per_reservation_max) == (7, 4, 6)
+    assert (view.policy.hold_seconds, view.policy.per_buyer_max, view.policy.seats_per_reservation_max) == (420, 4, 6)
+    assert view.policy.payment_seconds == 45
+    assert return_policies().read(view.id) == ReturnTerms(48, keeps_fees=False)
     assert (view.doors_at, view.ends_at) == (
         datetime(2190, 5, 1, 17, tzinfo=UTC), datetime(2190, 5, 1, 20, 30, tzinfo=UTC),
     )  # fmt: skip
@@ -129,6 +133,11 @@ def test_a_draft_with_a_lobby_cannot_be_published_after_its_on_sale_has_opened()
         (("--general-admission", "Floor:10:5", "--on-sale", "tomorrow"), "not an ISO 8601 time"),
         (("--general-admission", "Floor:10:5", "--on-sale", "2191-01-01"), "open after the event starts"),
         (("--general-admission", "Floor:10:5", "--hold-minutes", "soon"), "not a whole number"),
+        (("--general-admission", "Floor:10:5", "--hold-seconds", "29"), "hold seconds must be between 30 and 14400"),
+        (("--general-admission", "Floor:10:5", "--hold-seconds", "90", "--hold-minutes", "1"), "not both"),
+        (("--general-admission", "Floor:10:5", "--returns", "48"), "as in until=48,fees=kept"),
+        (("--general-admission", "Floor:10:5", "--returns", "until=48,fees=all"), "must be kept or refunded"),
+        (("--general-admission", "Floor:10:5", "--returns", "until=9000"), "hours for returns must be between 0 and"),
         (("--general-admission", "Floor:10:5", "--per-buyer", "0"), "must be between 1 and"),
         (("--general-admission", "Floor:10:5", "--currency", "dollars"), "ISO 4217"),
         (("--general-admission", "Floor:10:5", "--starts", "2190-02-30"), "not an ISO 8601 time"),

@@ -93,12 +93,20 @@ def test_the_page_offers_the_lobby_while_it_is_open_and_its_opening_time_before(
     assert b"obby" not in client.get("/events/hamlet/").content
 
 
+@pytest.mark.parametrize(("seconds", "words", "minutes"), [(90, "1 min 30 s", 1), (30, "30 s", 1), (600, "10 min", 10)])
+def test_the_time_to_pay_is_shown_to_the_second(client: Client, seconds: int, words: str, minutes: int) -> None:
+    make_event(hold_seconds=seconds)
+    assert f"{words} to pay for reserved tickets" in client.get("/events/hamlet/").content.decode()
+    detail = client.get("/api/events/hamlet").json()
+    assert (detail["hold_seconds"], detail["hold_minutes"]) == (seconds, minutes)
+
+
 def test_the_event_page_shows_limits_sections_counts_and_prices(client: Client, free: dict) -> None:
-    event = make_event(description="To be", per_buyer_max=4, hold_minutes=7)
+    event = make_event(description="To be", per_buyer_max=4, hold_seconds=420)
     stalls, floor = facade.list_sections(event.pk)
     free[event.pk] = {stalls.id: 5}
     shown = client.get("/events/hamlet/").context["event"]
-    assert (shown["hold_minutes"], shown["seats_per_reservation"], shown["per_buyer_cap"]) == (7, 8, 4)
+    assert (shown["hold_seconds"], shown["seats_per_reservation"], shown["per_buyer_cap"]) == (420, 8, 4)
     assert shown["from_price_minor"] == 2000
     seats, floor_row = shown["section_rows"]
     assert all(text in seats for text in ('"stalls"', "Reserved seating", 'max="8" value="5"', "5 left", "$45.00"))
@@ -222,6 +230,7 @@ def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
     assert detail == listed | {
         "description": "To be",
         "hold_minutes": 10,
+        "hold_seconds": 600,
         "seats_per_reservation": 8,
         "presale": None,
         "per_buyer_cap": None,

@@ -102,24 +102,25 @@ class PriceForm(forms.Form):
 
 def test_a_form_shows_and_reads_amounts_in_its_currency() -> None:
     shown = PriceForm(initial={"price": 4_500, "rate": 750})
-    set_currency(shown, "GBP")
+    set_currency(shown.fields.values(), "GBP")
     assert 'value="45.00"' in str(shown["price"])
     assert "£" in str(shown["price"])
     assert 'value="7.5"' in str(shown["rate"])
     sent = PriceForm({"price": "45.00", "fee": "", "rate": "7.5%"}, initial={"price": 4_500, "fee": 0, "rate": 750})
-    set_currency(sent, "GBP")
+    set_currency(sent.fields.values(), "GBP")
     assert sent.is_valid()
     assert (sent.cleaned_data, sent.changed_data) == ({"price": 4_500, "fee": 0, "rate": 750}, [])
     wrong = PriceForm({"price": "45,00"})
-    set_currency(wrong, "GBP")
+    set_currency(wrong.fields.values(), "GBP")
     assert wrong.errors == {"price": ["“45,00” can mean 45.00 or 4,500.00. Write one of these."]}
     assert 'value="45,00"' in str(wrong["price"])
-    set_currency(empty := PriceForm({"price": ""}), "GBP")
+    empty = PriceForm({"price": ""})
+    set_currency(empty.fields.values(), "GBP")
     assert empty.errors == {"price": ["This field is required."]}
 
 
 def test_a_new_currency_changes_an_amount_that_is_typed_the_same() -> None:
     sent = PriceForm({"price": "45.00"}, initial={"price": 4_500})
-    set_currency(sent, "KWD")
+    set_currency(sent.fields.values(), "KWD")
     assert sent.is_valid()
     assert (sent.cleaned_data["price"], "price" in sent.changed_data) == (45_000, True)

@@ -1,6 +1,6 @@
 """The admin's forms of an event: the event itself, its on-sale, its price categories and its sections."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from django import forms
@@ -8,13 +8,15 @@ from django.urls import reverse
 
 from apps.events.admin_pages import buyer_price
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
+from apps.events.creation import ROOM_ACTIVE_MAX, ROOM_RATE_MAX
 from apps.events.currencies import CODES
 from apps.events.models import Category, Event, OnSale, Organizer, Section
+from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans.colors import normal_color
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.kernel import clock
-from apps.kernel.form_fields.fields import MoneyField, PercentField, set_currency
+from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
 from apps.kernel.formatting import currency_name, currency_sign
 
 
@@ -90,10 +92,18 @@ class _EventPartForm(forms.ModelForm):
     def __init__(self, *args: Any, event: Event | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.event = event
-        set_currency(self, event.currency if event is not None else "")
+        set_currency(self.fields.values(), event.currency if event is not None else "")
 
 
 class OnSaleForm(_EventPartForm):
+    hold_seconds = DurationField(
+        seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay",
+        help_text="From the hold on; from 30 seconds.",
+    )  # fmt: skip
+    payment_seconds = DurationField(
+        seconds_min=DEADLINE_SECONDS_MIN, seconds_max=PAYMENT_SECONDS_MAX, label="Time for a payment",
+        help_text="Longest time that a payment may take; from 30 seconds.",
+    )  # fmt: skip
     ticket_fee_minor = MoneyField(
         minor_max=FEE_MINOR_MAX, label="Fee per ticket", required=False, empty_value=0,
         help_text="On top of each ticket's price.",
@@ -114,6 +124,77 @@ class OnSaleForm(_EventPartForm):
     class Meta:
         model = OnSale
         fields = "__all__"  # noqa: DJ007 - The admin names the fields.
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        for check, names in _ON_SALE_CHECKS:
+            if names & self.errors.keys():
+                continue  # What depends on an unreadable value cannot be checked.
+            for name, error in list(check(data)):
+                if name in self.fields and name not in self.errors:
+                    self.add_error(name, error)
+        return data
+
+
+def _period_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    opens_at, closes_at = data.get("opens_at"), data.get("closes_at")
+    if closes_at is not None and opens_at is not None and closes_at <= opens_at:
+        yield "closes_at", "The on-sale must end after it opens."
+
+
+def _room_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each field of the waiting room whose value lacks another one or contradicts it, with a sentence. A room
+    that was asked for is complete, or the form is refused: otherwise the sale would begin without it."""
+    rate, most = data.get("room_rate_per_second"), data.get("room_active_max")
+    lobby, opens_at = data.get("room_lobby_opens_at"), data.get("opens_at")
+    if rate is not None and not 1 <= rate <= ROOM_RATE_MAX:
+        yield "room_rate_per_second", f"Enter 1 to {ROOM_RATE_MAX:,}, or leave both waiting-room fields empty."
+    if most is not None and not 1 <= most <= ROOM_ACTIVE_MAX:
+        yield "room_active_max", f"Enter 1 to {ROOM_ACTIVE_MAX:,}, or leave both waiting-room fields empty."
+    if rate is not None and most is None:
+        yield "room_rate_per_second", "A rate needs a cap as well: without it, the waiting room would stay off."
+        yield "room_active_max", "Enter how many visitors may shop at the same time."
+    if most is not None and rate is None:
+        yield "room_active_max", "A cap needs a rate as well: without it, the waiting room would stay off."
+        yield "room_rate_per_second", "Enter how many visitors are admitted per second."
+    if lobby is not None and rate is None and most is None:
+        yield "room_lobby_opens_at", "A lobby needs a waiting room: enter its rate and its cap."
+        yield "room_rate_per_second", "Enter how many visitors are admitted per second."
+        yield "room_active_max", "Enter how many visitors may shop at the same time."
+    if lobby is not None and opens_at is not None and lobby >= opens_at:
+        yield "room_lobby_opens_at", "The lobby must open before the on-sale."
+
+
+def _presale_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    condition, until = data.get("presale_condition"), data.get("presale_until")
+    lobby, opens_at, closes_at = (data.get(name) for name in ("room_lobby_opens_at", "opens_at", "sign_up_closes_at"))
+    if condition and until is None:
+        yield "presale_until", "Enter when the presale ends."
+    if until is not None and not condition:
+        yield "presale_condition", "Choose who may buy during the presale."
+    if until is not None and opens_at is not None and until <= opens_at:
+        yield "presale_until", "The presale must end after the on-sale opens."
+    if closes_at is not None and condition != OnSale.Presale.SIGN_UP:
+        yield "sign_up_closes_at", "Only a presale by sign-up has this time: choose it, or leave this empty."
+    if condition != OnSale.Presale.SIGN_UP:
+        return
+    if lobby is None:
+        yield "room_lobby_opens_at", "A presale by sign-up needs a lobby: enter when it opens."
+    if closes_at is None:
+        yield "sign_up_closes_at", "Enter when sign-up closes."
+    elif (lobby is not None and closes_at <= lobby) or (opens_at is not None and closes_at > opens_at):
+        yield "sign_up_closes_at", "Sign-up must close after the lobby opens, and by the opening of the on-sale."
+
+
+_ON_SALE_CHECKS: tuple[tuple[Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]], frozenset[str]], ...] = (
+    (_period_errors, frozenset({"opens_at", "closes_at"})),
+    (_room_errors, frozenset({"opens_at", "room_rate_per_second", "room_active_max", "room_lobby_opens_at"})),
+    (
+        _presale_errors,
+        frozenset({"opens_at", "room_lobby_opens_at", "presale_condition", "presale_until", "sign_up_closes_at"}),
+    ),
+)
+"""The checks of an on-sale, with the fields that each reads."""
 
 
 class CategoryForm(_EventPartForm):

@@ -94,7 +94,7 @@ def _on_sale(row: OnSale) -> DraftOnSale:
     return DraftOnSale(
         opens_at=row.opens_at,
         closes_at=row.closes_at,
-        hold_seconds=row.hold_minutes * 60,
+        hold_seconds=row.hold_seconds,
         seats_per_reservation_max=row.seats_per_reservation_max,
         per_buyer_max=row.per_buyer_max,
         room_rate_per_second=row.room_rate_per_second,

@@ -13,6 +13,10 @@ from django.db.models import F, Q
 from apps.events.models.organizers import Organizer
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 
+DEADLINE_SECONDS_MIN = 30
+HOLD_SECONDS_MAX = 4 * 3_600
+PAYMENT_SECONDS_MAX = 3_600
+
 
 class Venue(models.Model):
     slug = models.SlugField(max_length=80, unique=True)
@@ -138,8 +142,10 @@ class OnSale(models.Model):
     event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
     opens_at = models.DateTimeField()
     closes_at = models.DateTimeField(null=True, blank=True)
-    hold_minutes = models.PositiveSmallIntegerField(default=10, help_text="Time to pay after a hold.")
-    payment_minutes = models.PositiveSmallIntegerField(default=3, help_text="Longest time that a payment may take.")
+    hold_seconds = models.PositiveIntegerField("time to pay", default=600, help_text="In seconds, from the hold on.")
+    payment_seconds = models.PositiveIntegerField(
+        "time for a payment", default=180, help_text="In seconds: the longest time that a payment may take."
+    )
     grace_seconds = models.PositiveSmallIntegerField(
         default=60, help_text="How long after the deadline a payment still counts, if the seats are still reserved."
     )
@@ -157,10 +163,10 @@ class OnSale(models.Model):
         "waiting room: rate",
         null=True,
         blank=True,
-        help_text="Visitors admitted per second. With a cap, the event has a waiting room; empty: it has none.",
+        help_text="Visitors admitted per second. A waiting room needs this and the cap; both empty: it is off.",
     )
     room_active_max = models.PositiveIntegerField(
-        "waiting room: active max", null=True, blank=True, help_text="Visitors who may shop at the same time."
+        "waiting room: cap", null=True, blank=True, help_text="Visitors who may shop at the same time."
     )
     room_lobby_opens_at = models.DateTimeField(
         "waiting room: lobby opens at",
@@ -219,10 +225,14 @@ class OnSale(models.Model):
                 name="on_sale_closes_after_opening",
             ),
             models.CheckConstraint(
-                condition=Q(hold_minutes__gte=1, hold_minutes__lte=240), name="on_sale_hold_minutes_sane"
+                condition=Q(hold_seconds__gte=DEADLINE_SECONDS_MIN, hold_seconds__lte=HOLD_SECONDS_MAX),
+                name="on_sale_hold_seconds_sane",
+                violation_error_message="The time to pay is between 30 seconds and 4 hours.",
             ),
             models.CheckConstraint(
-                condition=Q(payment_minutes__gte=1, payment_minutes__lte=60), name="on_sale_payment_minutes_sane"
+                condition=Q(payment_seconds__gte=DEADLINE_SECONDS_MIN, payment_seconds__lte=PAYMENT_SECONDS_MAX),
+                name="on_sale_payment_seconds_sane",
+                violation_error_message="The time for a payment is between 30 seconds and 1 hour.",
             ),
             models.CheckConstraint(condition=Q(grace_seconds__lte=3600), name="on_sale_grace_seconds_sane"),
             models.CheckConstraint(
@@ -234,8 +244,15 @@ class OnSale(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(room_rate_per_second__isnull=True, room_active_max__isnull=True)
-                | Q(room_rate_per_second__gte=1, room_active_max__gte=1),
+                # Without the checks for null, a rate without a cap would pass: a comparison with null is no violation.
+                | Q(
+                    room_rate_per_second__isnull=False,
+                    room_active_max__isnull=False,
+                    room_rate_per_second__gte=1,
+                    room_active_max__gte=1,
+                ),
                 name="on_sale_room_has_rate_and_cap",
+                violation_error_message="A waiting room needs both a rate and a cap, of at least 1.",
             ),
             models.CheckConstraint(
                 condition=Q(room_lobby_opens_at__isnull=True)

@@ -1,5 +1,5 @@
 """Shows the values of an event's rows in the admin as people read them: money in the event's currency, rates as
-percentages."""
+percentages, durations in minutes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,10 +11,11 @@ from django.db import models
 from django.http import HttpRequest
 
 from apps.events.pricing import percent
-from apps.kernel.formatting import format_money
+from apps.kernel.formatting import format_money, format_short_duration
 
 RATES = ("tax_rate", "ticket_fee_rate", "rate")
 """Fields in basis points."""
+DURATIONS = ("hold_seconds", "payment_seconds", "grace_seconds")
 EMPTY = "–"
 
 
@@ -55,7 +56,7 @@ class EventValuesMixin:
         """Return a column with the field's text, or the name itself if the admin already shows it well."""
         if not isinstance(name, str) or hasattr(self, name):
             return name
-        if name.endswith("_minor") or name in RATES:
+        if name.endswith("_minor") or name in (*RATES, *DURATIONS):
             return _column(self.model, name, self.event_path)
         return name
 
@@ -69,6 +70,8 @@ def _column(model: type[models.Model], name: str, event_path: str) -> Callable[[
         value = getattr(row, name)
         if value is None:
             return EMPTY
+        if name in DURATIONS:
+            return format_short_duration(value)
         return percent(value) if name in RATES else format_money(value, _currency_of(row, event_path))
 
     column.__name__ = name

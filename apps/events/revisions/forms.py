@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,11 +9,13 @@ from django import forms
 
 from apps.events.creation import resolve_venue_time
 from apps.events.event_views import EventView
+from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.models.revisions import MESSAGE_LENGTH_MAX
+from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.events.publication import EventRefused
 from apps.events.revisions.proposal import RETURN_DAYS_MAX, Kind, values_of
 from apps.events.revisions.service import WHY_LENGTH_MAX
-from apps.kernel.formatting import minor_digits
+from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
 
 RETURN_DAYS = 14
 _LOCAL = "%Y-%m-%dT%H:%M"
@@ -41,21 +42,6 @@ class VenueTimeField(forms.CharField):
             message = str(error) if isinstance(error, EventRefused) else "Enter a date and time."
             raise forms.ValidationError(message) from error
         return resolved.astimezone(UTC)
-
-
-class ScaledField(forms.DecimalField):
-    """A whole number of smallest units, typed as a decimal number: money, or basis points as percent."""
-
-    def __init__(self, digits: int, **kwargs: Any) -> None:
-        self.digits = digits
-        super().__init__(min_value=0, max_value=10**12, step_size=Decimal(1).scaleb(-digits), **kwargs)
-
-    def prepare_value(self, value: Any) -> Any:
-        return f"{Decimal(value).scaleb(-self.digits):.{self.digits}f}" if isinstance(value, int) else value
-
-    def clean(self, value: Any) -> Any:
-        number = super().clean(value)
-        return None if number is None else int(number.scaleb(self.digits))
 
 
 class ChangeForm(forms.Form):
@@ -144,8 +130,12 @@ class LimitsForm(ChangeForm):
             "per_buyer_max": forms.IntegerField(
                 label="Tickets per buyer, at most", min_value=1, required=False, help_text="Empty: no limit."
             ),
-            "hold_minutes": forms.IntegerField(label="Minutes to pay after a hold", min_value=1),
-            "payment_minutes": forms.IntegerField(label="Minutes that a payment may take", min_value=1),
+            "hold_seconds": DurationField(
+                seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay after a hold"
+            ),
+            "payment_seconds": DurationField(
+                seconds_min=DEADLINE_SECONDS_MIN, seconds_max=PAYMENT_SECONDS_MAX, label="Time that a payment may take"
+            ),
         }
 
 
@@ -153,15 +143,16 @@ class FeesForm(ChangeForm):
     kind = Kind.FEES
 
     def values(self, event: EventView) -> dict[str, forms.Field]:
-        digits, sign = minor_digits(event.currency), event.currency
-        return {
-            "ticket_fee_minor": ScaledField(digits, label=f"Fee per ticket, {sign}"),
-            "ticket_fee_rate": ScaledField(2, label="Fee per ticket, percent of its price"),
-            "order_fee_minor": ScaledField(digits, label=f"Fee per order, {sign}"),
+        fields: dict[str, forms.Field] = {
+            "ticket_fee_minor": MoneyField(minor_max=FEE_MINOR_MAX, label="Fee per ticket"),
+            "ticket_fee_rate": PercentField(rate_max=RATE_MAX, label="Fee per ticket, share of its price"),
+            "order_fee_minor": MoneyField(minor_max=FEE_MINOR_MAX, label="Fee per order"),
             "waives_fees_when_free": forms.BooleanField(label="No fees on free tickets", required=False),
-            "tax_rate": ScaledField(2, label="Tax, percent"),
+            "tax_rate": PercentField(rate_max=RATE_MAX, label="Tax rate"),
             "tax_included": forms.BooleanField(label="Prices and fees include the tax", required=False),
         }
+        set_currency(fields.values(), event.currency)
+        return fields
 
 
 FORMS: dict[str, type[ChangeForm]] = {form.kind: form for form in (ScheduleForm, OnSaleForm, LimitsForm, FeesForm)}

@@ -22,10 +22,11 @@ from apps.events import event_views
 from apps.events.event_views import EventView
 from apps.events.models import EventChange
 from apps.events.organizers.membership_backend import is_permitted
+from apps.events.pricing import percent
 from apps.events.revisions import service
 from apps.events.revisions.forms import FORMS, ChangeForm
 from apps.kernel import admin_actions
-from apps.kernel.formatting import format_datetime, format_money
+from apps.kernel.formatting import format_datetime, format_money, format_short_duration
 from apps.kernel.http import problems
 
 URL_NAME = "admin:events_changes"
@@ -40,12 +41,14 @@ LABELS: Mapping[str, str] = {
     "opens_at": "Sales open",
     "closes_at": "Sales end",
     "presale_until": "Presale ends",
-    "hold_minutes": "Minutes to pay",
+    "hold_seconds": "Time to pay",
+    "payment_seconds": "Time for a payment",
+    "hold_minutes": "Minutes to pay",  # In records of earlier changes.
     "payment_minutes": "Minutes for a payment",
     "seats_per_reservation_max": "Tickets at a time",
     "per_buyer_max": "Tickets per buyer",
     "ticket_fee_minor": "Fee per ticket",
-    "ticket_fee_rate": "Fee per ticket, percent",
+    "ticket_fee_rate": "Fee per ticket, share",
     "order_fee_minor": "Fee per order",
     "waives_fees_when_free": "No fees on free tickets",
     "tax_rate": "Tax",
@@ -162,5 +165,7 @@ def _describe(event: EventView, name: str, value: Any) -> str:
     if name.endswith("_minor"):
         return format_money(value, event.currency)
     if name.endswith("_rate"):
-        return f"{value / 100:g} %"
+        return percent(value)
+    if name.endswith("_seconds"):
+        return format_short_duration(value)
     return f"{value:,}"

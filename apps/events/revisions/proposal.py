@@ -7,6 +7,7 @@ from typing import Any
 
 from apps.events.event_views import EventView
 from apps.events.models import EventChange
+from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 from apps.kernel.http import problems
 
@@ -24,13 +25,13 @@ _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 FIELDS: Mapping[str, tuple[str, ...]] = {
     Kind.SCHEDULE: ("starts_at", "doors_at", "ends_at", "closes_at"),
     Kind.ON_SALE: ("opens_at", "closes_at", "presale_until"),
-    Kind.LIMITS: ("hold_minutes", "payment_minutes", "seats_per_reservation_max", "per_buyer_max"),
+    Kind.LIMITS: ("hold_seconds", "payment_seconds", "seats_per_reservation_max", "per_buyer_max"),
     Kind.FEES: tuple(field.name for field in fields(PricePolicy)),
 }
 """The values that each kind of change has. All of a kind are recorded, changed or not."""
 _RANGES = {
-    "hold_minutes": (1, 240),
-    "payment_minutes": (1, 60),
+    "hold_seconds": (DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX),
+    "payment_seconds": (DEADLINE_SECONDS_MIN, PAYMENT_SECONDS_MAX),
     "seats_per_reservation_max": (1, 100),
     "per_buyer_max": (1, PER_BUYER_MAX),
     "ticket_fee_minor": (0, FEE_MINOR_MAX),
@@ -83,8 +84,8 @@ def values_of(event: EventView, kind: str) -> dict[str, Any]:
         "opens_at": policy.opens_at,
         "closes_at": policy.closes_at,
         "presale_until": None if policy.presale is None else policy.presale.until,
-        "hold_minutes": policy.hold_minutes,
-        "payment_minutes": policy.payment_minutes,
+        "hold_seconds": policy.hold_seconds,
+        "payment_seconds": policy.payment_seconds,
         "seats_per_reservation_max": policy.seats_per_reservation_max,
         "per_buyer_max": policy.per_buyer_max,
         **{field.name: getattr(event.price_policy, field.name) for field in fields(PricePolicy)},

@@ -1,6 +1,6 @@
 -- The data of one public event's page, or of a draft's for its preview, without sections and availability, and the time
 -- of this reading.
-SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
+SELECT event.id, on_sale.hold_seconds, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
        on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at,
        event.slug, event.name, event.description, venue.name, venue.city, venue.timezone, event.starts_at, event.status,
        on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, event.currency,

@@ -2,7 +2,7 @@
 -- poster and the description, which are long and not part of this view.
 SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
        event.status,
-       on_sale.opens_at, on_sale.closes_at, on_sale.hold_minutes, on_sale.payment_minutes, on_sale.grace_seconds,
+       on_sale.opens_at, on_sale.closes_at, on_sale.hold_seconds, on_sale.payment_seconds, on_sale.grace_seconds,
        on_sale.seats_per_reservation_max, on_sale.per_buyer_max, on_sale.oversell,
        on_sale.room_rate_per_second, on_sale.room_active_max, on_sale.room_lobby_opens_at,
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,

@@ -1,5 +1,5 @@
-"""Parses and writes amounts of money and percentages as people type them: "45.00" is 4,500 pence, "7.5" is 750 basis
-points.
+"""Parses and writes amounts as people type them: "45.00" is 4,500 pence, "7.5" percent is 750 basis points, "1:30" is
+90 seconds.
 
 Babel parses, strictly and in English: the point separates decimals, the comma thousands. Text that a reader of another
 language would read as another amount, such as "45,00", is refused, and so is an amount with more decimals than its
@@ -12,13 +12,16 @@ from decimal import Decimal
 from babel import Locale
 from babel.numbers import NumberFormatError, get_currency_symbol, parse_decimal
 
-from apps.kernel.formatting import format_money, format_number, minor_digits
+from apps.kernel.formatting import format_money, format_number, format_short_duration, minor_digits
 
 _LOCALE = Locale("en")
 _RATE_DECIMALS = 2
 _CHARACTERS_MAX = 40
 _EXCHANGED = str.maketrans(",.", ".,")
 _GROUPED = re.compile(r"[0-9]+(,[0-9]+)*(\.[0-9]+)?", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,6}", re.ASCII)
+_CLOCK = re.compile(r"([0-9]{1,4}):([0-5][0-9])", re.ASCII)
+_DURATION = re.compile(r"(?:([0-9]{1,3}) ?h ?)?(?:([0-9]{1,4}) ?min ?)?(?:([0-9]{1,6}) ?s)?", re.ASCII)
 _NUMBER = re.compile(r"[0-9][0-9.,]*|\.[0-9]+", re.ASCII)
 
 
@@ -59,6 +62,27 @@ def parse_percent(text: str, *, rate_max: int) -> int:
 def write_percent(rate: int) -> str:
     """Return basis points as a percentage is typed: "7.5"."""
     return f"{Decimal(rate).scaleb(-_RATE_DECIMALS).normalize():f}"
+
+
+def parse_duration(text: str, *, seconds_min: int, seconds_max: int) -> int:
+    """Return a duration in seconds. A plain number is in seconds; "1:30", "1 min 30 s" and "2 h" are durations, too.
+    Raises InvalidAmount."""
+    text = " ".join(text.lower().split())
+    clock, words = _CLOCK.fullmatch(text), _DURATION.fullmatch(text)
+    if _SECONDS.fullmatch(text):
+        seconds = int(text)
+    elif clock is not None:
+        seconds = int(clock[1]) * 60 + int(clock[2])
+    elif words is not None and any(words.groups()):
+        hours, minutes, rest = (int(part or 0) for part in words.groups())
+        seconds = hours * 3_600 + minutes * 60 + rest
+    else:
+        raise InvalidAmount("Enter seconds, such as 90, or a time such as 1 min 30 s.")
+    if seconds < seconds_min:
+        raise InvalidAmount(f"Enter at least {format_short_duration(seconds_min)}.")
+    if seconds > seconds_max:
+        raise InvalidAmount(f"Enter at most {format_short_duration(seconds_max)}.")
+    return seconds
 
 
 def _without_sign(text: str, currency: str) -> str:

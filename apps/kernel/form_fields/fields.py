@@ -1,13 +1,22 @@
-"""Form fields that show a stored number as people write it: money with its currency's sign, and percentages."""
+"""Form fields that show a stored number as people write it: money with its currency's sign, percentages, and
+durations."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.kernel.form_fields.amounts import InvalidAmount, parse_money, parse_percent, write_money, write_percent
-from apps.kernel.formatting import currency_sign
+from apps.kernel.form_fields.amounts import (
+    InvalidAmount,
+    parse_duration,
+    parse_money,
+    parse_percent,
+    write_money,
+    write_percent,
+)
+from apps.kernel.formatting import currency_sign, format_short_duration
 
 
 class AmountInput(forms.TextInput):
@@ -110,8 +119,28 @@ class PercentField(_AmountField):
         return write_percent(value)
 
 
-def set_currency(form: forms.BaseForm, currency: str) -> None:
-    """Set the currency of all amounts of money in the form."""
-    for field in form.fields.values():
+class DurationField(_AmountField):
+    """Seconds. The note below the field has them in minutes."""
+
+    def __init__(self, *, seconds_min: int, seconds_max: int, **kwargs: Any) -> None:
+        super().__init__(widget=AmountInput(unit="seconds", kind="duration"), **kwargs)
+        self.seconds_min, self.seconds_max = seconds_min, seconds_max
+
+    def parse(self, text: str) -> int:
+        return parse_duration(text, seconds_min=self.seconds_min, seconds_max=self.seconds_max)
+
+    def write(self, value: int) -> str:
+        return str(value)
+
+    def prepare_value(self, value: Any) -> Any:
+        # The bound field calls this right before it renders the widget.
+        seconds = str(value or "")
+        self.widget.note = format_short_duration(int(seconds)) if seconds.isascii() and seconds.isdigit() else ""
+        return super().prepare_value(value)
+
+
+def set_currency(fields: Iterable[forms.Field], currency: str) -> None:
+    """Set the currency of all amounts of money among the fields."""
+    for field in fields:
         if isinstance(field, MoneyField):
             field.currency = currency

@@ -57,6 +57,14 @@ def duration(value: timedelta | SupportsInt | None) -> str:
 
 
 @register.filter
+def short_duration(value: timedelta | SupportsInt | None) -> str:
+    """Return seconds, or a timedelta, as "1 min 30 s"; "" for a missing value."""
+    if _is_missing(value):
+        return ""
+    return formatting.format_short_duration(value if isinstance(value, timedelta) else int(value))  # type: ignore[arg-type]
+
+
+@register.filter
 def at_venue(moment: datetime | None, zone: str | tzinfo | None = None) -> datetime | str:
     """Return `moment` in the venue's time zone (an IANA name), or in the site's zone if there is no venue."""
     if not isinstance(moment, datetime):

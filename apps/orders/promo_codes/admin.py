@@ -57,7 +57,7 @@ class PromoCodeForm(CodeForm):
                 event = self.fields["event"].clean(self["event"].value()) if self["event"].value() else event
             except forms.ValidationError:
                 event = None  # The field itself has the error.
-        set_currency(self, event.currency if event is not None else "")
+        set_currency(self.fields.values(), event.currency if event is not None else "")
         if not self.is_bound and not self.instance.pk:
             self.initial.update({"rate": None, "amount_minor": None})
 

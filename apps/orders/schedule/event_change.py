@@ -48,7 +48,7 @@ class OrderChange:
         if proposal.kind != _Kind.SCHEDULE or not proposal.changed & {"starts_at", "doors_at", "ends_at"}:
             return
         policy = proposal.event.policy
-        payable = timedelta(minutes=policy.hold_minutes + policy.payment_minutes) + NOTICE_MARGIN
+        payable = timedelta(seconds=policy.hold_seconds + policy.payment_seconds) + NOTICE_MARGIN
         begin_notice(change_id, proposal.event.id, proposal.now, proposal.now + payable, proposal.return_until)
 
 

@@ -161,7 +161,7 @@ class _Remaining:
             lines.append(Line(section_id, category_id, None, quantity, prices[category_id]))
         total = sum([line.quantity * line.price_minor for line in lines])
         inherited = released.expires_at if released is not None else None
-        until = inherited or self._buyers.now + timedelta(minutes=request.event.policy.hold_minutes)
+        until = inherited or self._buyers.now + timedelta(seconds=request.event.policy.hold_seconds)
         section, quantity = next(iter(request.quantities.items()), (None, 0))
         answer = HoldAnswer(
             reservation_id=request.reservation_id,

@@ -6,7 +6,7 @@ FROM (
     SELECT event.id AS event_id, event.slug, event.status,
            md5(ROW(
                event.name, event.description, event.starts_at, event.currency, venue.name, venue.city, venue.timezone,
-               on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, on_sale.hold_minutes,
+               on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, on_sale.hold_seconds,
                on_sale.seats_per_reservation_max, on_sale.per_buyer_max, event.doors_at, event.ends_at,
                on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at,
                -- Prices are shown with fees and tax.

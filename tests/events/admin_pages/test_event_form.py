@@ -1,9 +1,11 @@
 """The event's form in the admin: values are typed and shown as people write them, and wrong ones are refused at their
 field."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -12,7 +14,10 @@ from apps.events import facade as events
 from apps.events.creation import create_event
 from apps.events.models import Category, Event, OnSale, Role
 from apps.events.pricing import PricePolicy
-from tests.support.events.factories import make_event, spec
+from apps.events.publication import publish_event
+from apps.events.registries import ReturnTerms, return_policies
+from apps.kernel.db.transactions import violated_constraint
+from tests.support.events.factories import in_days, make_event, spec
 from tests.support.factories import make_member, make_organizer
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +71,11 @@ def test_prices_fees_and_taxes_are_shown_as_money_and_percentages(staff: Client,
     assert OnSale.objects.get().price_policy == FEES
 
 
+def time_fields(name: str, moment: datetime) -> dict[str, str]:
+    """Return the fields of a time, as a browser would send them."""
+    return {f"{name}_0": f"{moment:%Y-%m-%d}", f"{name}_1": f"{moment:%H:%M:%S}"}
+
+
 def errors_of(response: Any) -> dict[str, list[str]]:
     """Return the errors of the shown form by the names of its fields."""
     forms = [response.context["adminform"].form]
@@ -98,6 +108,104 @@ def test_amounts_are_read_in_the_currency_that_is_chosen_with_them(
     event = Event.objects.get()
     assert (event.currency, set(event.categories.values_list("price_minor", flat=True))) == (currency, {minor})
     assert event.on_sale.order_fee_minor == {"JPY": 1, "KWD": 1_000}[currency]
+
+
+RATE, CAP, LOBBY = (f"on_sale-0-{name}" for name in ("room_rate_per_second", "room_active_max", "room_lobby_opens_at"))
+NEEDS_ROOM = {RATE: "Enter how many visitors are admitted", CAP: "Enter how many visitors may shop at the same time."}
+
+
+@pytest.mark.parametrize(
+    ("typed", "errors"),
+    [
+        ({RATE: "5"}, {RATE: "A rate needs a cap as well", CAP: "Enter how many visitors may shop at the same time."}),
+        ({CAP: "5"}, {CAP: "A cap needs a rate as well", RATE: "Enter how many visitors are admitted per second."}),
+        ({RATE: "0", CAP: "5"}, {RATE: "Enter 1 to 100,000"}),
+        ({RATE: "5", CAP: "0"}, {CAP: "Enter 1 to 1,000,000"}),
+        ({RATE: "5", CAP: "x"}, {CAP: "Enter a whole number."}),
+        ({LOBBY: 1}, {LOBBY: "A lobby needs a waiting room: enter its rate and its cap.", **NEEDS_ROOM}),
+        ({LOBBY: 3, RATE: "5", CAP: "5"}, {LOBBY: "The lobby must open before the on-sale."}),
+        ({"on_sale-0-sign_up_closes_at": 1}, {"on_sale-0-sign_up_closes_at": "Only a presale by sign-up has this"}),
+        (
+            {"on_sale-0-presale_condition": "sign_up"},
+            {
+                "on_sale-0-presale_until": "Enter when the presale ends.",
+                LOBBY: "A presale by sign-up needs a lobby",
+                "on_sale-0-sign_up_closes_at": "Enter when sign-up closes.",
+            },
+        ),
+        ({"on_sale-0-presale_until": 3}, {"on_sale-0-presale_condition": "Choose who may buy during the presale."}),
+        ({"on_sale-0-closes_at": 1}, {"on_sale-0-closes_at": "The on-sale must end after it opens."}),
+    ],
+)
+def test_a_waiting_room_that_is_asked_for_is_complete_or_the_form_is_refused(
+    staff: Client, typed: dict[str, Any], errors: dict[str, str]
+) -> None:
+    event_id = create_event(spec(draft=True, opens_at=in_days(2))).event_id
+    fields = shown_fields(staff.get(address(event_id)))
+    for name, value in typed.items():
+        fields |= time_fields(name, in_days(value)) if isinstance(value, int) else {name: value}
+    found = errors_of(staff.post(address(event_id), fields))
+    assert found.keys() == errors.keys()
+    assert all(found[name][0].startswith(start) for name, start in errors.items()), found
+    on_sale = OnSale.objects.get()
+    assert (on_sale.room_rate_per_second, on_sale.room_active_max) == (None, None)
+
+
+def test_a_complete_waiting_room_is_saved_and_on(staff: Client) -> None:
+    event_id = create_event(spec(draft=True, opens_at=in_days(2))).event_id
+    fields = shown_fields(staff.get(address(event_id))) | {RATE: "5", CAP: "50"}
+    assert staff.post(address(event_id), fields | time_fields(LOBBY, in_days(1))).status_code == 302
+    publish_event(event_id)
+    room = events.get_event("hamlet").policy.room
+    assert room is not None
+    assert (room.rate_per_second, room.active_max) == (5, 50)
+    assert room.lobby_opens_at is not None
+
+
+@pytest.mark.parametrize("half", [{"room_rate_per_second": 5}, {"room_active_max": 5}])
+def test_the_database_refuses_half_a_waiting_room(draft: int, half: dict[str, int]) -> None:
+    """A comparison with null is no violation, so the constraint has to ask for null itself."""
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        OnSale.objects.filter(event=draft).update(**half)
+    assert violated_constraint(refused.value) == "on_sale_room_has_rate_and_cap"
+
+
+@pytest.mark.parametrize(
+    ("typed", "seconds"), [("90", 90), ("1:30", 90), ("1 min 30 s", 90), ("30", 30), ("4 h", 14_400)]
+)
+def test_times_to_pay_are_typed_in_seconds_from_30_on(staff: Client, draft: int, typed: str, seconds: int) -> None:
+    page = staff.get(address(draft))
+    fields = shown_fields(page)
+    assert (fields["on_sale-0-hold_seconds"], fields["on_sale-0-payment_seconds"]) == ("600", "180")
+    assert ">10 min</output>" in page.content.decode()
+    fields |= {"on_sale-0-hold_seconds": typed, "on_sale-0-payment_seconds": "30"}
+    assert staff.post(address(draft), fields).status_code == 302
+    on_sale = OnSale.objects.get()
+    assert (on_sale.hold_seconds, on_sale.payment_seconds) == (seconds, 30)
+
+
+@pytest.mark.parametrize(
+    ("typed", "error"),
+    [
+        ("29", "Enter at least 30 s."),
+        ("4 h 1 s", "Enter at most 4 h."),
+        ("soon", "Enter seconds, such as 90"),
+        ("", "This"),
+    ],
+)
+def test_an_impossible_time_to_pay_is_refused(staff: Client, draft: int, typed: str, error: str) -> None:
+    name = "on_sale-0-hold_seconds"
+    (found,) = errors_of(staff.post(address(draft), shown_fields(staff.get(address(draft))) | {name: typed}))[name]
+    assert found.startswith(error)
+
+
+def test_the_form_sets_the_return_policy(staff: Client, draft: int) -> None:
+    fields = shown_fields(staff.get(address(draft)))
+    assert staff.post(address(draft), fields).status_code == 302
+    assert return_policies().read(draft) is None
+    fields |= {"returns-TOTAL_FORMS": 1, "returns-0-until_hours": "48", "returns-0-event": draft}
+    assert staff.post(address(draft), fields).status_code == 302
+    assert return_policies().read(draft) == ReturnTerms(48, keeps_fees=False)
 
 
 def test_a_published_event_shows_its_amounts_as_money(staff: Client) -> None:

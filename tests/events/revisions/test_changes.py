@@ -58,10 +58,10 @@ def test_a_new_start_moves_doors_end_and_end_of_sales_by_the_same_time() -> None
 
 def test_only_what_is_named_changes_and_a_change_to_the_same_values_is_none() -> None:
     event = make_event()
-    assert service.change_event(event.id, Kind.LIMITS, {"hold_minutes": event.policy.hold_minutes}, **BY) is None
-    change(event, Kind.LIMITS, hold_minutes=5)
+    assert service.change_event(event.id, Kind.LIMITS, {"hold_seconds": event.policy.hold_seconds}, **BY) is None
+    change(event, Kind.LIMITS, hold_seconds=300)
     after = events.get_event_by_id(event.id).policy
-    assert (after.hold_minutes, after.seats_per_reservation_max) == (5, event.policy.seats_per_reservation_max)
+    assert (after.hold_seconds, after.seats_per_reservation_max) == (300, event.policy.seats_per_reservation_max)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_only_what_is_named_changes_and_a_change_to_the_same_values_is_none() ->
         (Kind.ON_SALE, "closes_at", 31, "must be after sales open, and not after the event starts"),
         (Kind.ON_SALE, "closes_at", -1, "must be in the future"),
         (Kind.ON_SALE, "presale_until", 20, "the event has no presale"),
-        (Kind.LIMITS, "hold_minutes", None, "must be between 1 and 240"),
+        (Kind.LIMITS, "hold_seconds", None, "must be between 30 and 14,400"),
         (Kind.LIMITS, "per_buyer_max", 0.0, "must be between 1 and 1,000,000"),
         (Kind.FEES, "tax_rate", 10_001.0, "must be between 0 and 10,000"),
         (Kind.FEES, "opens_at", 1, "cannot be changed here"),
@@ -124,29 +124,29 @@ def _presale_refusal(event: events.EventView, until: Any) -> str:
 
 def test_a_draft_and_a_canceled_event_are_not_changed_here() -> None:
     draft = events.get_event_by_id(create_event(spec(draft=True)).event_id)
-    assert refusal(draft, Kind.LIMITS, hold_minutes=5) == {"event": "is not published"}
+    assert refusal(draft, Kind.LIMITS, hold_seconds=300) == {"event": "is not published"}
     Event.objects.update(status="canceled", published_at=clock.now())
-    assert refusal(draft, Kind.LIMITS, hold_minutes=5) == {"event": "is not published"}
+    assert refusal(draft, Kind.LIMITS, hold_seconds=300) == {"event": "is not published"}
 
 
 def test_a_change_needs_a_reason_and_a_new_start_needs_a_return_window() -> None:
     event = make_event()
     with pytest.raises(problems.Invalid, match=r"."):
-        service.change_event(event.id, Kind.LIMITS, {"hold_minutes": 5}, who="ada", why=" ")
+        service.change_event(event.id, Kind.LIMITS, {"hold_seconds": 300}, who="ada", why=" ")
     assert "return_days" in refusal(event, Kind.SCHEDULE, starts_at=in_days(60), return_days=0)
 
 
 def test_values_that_were_changed_since_the_user_saw_them_are_not_overwritten() -> None:
     event = make_event()
     seen = service.version(event, Kind.LIMITS)
-    change(event, Kind.LIMITS, hold_minutes=5, seen=seen)
+    change(event, Kind.LIMITS, hold_seconds=300, seen=seen)
     with pytest.raises(service.EventChangedMeanwhile):
-        change(event, Kind.LIMITS, hold_minutes=6, seen=seen)
-    assert events.get_event_by_id(event.id).policy.hold_minutes == 5
+        change(event, Kind.LIMITS, hold_seconds=360, seen=seen)
+    assert events.get_event_by_id(event.id).policy.hold_seconds == 300
 
 
 def test_the_record_of_changes_is_append_only() -> None:
-    made = change(make_event(), Kind.LIMITS, hold_minutes=5)
+    made = change(make_event(), Kind.LIMITS, hold_seconds=300)
     for act in (made.delete, lambda: EventChange.objects.update(why="")):
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             act()

@@ -61,11 +61,11 @@ def test_a_postponement_is_shown_then_confirmed(staff: Client) -> None:
 
 def test_a_confirmation_of_outdated_values_changes_nothing(staff: Client) -> None:
     event = make_event(timezone=ZONE)
-    limits = {"kind": "limits", "seats_per_reservation_max": "8", "per_buyer_max": "", "payment_minutes": "3"}
-    shown = staff.post(page_of(event), limits | {"hold_minutes": "5", "why": "faster"}).content.decode()
+    limits = {"kind": "limits", "seats_per_reservation_max": "8", "per_buyer_max": "", "payment_seconds": "180"}
+    shown = staff.post(page_of(event), limits | {"hold_seconds": "300", "why": "faster"}).content.decode()
     first = hidden(shown) | {"confirm": "yes"}
     assert staff.post(page_of(event), first).status_code == 302
-    again = staff.post(page_of(event), first | {"hold_minutes": "6"})
+    again = staff.post(page_of(event), first | {"hold_seconds": "360"})
     assert again.status_code == 409
     assert EventChange.objects.count() == 1
 
@@ -90,13 +90,14 @@ def test_fees_are_typed_as_money_and_percent(staff: Client) -> None:
         ({"kind": "schedule", "starts_at": "2020-01-01T10:00", "return_days": "1", "why": "y"}, "in the future"),
         ({"kind": "schedule", "starts_at": "2190-11-02T01:30", "return_days": "1"}, "This field is required."),
         ({"kind": "on_sale", "opens_at": "2190-01-01T10:00", "why": "y"}, "opened already"),
-        ({"kind": "limits", "hold_minutes": "999999", "why": "y"}, "ust be between 1 and 240"),
-        ({"kind": "limits", "hold_minutes": "1" * 500, "why": "\x00"}, "Null characters"),
+        ({"kind": "limits", "hold_seconds": "999999", "why": "y"}, "Enter at most 4 h."),
+        ({"kind": "fees", "ticket_fee_minor": "2,50", "why": "y"}, "“2,50” can mean 2.50 or 250.00."),
+        ({"kind": "limits", "hold_seconds": "1" * 500, "why": "\x00"}, "Null characters"),
     ],
 )
 def test_wrong_values_are_named_at_their_field(staff: Client, form: dict[str, str], text: str) -> None:
     event = make_event(timezone=ZONE)
-    usual = {"seats_per_reservation_max": "8", "per_buyer_max": "", "hold_minutes": "10", "payment_minutes": "3"}
+    usual = {"seats_per_reservation_max": "8", "per_buyer_max": "", "hold_seconds": "600", "payment_seconds": "180"}
     response = staff.post(page_of(event), (usual if form["kind"] == "limits" else {}) | form)
     assert response.status_code in (400, 422)
     assert text in response.content.decode()

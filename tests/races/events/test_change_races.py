@@ -143,7 +143,7 @@ def test_a_room_that_an_operator_drained_during_the_sale_stays_drained() -> None
 def test_a_live_hold_keeps_its_deadline_when_limits_are_lowered() -> None:
     event = make_event(per_buyer_max=8)
     held = hold(event, seats=["hall-A-1", "hall-A-2", "hall-A-3"])
-    change(event, Kind.LIMITS, hold_minutes=1, seats_per_reservation_max=1, per_buyer_max=1)
+    change(event, Kind.LIMITS, hold_seconds=60, seats_per_reservation_max=1, per_buyer_max=1)
     after = reservations.get_reservation(held.id)
     assert (after.expires_at, after.is_live) == (held.expires_at, True)
     assert buy(after).status == Order.Status.CONFIRMED
@@ -213,7 +213,7 @@ def test_two_members_of_staff_never_overwrite_each_other() -> None:
     seen = service.version(event, Kind.LIMITS)
     outcomes = storm(
         4,
-        lambda number: service.change_event(event.id, Kind.LIMITS, {"hold_minutes": number + 1}, seen=seen, **BY),
+        lambda number: service.change_event(event.id, Kind.LIMITS, {"hold_seconds": 60 + number}, seen=seen, **BY),
     )
     assert sum(outcome.error is None for outcome in outcomes) == 1
     assert {type(outcome.error) for outcome in outcomes if outcome.error} == {service.EventChangedMeanwhile}

@@ -70,7 +70,7 @@ def test_caches_are_notified_of_changes_by_staff_and_not_of_those_by_time() -> N
     (body,) = publish()
     assert body["reason"] == "changed"
     assert {"/events/concert/plan.json", "/events/concert/poster.svg"} < set(body["paths"])
-    OnSale.objects.update(hold_minutes=9)
+    OnSale.objects.update(hold_seconds=540)
     assert reasons() == ["changed"]
     Event.objects.update(status=Event.Status.CANCELED)
     assert reasons() == ["canceled"]

@@ -49,7 +49,7 @@ def test_a_payment_that_begins_shortly_before_the_hold_ends_has_its_minutes() ->
     backdate_deadline(view.id, seconds=-20)
     first = begin_payment(view.id)
     assert first.pay_deadline is not None
-    left, minutes = first.pay_deadline - clock.now(), timedelta(minutes=event.policy.payment_minutes)
+    left, minutes = first.pay_deadline - clock.now(), timedelta(seconds=event.policy.payment_seconds)
     assert minutes - timedelta(seconds=30) < left <= minutes
     assert begin_payment(view.id).pay_deadline == first.pay_deadline
     assert_audit_clean()
@@ -74,7 +74,7 @@ def test_the_database_refuses_a_payment_deadline_before_the_end_of_the_hold() ->
 
 
 def test_a_payment_keeps_the_queue_entry_busy_as_long() -> None:
-    event = make_event(hold_minutes=1)
+    event = make_event(hold_seconds=60)
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     assert view.pay_deadline is not None
     assert view.pay_deadline > view.expires_at

@@ -15,6 +15,7 @@ from apps.events.models import OnSale
 from apps.events.plans import PlanError, read_file
 from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
+from apps.events.registries import ReturnTerms
 from apps.kernel.cli import report_errors_in_one_line, whole_number
 
 
@@ -45,7 +46,9 @@ class Command(BaseCommand):
         add("--on-sale", default="now", metavar="now|ISO", help="default: now")
         add("--on-sale-ends", metavar="ISO", help="default: when the event starts")
         add("--per-buyer", metavar="N", help="most seats that one buyer may have; default: no limit")
-        add("--hold-minutes", default="10", metavar="N", help="time to pay after a hold; default: 10")
+        add("--hold-seconds", metavar="N", help="time to pay after a hold, from 30 on; default: 600")
+        add("--hold-minutes", metavar="N", help="the same in minutes")
+        add("--payment-seconds", default="180", metavar="N", help="longest time that a payment may take; default: 180")
         add("--seats-per-reservation", default="8", metavar="N", help="default: 8")
         add("--description", default="")
         add(
@@ -89,6 +92,13 @@ class Command(BaseCommand):
             metavar="CATEGORY:BP",
             help="basis points for a category, or for general admission by its name, if they differ from --tax",
         )
+        add(
+            "--returns",
+            default="none",
+            metavar="none|until=HOURS[,fees=kept|refunded]",
+            help="buyers may return tickets until so many hours before the start; by default fees are kept; "
+            "default: none",
+        )
         add("--report", action="store_true", help="allow a public report after the sale; see manage.py sale_report")
         add("--draft", action="store_true", help="do not publish; repeat the command without it to publish")
 
@@ -131,7 +141,8 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         general_admission=tuple(_general_admission(value) for value in options["general_admission"]),
         opens_at=None if on_sale == "now" else _moment(on_sale, "--on-sale"),
         closes_at=None if options["on_sale_ends"] is None else _moment(options["on_sale_ends"], "--on-sale-ends"),
-        hold_minutes=whole_number(options["hold_minutes"], "--hold-minutes"),
+        hold_seconds=_hold_seconds(options["hold_seconds"], options["hold_minutes"]),
+        payment_seconds=whole_number(options["payment_seconds"], "--payment-seconds"),
         seats_per_reservation_max=whole_number(options["seats_per_reservation"], "--seats-per-reservation"),
         per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
@@ -140,10 +151,19 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         tax_rates=_tax_rates(options["category_tax"]),
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
+        returns=_returns(options["returns"]),
         publishes_report=options["report"],
         organizer=options["organizer"],
         draft=options["draft"],
     )
+
+
+def _hold_seconds(seconds: str | None, minutes: str | None) -> int:
+    if seconds is not None and minutes is not None:
+        raise CommandError("give --hold-seconds or --hold-minutes, not both")
+    if minutes is not None:
+        return whole_number(minutes, "--hold-minutes") * 60
+    return 600 if seconds is None else whole_number(seconds, "--hold-seconds")
 
 
 def _presale(value: str) -> Presale | None:
@@ -191,6 +211,18 @@ def _room(value: str) -> WaitingRoomSettings | None:
         whole_number(given["active"], "--waiting-room active"),
         _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,
     )
+
+
+def _returns(value: str) -> ReturnTerms | None:
+    if value == "none":
+        return None
+    parts = [part.strip().partition("=") for part in value.split(",")]
+    given = {name: text for name, _, text in parts}
+    if len(parts) != len(given) or given.keys() - {"fees"} != {"until"}:
+        raise CommandError(f"--returns {value[:80]!r} must be none or until=HOURS, as in until=48,fees=kept")
+    if given.get("fees", "kept") not in ("kept", "refunded"):
+        raise CommandError(f"--returns fees={given['fees'][:80]!r} must be kept or refunded")
+    return ReturnTerms(whole_number(given["until"], "--returns until"), given.get("fees", "kept") == "kept")
 
 
 def _tax_rates(values: list[str]) -> dict[str, int]:

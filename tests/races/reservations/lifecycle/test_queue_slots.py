@@ -24,7 +24,7 @@ def busy_until() -> object:
 
 
 def test_the_slot_follows_the_reservation_from_hold_to_end() -> None:
-    event = make_event(hold_minutes=1)
+    event = make_event(hold_seconds=60)
     entry = join(event)
     view = hold(event, entry, seats=["hall-A-1"])
     assert busy_until() == view.expires_at
@@ -46,7 +46,7 @@ def test_control_freeing_a_slot_by_the_old_deadline_frees_one_that_is_busy_again
     H: the buyer holds again: busy for one minute
     F: one minute is no later than three: "free", although a live reservation keeps it busy
     """
-    event = make_event(hold_minutes=1)
+    event = make_event(hold_seconds=60)
     entry = join(event)
     first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
     cancel(first.id)
