@@ -22,7 +22,7 @@ from apps.events.admin_pages.forms import (
 )
 from apps.events.admin_pages.inlines import event_inlines
 from apps.events.announcements import admin as announcements_admin
-from apps.events.creation import is_timezone, plan_limits, store_plan
+from apps.events.creation import plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
 from apps.events.drafts.tiers import missing_tiers
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
@@ -33,6 +33,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.kernel.form_fields.local_time import is_timezone
 
 __all__ = [
     "announcements_admin",

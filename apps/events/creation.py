@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.db import connection
@@ -35,6 +33,7 @@ from apps.events.publication import (
 from apps.events.registries import ReturnTerms, return_policies
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
+from apps.kernel.form_fields.local_time import InvalidLocalTime, is_timezone, resolve_local_time
 
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000
@@ -162,29 +161,15 @@ def resolve_venue_time(moment: datetime, timezone: str) -> datetime:
     """Return the moment in UTC; without an offset it is venue local time. Raises EventRefused for a local time that
     does not exist or occurs twice, because clocks change."""
     try:
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-        zone = ZoneInfo(timezone)
-        first, second = moment.replace(tzinfo=zone), moment.replace(tzinfo=zone, fold=1)
-        if first.utcoffset() != second.utcoffset():
-            raise EventRefused(f"{moment.isoformat()} is ambiguous in {timezone}: give the offset, as in +02:00")
-        return first.astimezone(UTC)
+        return resolve_local_time(moment, timezone)
+    except InvalidLocalTime as error:
+        raise EventRefused(str(error)) from error
     except OverflowError as error:
         raise EventRefused(f"{moment.isoformat()} is out of range") from error
 
 
 def _resolve_if_given(moment: datetime | None, timezone: str) -> datetime | None:
     return None if moment is None else resolve_venue_time(moment, timezone)
-
-
-@cache
-def _timezones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
-def is_timezone(name: str) -> bool:
-    """Return whether this is a known IANA time zone name."""
-    return name in _timezones()
 
 
 def lock_creation() -> None:

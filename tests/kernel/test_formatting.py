@@ -35,14 +35,6 @@ FEWER_DIGITS_IN_EVERYDAY_USE = {
         (10**15, "USD", "$10,000,000,000,000.00"),
     ],
 )
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (30, "30 s"), (90, "1 min 30 s"), (600, "10 min"), (3_600, "1 h"), (5_430, "1 h 30 min 30 s")],
-)
-def test_a_time_to_pay_has_its_seconds(seconds: int, text: str) -> None:
-    assert formatting.format_short_duration(seconds) == text
-
-
 def test_money_has_its_currency_sign_and_all_its_digits(minor: int, currency: str, text: str) -> None:
     assert formatting.format_money(minor, currency) == text
 
@@ -101,3 +93,11 @@ def test_the_name_of_a_time_zone_follows_daylight_saving() -> None:
         for moment in (EVENING, EVENING - timedelta(days=90))
     ]
     assert written == ["19:30 (CEST)", "18:30 (CET)"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (30, "30 s"), (90, "1 min 30 s"), (600, "10 min"), (3_600, "1 h"), (5_430, "1 h 30 min 30 s")],
+)
+def test_a_time_to_pay_has_its_seconds(seconds: int, text: str) -> None:
+    assert formatting.format_short_duration(seconds) == text

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import available_timezones
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
@@ -26,6 +25,7 @@ from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS, EventRefused
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.form_fields.local_time import timezone_names
 
 NEW = "new"
 CURRENCY = "EUR"
@@ -76,7 +76,7 @@ class NewEventForm(forms.Form):
         for name in () if may_add_venue else ("new_venue", "city", "address", "timezone"):
             del self.fields[name]
         if may_add_venue:
-            self._set_choices("timezone", [(name, name) for name in sorted(available_timezones())])
+            self._set_choices("timezone", [(name, name) for name in sorted(timezone_names())])
             self.initial["timezone"] = ZONE if last is None else last.venue.timezone
         self._set_choices("currency", [(code, code) for code in sorted(CODES)])
         self.initial["currency"] = CURRENCY if last is None else last.currency

@@ -1,0 +1,39 @@
+"""Reads times on the clock of a time zone, and refuses those that the clock skips or shows twice."""
+
+from datetime import UTC, datetime
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+
+class InvalidLocalTime(ValueError):
+    """The clock of the zone never shows this time, or shows it twice. The message is a sentence for its author."""
+
+
+def resolve_local_time(moment: datetime, zone: str) -> datetime:
+    """Return the moment in UTC; without an offset it is on the clock of `zone`. Raises InvalidLocalTime for a time that
+    does not exist or occurs twice, because clocks change, and OverflowError."""
+    if moment.tzinfo is not None:
+        return moment.astimezone(UTC)
+    clock = ZoneInfo(zone)
+    first, second = moment.replace(tzinfo=clock), moment.replace(tzinfo=clock, fold=1)
+    if first.utcoffset() == second.utcoffset():
+        return first.astimezone(UTC)
+    shown = f"{moment:%Y-%m-%d %H:%M}"
+    offsets = [one.isoformat(timespec="minutes") for one in (first, second)]
+    # The clock skips a time if the moment that it stands for is shown as another one.
+    if first.astimezone(UTC).astimezone(clock).replace(tzinfo=None) != moment:
+        raise InvalidLocalTime(f"{shown} does not exist in {zone}: clocks are set forward then. Enter another time.")
+    raise InvalidLocalTime(
+        f"{shown} is ambiguous: it occurs twice in {zone}, because clocks are set back then. "
+        f"Enter {offsets[0]} for the first or {offsets[1]} for the second."
+    )
+
+
+@cache
+def timezone_names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def is_timezone(name: str) -> bool:
+    """Return whether this is a known IANA time zone name."""
+    return name in timezone_names()
