@@ -8,7 +8,6 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
-from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.kernel.tokens import jwt
 from apps.queue.identity.caller import VISITOR_COOKIE, issue_queue_token
@@ -271,8 +270,8 @@ def test_an_event_that_is_not_on_sale_cannot_be_joined(api: Api, db: None) -> No
     factories.make_event("later", opens_at=opens_at)
     document = assert_problem(api.post("/events/later/queue"), 409, "not-on-sale")
     assert "opens_at" in document
-    factories.make_event("over", opens_at=clock.now() - timedelta(hours=2))
-    OnSale.objects.filter(event__slug="over").update(closes_at=clock.now() - timedelta(hours=1))
+    factories.make_event("over")
+    factories.close_sales("over")
     assert_problem(api.post("/events/over/queue"), 409, "not-on-sale")
     assert not QueueEntry.objects.exists()
 

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 
 from apps.events import facade as events
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
-from apps.events.models import Membership, Organizer, Role
+from apps.events.models import Membership, OnSale, Organizer, Role
 from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.http import problems
@@ -67,6 +67,12 @@ def make_event(
             **spec,
         )
     )
+    return events.get_event(slug)
+
+
+def close_sales(slug: str) -> events.EventView:
+    """End an event's sales a second ago and return the event. A draft whose sales have ended cannot be published."""
+    OnSale.objects.filter(event__slug=slug).update(closes_at=clock.now() - timedelta(seconds=1))
     return events.get_event(slug)
 
 

@@ -11,7 +11,7 @@ from django.db.models import F
 from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.db.transactions import violated_constraint
-from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.models import Order, OrderHistoryEntry, OrderLine, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
@@ -99,6 +99,7 @@ def lose_the_reservation(order: Order) -> None:
 def confirm_without_order(order: Order) -> None:
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE orders_invoice")  # A trigger refuses DELETE.
+    OrderHistoryEntry.objects.all().delete()
     Refund.objects.all().delete()
     Ticket.objects.all().delete()
     ProviderMessage.objects.all().delete()

@@ -17,7 +17,7 @@ from apps.queue.entries import positions
 from apps.queue.identity import caller as identity
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission
-from tests.support.factories import hold, join, join_directly, make_event
+from tests.support.factories import close_sales, hold, join, join_directly, make_event
 from tests.support.races import ConcurrentCall, rival_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -256,7 +256,8 @@ def test_an_entry_belongs_to_its_token_its_account_or_its_browser(event: EventVi
 def test_an_event_that_is_not_on_sale_cannot_be_joined() -> None:
     now = clock.now()
     upcoming = make_event("upcoming", opens_at=now + timedelta(hours=1))
-    closed = make_event("closed", venue="B", closes_at=now - timedelta(seconds=1))
+    make_event("closed", venue="B")
+    closed = close_sales("closed")
     with pytest.raises(errors.NotOnSale) as early:
         positions.join(upcoming, caller())
     assert "opens_at" in early.value.extra

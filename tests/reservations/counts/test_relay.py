@@ -19,7 +19,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.counts import relay
 from apps.reservations.inventory import availability
 from apps.reservations.models import AvailabilityFrame
-from tests.support.factories import hold, make_event
+from tests.support.factories import close_sales, hold, make_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KEPT_SECONDS = 60.0
@@ -235,7 +235,8 @@ def test_only_events_on_sale_have_frames() -> None:
     now = clock.now()
     make_event("on-sale")
     make_event("upcoming", venue="B", opens_at=now + timedelta(hours=1))
-    make_event("closed", venue="C", closes_at=now - timedelta(seconds=1))
+    make_event("closed", venue="C")
+    close_sales("closed")
     assert relay.Relay().run_once() == 1
     assert AvailabilityFrame.objects.get().event.slug == "on-sale"
 

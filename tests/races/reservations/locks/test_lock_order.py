@@ -144,7 +144,7 @@ def test_every_operation_locks_in_the_global_order_and_before_it_writes() -> Non
     view = hold(event, **mixed())
     reservations.prepare_payment(event.id, "buyer@example.org")
     assert locked_by(lambda: begin_payment(view.id)) == ["reservations caps", slot]
-    assert locked_by(lambda: confirm(view.id, clock.now())) == ["reservations seats", slot]
+    assert locked_by(lambda: confirm(view.id, clock.now())) == ["reservations caps seats", slot]
     assert locked_by(lambda: cancel(view.id)) == released
     late, paid_at = paying(), clock.now()
     backdate_deadline(late.id)
