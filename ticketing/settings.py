@@ -308,6 +308,7 @@ STAFF_MFA_REQUIRED = env.bool("STAFF_MFA_REQUIRED", default=_secure)
 STAFF_IDLE_SECONDS = _seconds("STAFF_IDLE_SECONDS", 3_600)
 SECURITY_LOG_DAYS = env.int("SECURITY_LOG_DAYS", default=365)
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = ["ticketing.formats"]
 TIME_ZONE = "UTC"
 
 # --- security ----------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
-from apps.kernel.form_fields.local_time import is_timezone
+from apps.kernel.form_fields.local_time import timezone_names
 
 __all__ = [
     "announcements_admin",
@@ -60,16 +60,22 @@ class ReadOnly(OrganizerScopedAdmin):
 
 
 class VenueForm(forms.ModelForm):
+    # A choice without a default: all times of the venue's events are shown in its zone.
+    timezone = forms.ChoiceField(
+        choices=lambda: [("", "Choose…"), *((name, name) for name in sorted(timezone_names()))],
+        label="Time zone",
+        help_text="All times of its events are shown in this zone.",
+        error_messages={"invalid_choice": "“%(value)s” is not an IANA name such as Europe/Berlin."},
+    )
+
     class Meta:
         model = Venue
         fields = ("name", "slug", "city", "address", "latitude", "longitude", "timezone")
 
-    def clean_timezone(self) -> str:
-        # All pages of the venue's events use this zone: an unknown one would break them.
-        name: str = self.cleaned_data["timezone"]
-        if not is_timezone(name):
-            raise forms.ValidationError("give an IANA name such as Europe/Berlin")
-        return name
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.instance.pk:
+            self.initial["timezone"] = ""
 
 
 @admin.register(Venue)

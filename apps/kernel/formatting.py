@@ -19,6 +19,7 @@ _LOCALE = Locale("en")
 # Patterns of Unicode CLDR (https://www.unicode.org/reports/tr35/tr35-dates.html#Date_Field_Symbol_Table).
 DATE = "d MMMM y"
 DATE_TIME = "d MMMM y, HH:mm"
+SHORT_DATE_TIME = "d MMM y, HH:mm:ss"
 WEEKDAY_DATE_TIME = "EEEE d MMMM y, HH:mm"
 DAY_TIME = "d MMMM, HH:mm"
 TIME = "HH:mm"

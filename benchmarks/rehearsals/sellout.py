@@ -124,7 +124,8 @@ def create_event(folder: Path, rate: int, active: int) -> None:
     subprocess.run(
         [
             sys.executable, "manage.py", "create_event", EVENT, "--name", "The Great Night",
-            "--venue", "The Great Hall", "--starts", starts_at.isoformat(timespec="seconds"), "--plan", str(plan),
+            "--venue", "The Great Hall", "--timezone", "UTC",
+            "--starts", starts_at.isoformat(timespec="seconds"), "--plan", str(plan),
             "--price", "Seat:6000", "--general-admission", f"Floor:{FLOOR}:4000", "--currency", "EUR",
             "--per-buyer", str(CAP), "--seats-per-reservation", str(CAP), "--hold-minutes", str(HOLD_MINUTES),
             "--waiting-room", f"rate={rate},active={active}",

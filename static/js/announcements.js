@@ -31,7 +31,10 @@ function formatTime(moment) {
   const zone = list.dataset.announcementsZone;
   const parts = new Intl.DateTimeFormat("en-GB", zone ? { ...format, timeZone: zone } : format).formatToParts(new Date(moment));
   const of = (type) => parts.find((part) => part.type === type)?.value ?? "";
-  return `${of("weekday")} ${of("day")} ${of("month").slice(0, 3)}, ${of("hour")}:${of("minute")}`;
+  // American English knows the most names of zones, such as CST; others are written as an offset.
+  const named = new Intl.DateTimeFormat("en-US", { timeZone: zone || undefined, timeZoneName: "short" }).formatToParts(new Date(moment));
+  const name = named.find((part) => part.type === "timeZoneName")?.value ?? "";
+  return `${of("weekday")} ${of("day")} ${of("month").slice(0, 3)}, ${of("hour")}:${of("minute")} ${name}`;
 }
 
 function element(name, className, ...content) {

@@ -103,8 +103,8 @@ def test_a_draft_accepts_general_admission_of_its_own_categories_and_valid_color
     }
     fields |= {
         "name": "Hamlet", "slug": "hamlet", "description": "", "venue": Venue.objects.get().pk,
-        "plan": SeatingPlan.objects.get().pk, "starts_at_0": "2190-01-01", "starts_at_1": "20:00", "currency": "USD",
-        "on_sale-0-opens_at_0": "2189-01-01", "on_sale-0-opens_at_1": "20:00", "categories-0-color": "url(//x)",
+        "plan": SeatingPlan.objects.get().pk, "starts_at": "2190-01-01T20:00", "currency": "USD",
+        "on_sale-0-opens_at": "2189-01-01T20:00", "categories-0-color": "url(//x)",
         "sections-0-capacity": 0,
     }  # fmt: skip
     refused = staff.post(page, fields).content.decode()

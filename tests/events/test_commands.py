@@ -35,7 +35,7 @@ def plan_file(tmp_path: Path) -> str:
 def create(*args: str, slug: str = "hamlet", starts: str = "2190-05-01T20:00+02:00") -> tuple[str, str]:
     """Run the command and return its output on both streams."""
     out, err = io.StringIO(), io.StringIO()
-    usual = ("--name", "Hamlet", "--venue", "Old Theatre", "--starts", starts, "--currency", "USD")
+    usual = ("--name", "Hamlet", "--venue", "Old Theatre", "--starts", starts, "--currency", "USD", "--timezone", "UTC")
     call_command("create_event", slug, *usual, *args, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
 

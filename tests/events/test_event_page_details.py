@@ -141,7 +141,7 @@ def test_only_a_small_rest_of_a_sale_is_few(count: int, is_few: bool, monkeypatc
 def test_create_event_takes_the_place_of_a_new_venue(capsys: Any) -> None:
     options = {
         "name": "Fair", "venue": "Hall", "starts": "2030-05-01T20:00", "currency": "EUR", "price": [],
-        "general_admission": ["Floor:10:1000"],
+        "general_admission": ["Floor:10:1000"], "timezone": "Europe/Berlin",
     }  # fmt: skip
     call_command("create_event", "fair", address="Am Markt 1", coordinates=" 52.52,-13.4 ", **options)
     venue = Venue.objects.get(name="Hall")

@@ -17,6 +17,7 @@ from apps.events.plans.colors import normal_color
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.kernel import clock
 from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
+from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
 from apps.kernel.formatting import currency_name, currency_sign
 
 
@@ -58,20 +59,47 @@ def _currency_choices() -> Iterable[tuple[str, str]]:
     return [("", "---------"), *((code, f"{code} – {currency_name(code)}") for code in sorted(CODES))]
 
 
+class VenueSelect(forms.Select):
+    """A choice of venues. Each option has its time zone, which a script puts beside the form's times."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        venue = getattr(value, "instance", None)
+        if venue is not None:
+            option["attrs"]["data-zone"] = venue.timezone
+        return option
+
+
 class EventForm(OwnedForm):
+    doors_at = LocalTimeField(
+        label="Doors open at", required=False, help_text="When people are let in; empty: not announced."
+    )
+    starts_at = LocalTimeField(label="Starts at")
+    ends_at = LocalTimeField(
+        label="Ends at", required=False, help_text="The expected end, for calendars; empty: not announced."
+    )
     currency = forms.ChoiceField(choices=_currency_choices, widget=CurrencySelect)
 
     class Meta:
         model = Event
         fields = "__all__"  # noqa: DJ007 - The admin names the fields.
+        widgets = {"venue": VenueSelect}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "currency" in self.fields and not self.instance.pk:
-            # Organizers rarely sell in several currencies.
-            latest = Event.objects.order_by("-created_at", "-pk").values_list("currency", flat=True)
-            ids = getattr(self, "organizer_ids", None)
-            self.initial.setdefault("currency", (latest.filter(organizer__in=ids) if ids else latest).first())
+        set_zone(self.fields.values(), self._chosen_zone())
+
+    def _chosen_zone(self) -> str:
+        """Return the zone of the venue that is chosen in the same form, on whose clock times are read."""
+        field = self.fields.get("venue")
+        if field is None:
+            return zone_of(self.instance)
+        chosen = self["venue"].value()
+        try:
+            venue = field.clean(chosen) if chosen else None
+        except forms.ValidationError:
+            return ""  # The field itself has the error.
+        return "" if venue is None else str(venue.timezone)
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
@@ -88,14 +116,33 @@ class EventPartFormSet(forms.BaseInlineFormSet):
         return {**super().get_form_kwargs(index), "event": self.instance}
 
 
+def zone_of(event: Event) -> str:
+    """Return the zone of the event's venue; "" for an event without one yet."""
+    return event.venue.timezone if event.venue_id else ""
+
+
 class _EventPartForm(forms.ModelForm):
     def __init__(self, *args: Any, event: Event | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.event = event
         set_currency(self.fields.values(), event.currency if event is not None else "")
+        set_zone(self.fields.values(), zone_of(event) if event is not None else "")
 
 
 class OnSaleForm(_EventPartForm):
+    opens_at = LocalTimeField(label="Sales open at")
+    closes_at = LocalTimeField(label="Sales end at", required=False, help_text="Empty: when the event starts.")
+    room_lobby_opens_at = LocalTimeField(
+        label="Lobby opens at", required=False,
+        help_text="Visitors gather from then until sales open, and a draw numbers them; empty: no lobby.",
+    )  # fmt: skip
+    presale_until = LocalTimeField(
+        label="Presale ends at", required=False, help_text="The presale begins when sales open, and ends at this time."
+    )
+    sign_up_closes_at = LocalTimeField(
+        label="Sign-up closes at", required=False,
+        help_text="A presale by sign-up: sign-up opens with the lobby and closes at this time.",
+    )  # fmt: skip
     hold_seconds = DurationField(
         seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay",
         help_text="From the hold on; from 30 seconds.",

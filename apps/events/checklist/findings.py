@@ -83,13 +83,13 @@ def _check_prices(draft: Draft, now: datetime) -> Iterator[Finding]:
 def _check_times(draft: Draft, now: datetime) -> Iterator[Finding]:
     if draft.starts_at <= now:
         text = f"The event starts in the past, at {_at_venue(draft, draft.starts_at)}."
-        yield Finding(_MISSING, text, draft.form_link("id_starts_at_0"))
+        yield Finding(_MISSING, text, draft.form_link("id_starts_at"))
     on_sale = draft.on_sale
     if on_sale is None:
         text = "There is no on-sale: enter when sales open."
         yield Finding(_MISSING, text, draft.form_link("on_sale-group"))
         return
-    opens = draft.form_link("id_on_sale-0-opens_at_0")
+    opens = draft.form_link("id_on_sale-0-opens_at")
     if on_sale.opens_at >= draft.starts_at:
         yield Finding(_MISSING, "Sales open only after the event has started.", opens)
     elif on_sale.opens_at <= now and on_sale.lobby_opens_at is not None:
@@ -101,7 +101,7 @@ def _check_times(draft: Draft, now: datetime) -> Iterator[Finding]:
     elif on_sale.opens_at <= now:
         text = f"Sales open as soon as you publish: {_at_venue(draft, on_sale.opens_at)} has passed."
         yield Finding(_WARNING, text, opens)
-    ends = draft.form_link("id_on_sale-0-closes_at_0")
+    ends = draft.form_link("id_on_sale-0-closes_at")
     if on_sale.closes_at is not None and on_sale.closes_at <= max(now, on_sale.opens_at):
         text = "Sales have ended already." if on_sale.closes_at <= now else "Sales end before they open."
         yield Finding(_MISSING, text, ends)
@@ -113,7 +113,7 @@ def _check_times(draft: Draft, now: datetime) -> Iterator[Finding]:
 def _check_presale(draft: Draft, on_sale: DraftOnSale) -> Iterator[Finding]:
     if on_sale.presale_until is not None and on_sale.presale_until > (on_sale.closes_at or draft.starts_at):
         text = "The presale ends after all sales do."
-        yield Finding(_MISSING, text, draft.form_link("id_on_sale-0-presale_until_0"))
+        yield Finding(_MISSING, text, draft.form_link("id_on_sale-0-presale_until"))
 
 
 def _at_venue(draft: Draft, moment: datetime) -> str:

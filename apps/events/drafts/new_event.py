@@ -14,7 +14,6 @@ from apps.events.creation import (
     free_slug,
     lock_creation,
     plan_limits,
-    resolve_venue_time,
     store_plan,
 )
 from apps.events.currencies import CODES
@@ -22,14 +21,26 @@ from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
-from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS, EventRefused
+from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.form_fields.local_time import timezone_names
+from apps.kernel.form_fields.local_time import is_timezone, timezone_names
+from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
 
 NEW = "new"
 CURRENCY = "EUR"
-ZONE = "UTC"
+
+
+class ZoneSelect(forms.Select):
+    """A choice that decides the zone of the form's times; `zones` has the zone of each value."""
+
+    zones: Mapping[str, str] = {}
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        if str(value) in self.zones:
+            option["attrs"]["data-zone"] = self.zones[str(value)]
+        return option
 
 
 class NewEventForm(forms.Form):
@@ -37,16 +48,15 @@ class NewEventForm(forms.Form):
 
     name = forms.CharField(label="Name of the event", max_length=200)
     organizer = forms.ModelChoiceField(Organizer.objects.none(), label="Organizer", required=False)
-    venue = forms.ChoiceField(label="Venue")
+    venue = forms.ChoiceField(label="Venue", widget=ZoneSelect)
     new_venue = forms.CharField(label="Name of the new venue", max_length=200, required=False)
     city = forms.CharField(label="Its city", max_length=120, required=False)
     address = forms.CharField(label="Its address", max_length=300, required=False, help_text="Street and number.")
     timezone = forms.ChoiceField(
-        label="Its time zone", required=False, help_text="All times of its events are shown in this zone."
-    )
-    starts_at = forms.CharField(
-        label="Start", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}), help_text="On the venue’s clock."
-    )
+        label="Its time zone", required=False, widget=ZoneSelect,
+        help_text="All times of its events are shown in this zone.",
+    )  # fmt: skip
+    starts_at = LocalTimeField(label="Start", help_text="On the venue’s clock.")
     plan_file = forms.FileField(
         label="Seating plan", required=False,
         help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible. Empty: none.",
@@ -55,8 +65,8 @@ class NewEventForm(forms.Form):
         SeatingPlan.objects.none(), label="Or a plan of an earlier event", required=False, empty_label="None"
     )
     currency = forms.ChoiceField(label="Currency")
-    opens_at = forms.CharField(
-        label="Sales open", required=False, widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+    opens_at = LocalTimeField(
+        label="Sales open", required=False,
         help_text="On the venue’s clock. Empty: as soon as the event is published.",
     )  # fmt: skip
 
@@ -71,20 +81,32 @@ class NewEventForm(forms.Form):
         self._choose("organizer", organizers, keep=organizers.count() > 1)
         last = Event.objects.filter(organizer__in=organizers).select_related("venue").order_by("-created_at").first()
         may_add_venue = user.has_perm("events.add_venue")
-        venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in Venue.objects.all()]
+        rows = list(Venue.objects.all())
+        venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in rows]
         self._set_choices("venue", [*([(NEW, "A new venue")] if may_add_venue else []), *venues])
+        self.fields["venue"].widget.zones = {str(row.pk): row.timezone for row in rows}
         for name in () if may_add_venue else ("new_venue", "city", "address", "timezone"):
             del self.fields[name]
         if may_add_venue:
-            self._set_choices("timezone", [(name, name) for name in sorted(timezone_names())])
-            self.initial["timezone"] = ZONE if last is None else last.venue.timezone
+            # Without a choice for the user: with another zone than the venue's, every time would be wrong.
+            self.fields["timezone"].widget.zones = {name: name for name in timezone_names()}
+            self._set_choices("timezone", [("", "Choose…"), *((name, name) for name in sorted(timezone_names()))])
         self._set_choices("currency", [(code, code) for code in sorted(CODES)])
         self.initial["currency"] = CURRENCY if last is None else last.currency
         self.initial["venue"] = NEW if last is None else str(last.venue_id)
         plans = SeatingPlan.objects.filter(organizer__in=organizers).defer("layout").select_related("venue")
         self._choose("plan", plans, keep=plans.exists())
+        set_zone(self.fields.values(), self._chosen_zone())
         if not user.has_perm("events.add_seatingplan"):
             del self.fields["plan_file"]
+
+    def _chosen_zone(self) -> str:
+        """Return the zone of the venue, chosen or new, on whose clock the times of this form are read."""
+        venue = str(self["venue"].value() or "")
+        if venue != NEW:
+            return _zone_of(venue) if venue.isascii() and venue.isdigit() and len(venue) < 18 else ""
+        zone = str(self["timezone"].value() or "") if "timezone" in self.fields else ""
+        return zone if is_timezone(zone) else ""
 
     def _set_choices(self, name: str, choices: list[tuple[str, str]]) -> None:
         field = self.fields[name]
@@ -129,14 +151,6 @@ class NewEventForm(forms.Form):
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if data.get("venue") == NEW:
             self._clean_new_venue(data)
-        zone = data.get("timezone") if data.get("venue") == NEW else _zone_of(data.get("venue"))
-        for name in ("starts_at", "opens_at"):
-            if data.get(name) and zone:
-                try:
-                    data[name] = resolve_venue_time(datetime.fromisoformat(data[name]), zone)
-                except ValueError as error:
-                    text = str(error) if isinstance(error, EventRefused) else "Enter a date and time."
-                    self.add_error(name, text)
         starts_at, opens_at = data.get("starts_at"), data.get("opens_at")
         if isinstance(starts_at, datetime) and starts_at <= clock.now():
             self.add_error("starts_at", "The event would start in the past.")

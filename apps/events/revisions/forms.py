@@ -1,47 +1,21 @@
 """The forms of changes to a published event. Times are on the venue's clock."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django import forms
 
-from apps.events.creation import resolve_venue_time
 from apps.events.event_views import EventView
 from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.models.revisions import MESSAGE_LENGTH_MAX
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
-from apps.events.publication import EventRefused
 from apps.events.revisions.proposal import RETURN_DAYS_MAX, Kind, values_of
 from apps.events.revisions.service import WHY_LENGTH_MAX
 from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
+from apps.kernel.form_fields.local_time_field import LocalTimeField
 
 RETURN_DAYS = 14
-_LOCAL = "%Y-%m-%dT%H:%M"
-
-
-class VenueTimeField(forms.CharField):
-    """A date and time on the clock of the venue, which may be empty."""
-
-    def __init__(self, zone: str, **kwargs: Any) -> None:
-        self.zone = zone
-        super().__init__(widget=forms.DateTimeInput(attrs={"type": "datetime-local"}), **kwargs)
-
-    def prepare_value(self, value: Any) -> Any:
-        return value.astimezone(ZoneInfo(self.zone)).strftime(_LOCAL) if isinstance(value, datetime) else value
-
-    def to_python(self, value: Any) -> Any:
-        text = super().to_python(value)
-        if not text:
-            return None
-        try:
-            moment = datetime.fromisoformat(text)
-            resolved = resolve_venue_time(moment, self.zone)
-        except ValueError as error:
-            message = str(error) if isinstance(error, EventRefused) else "Enter a date and time."
-            raise forms.ValidationError(message) from error
-        return resolved.astimezone(UTC)
 
 
 class ChangeForm(forms.Form):
@@ -70,9 +44,9 @@ class ChangeForm(forms.Form):
 
 
 def _is_same(value: Any, before: Any) -> bool:
-    # The form has minutes only: a time with seconds that the user left alone is not a change.
+    # The form has whole seconds: a time with fractions that the user left alone is not a change.
     if isinstance(value, datetime) and isinstance(before, datetime):
-        return value == before.replace(second=0, microsecond=0)
+        return value == before.replace(microsecond=0)
     return bool(value == before)
 
 
@@ -95,11 +69,11 @@ class ScheduleForm(ChangeForm):
     def values(self, event: EventView) -> dict[str, forms.Field]:
         zone = event.timezone
         return {
-            "starts_at": VenueTimeField(zone, label="Start"),
-            "doors_at": VenueTimeField(
+            "starts_at": LocalTimeField(zone, label="Start"),
+            "doors_at": LocalTimeField(
                 zone, label="Doors open", required=False, help_text="Left as it is, it moves with the start."
             ),
-            "ends_at": VenueTimeField(
+            "ends_at": LocalTimeField(
                 zone, label="End", required=False, help_text="Left as it is, it moves with the start."
             ),
         }
@@ -111,13 +85,13 @@ class OnSaleForm(ChangeForm):
     def values(self, event: EventView) -> dict[str, forms.Field]:
         zone, policy = event.timezone, event.policy
         fields: dict[str, forms.Field] = {
-            "opens_at": VenueTimeField(zone, label="Sales open"),
-            "closes_at": VenueTimeField(
+            "opens_at": LocalTimeField(zone, label="Sales open"),
+            "closes_at": LocalTimeField(
                 zone, label="Sales end", required=False, help_text="Empty: when the event starts."
             ),
         }
         if policy.presale is not None:
-            fields["presale_until"] = VenueTimeField(zone, label="Presale ends")
+            fields["presale_until"] = LocalTimeField(zone, label="Presale ends")
         return fields
 
 

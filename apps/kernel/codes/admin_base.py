@@ -14,6 +14,9 @@ from django.utils.html import format_html
 from apps.kernel import clock
 from apps.kernel.admin_lists import BoundedAdmin
 from apps.kernel.codes.code_format import InvalidCode, normal_code
+from apps.kernel.form_fields.fields import set_currency
+from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
+from apps.kernel.formatting import currency_sign
 
 LIMITS = ("valid_from", "valid_until", "uses_max", "uses_per_buyer_max", "is_active", "note")
 """The fields that can always be changed."""
@@ -34,10 +37,45 @@ class PartsField(forms.ModelMultipleChoiceField):
         return f"{part.event}: {part}"  # type: ignore[attr-defined]
 
 
+class EventSelect(forms.Select):
+    """A choice of events. Each option has the sign of its currency and its time zone, which scripts put beside the
+    form's amounts and times."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option: dict[str, Any] = super().create_option(name, value, *args, **kwargs)
+        event = getattr(value, "instance", None)
+        if event is not None:
+            option["attrs"] |= {"data-sign": currency_sign(event.currency), "data-zone": event.venue.timezone}
+        return option
+
+
 class CodeForm(forms.ModelForm):
+    valid_from = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
+    valid_until = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
+
     PARTS: ClassVar[str]
     """The field with the parts for which the code is valid."""
     WHY_PUBLISH_FIRST: ClassVar[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        event = self._chosen_event()
+        set_currency(self.fields.values(), event.currency if event is not None else "")
+        set_zone(self.fields.values(), event.venue.timezone if event is not None else "")
+
+    def _chosen_event(self) -> Any:
+        """Return the event that is chosen in the same form, by which amounts and times are read; None without one."""
+        field = self.fields.get("event")
+        if field is None:
+            return self.instance.event if self.instance.pk else None
+        assert isinstance(field, forms.ModelChoiceField)
+        assert field.queryset is not None
+        field.queryset = field.queryset.select_related("venue")
+        chosen = self["event"].value()
+        try:
+            return field.clean(chosen) if chosen else None
+        except forms.ValidationError:
+            return None  # The field itself has the error.
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         """Lock the code as its uses do. For each limit, yield its field, a count function and how its error begins."""

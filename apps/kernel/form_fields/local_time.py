@@ -9,6 +9,14 @@ class InvalidLocalTime(ValueError):
     """The clock of the zone never shows this time, or shows it twice. The message is a sentence for its author."""
 
 
+class AmbiguousLocalTime(InvalidLocalTime):
+    """The clock shows this time twice. `first` is the first of the two moments, with its offset."""
+
+    def __init__(self, message: str, first: datetime) -> None:
+        super().__init__(message)
+        self.first = first
+
+
 def resolve_local_time(moment: datetime, zone: str) -> datetime:
     """Return the moment in UTC; without an offset it is on the clock of `zone`. Raises InvalidLocalTime for a time that
     does not exist or occurs twice, because clocks change, and OverflowError."""
@@ -23,9 +31,10 @@ def resolve_local_time(moment: datetime, zone: str) -> datetime:
     # The clock skips a time if the moment that it stands for is shown as another one.
     if first.astimezone(UTC).astimezone(clock).replace(tzinfo=None) != moment:
         raise InvalidLocalTime(f"{shown} does not exist in {zone}: clocks are set forward then. Enter another time.")
-    raise InvalidLocalTime(
+    raise AmbiguousLocalTime(
         f"{shown} is ambiguous: it occurs twice in {zone}, because clocks are set back then. "
-        f"Enter {offsets[0]} for the first or {offsets[1]} for the second."
+        f"Enter {offsets[0]} for the first or {offsets[1]} for the second.",
+        first,
     )
 
 

@@ -72,7 +72,7 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
             return f"Checked in at {_format_time(event, answer.since, answer.at)}{by}. Do not let in again."
         case Outcome.WRONG_EVENT:
             assert answer.event is not None
-            start = format_datetime(answer.event.starts_at, answer.event.timezone)
+            start = format_datetime(answer.event.starts_at, answer.event.timezone, with_zone_name=True)
             return f"This ticket is for {answer.event.name}, {start}."
         case Outcome.REPLACED:
             if answer.ticket is not None and answer.ticket.replaced_by == TRANSFER:

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Q
 
 from apps.events.facade import RATE_MAX, OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
-from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, EventSelect, PartsField
 from apps.kernel.form_fields.amounts import write_percent
-from apps.kernel.form_fields.fields import MoneyField, PercentField, set_currency
-from apps.kernel.formatting import currency_sign, format_money
+from apps.kernel.form_fields.fields import MoneyField, PercentField
+from apps.kernel.formatting import format_money
 from apps.orders.locks import lock_code
 from apps.orders.models import CodeUse, PromoCode
 from apps.orders.models.codes import AMOUNT_MINOR_MAX
@@ -20,17 +19,6 @@ from apps.orders.promo_codes import promo_codes
 
 TERMS = ("event", "code", "kind", "rate", "amount_minor", "categories", "places_max")
 """The fields that define the discount: fixed after the code's first use."""
-
-
-class EventSelect(forms.Select):
-    """A choice of events. Each option has the sign of its currency, which a script puts before the amount."""
-
-    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        option: dict[str, Any] = super().create_option(name, value, *args, **kwargs)
-        event = getattr(value, "instance", None)
-        if event is not None:
-            option["attrs"]["data-sign"] = currency_sign(event.currency)
-        return option
 
 
 class PromoCodeForm(CodeForm):
@@ -50,14 +38,6 @@ class PromoCodeForm(CodeForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        event = self.instance.event if self.instance.pk else None
-        if "event" in self.fields:
-            try:
-                # The amount is read in the currency of the event that is chosen with it.
-                event = self.fields["event"].clean(self["event"].value()) if self["event"].value() else event
-            except forms.ValidationError:
-                event = None  # The field itself has the error.
-        set_currency(self.fields.values(), event.currency if event is not None else "")
         if not self.is_bound and not self.instance.pk:
             self.initial.update({"rate": None, "amount_minor": None})
 

@@ -32,9 +32,9 @@ def calendar_file(order: OrderView) -> bytes:
     entry.add("summary", event.name)
     entry.add("location", ", ".join(part for part in (event.venue_name, event.city) if part))
     labels = [ticket.label for ticket in order.valid_tickets]
-    doors = (
-        [] if event.doors_at is None else [f"Doors open at {format_datetime(event.doors_at, event.timezone, TIME)}."]
-    )
+    doors = []
+    if event.doors_at is not None:
+        doors = [f"Doors open at {format_datetime(event.doors_at, event.timezone, TIME, with_zone_name=True)}."]
     sent = f"Order {order.number}. Your tickets are in the email that we sent you."
     entry.add("description", "\n".join([*labels, "", *doors, sent]))
     entry.add("url", absolute_url(reverse("events:event", args=[event.slug])))

@@ -7,7 +7,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from apps.events.facade import OrganizerScopedAdmin
-from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, EventSelect, PartsField
 from apps.reservations.access_codes import generation
 from apps.reservations.models import AccessCode, Reservation
 
@@ -32,6 +32,7 @@ class AccessCodeForm(CodeForm):
     class Meta:
         model = AccessCode
         fields = (*FIXED, "sections", *LIMITS)
+        widgets = {"event": EventSelect}
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         (locked,) = generation.lock_codes([self.instance.pk])

@@ -73,7 +73,7 @@ def test_prices_fees_and_taxes_are_shown_as_money_and_percentages(staff: Client,
 
 def time_fields(name: str, moment: datetime) -> dict[str, str]:
     """Return the fields of a time, as a browser would send them."""
-    return {f"{name}_0": f"{moment:%Y-%m-%d}", f"{name}_1": f"{moment:%H:%M:%S}"}
+    return {name: f"{moment:%Y-%m-%dT%H:%M:%S}"}
 
 
 def errors_of(response: Any) -> dict[str, list[str]]:

@@ -57,7 +57,7 @@ def test_everything_that_is_missing_is_listed_at_once_with_a_link_to_its_place()
     found = [one for one in checklist.list_findings(read_draft(event), clock.now()) if one.level == Level.MISSING]
     form = f"/admin/events/event/{event.pk}/change/"
     assert [(one.text.partition(",")[0], one.link) for one in found] == [
-        ("The event starts in the past", f"{form}#id_starts_at_0"),
+        ("The event starts in the past", f"{form}#id_starts_at"),
         ("There is no on-sale: enter when sales open.", f"{form}#on_sale-group"),
         ("There is no price for “Stalls”.", f"{form}#categories-group"),
     ]

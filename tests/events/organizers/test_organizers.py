@@ -20,7 +20,18 @@ from tests.support import factories
 from tests.support.events.factories import in_days, spec
 from tests.support.orders.sale import SAME_ORIGIN
 
-COMMAND = ("--name", "Gala", "--venue", "Hall", "--general-admission", "Floor:10:100", "--currency", "USD")
+COMMAND = (
+    "--name",
+    "Gala",
+    "--venue",
+    "Hall",
+    "--timezone",
+    "UTC",
+    "--general-admission",
+    "Floor:10:100",
+    "--currency",
+    "USD",
+)
 
 
 def member_client(organizer: Organizer, role: Role = Role.ORGANIZER) -> Client:

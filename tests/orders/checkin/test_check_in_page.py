@@ -227,7 +227,7 @@ def test_the_calendar_file_has_doors_and_end_and_nothing_that_grants_access() ->
     raw = ics.calendar_file(selectors.get_order(order.pk)).decode()
     (entry,) = Calendar.from_ical(raw).walk("VEVENT")
     assert entry["dtend"].dt == times["ends_at"]
-    assert "Doors open at 17:00." in str(entry["description"])
+    assert "Doors open at 17:00 (UTC)." in str(entry["description"])
     assert str(entry["url"]).endswith("/events/gala/")
     secrets = (access.link_key(order.pk), str(order.pk), order.tickets.get().code)
     unfolded = raw.replace("\r\n ", "")

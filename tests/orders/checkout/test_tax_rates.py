@@ -165,8 +165,9 @@ def test_a_rate_is_part_of_the_description_and_another_differs() -> None:
 
 def test_the_command_accepts_a_rate_for_a_category() -> None:
     arguments = (
-        "create_event", "talk", "--name", "Talk", "--venue", "Hall", "--starts", "2100-01-01T20:00",
-        "--currency", "EUR", "--general-admission", "Floor:10:1000", "--tax", "included=1900",
+        "create_event", "talk", "--name", "Talk", "--venue", "Hall", "--timezone", "UTC",
+        "--starts", "2100-01-01T20:00", "--currency", "EUR", "--general-admission", "Floor:10:1000",
+        "--tax", "included=1900",
     )  # fmt: skip
     call_command(*arguments, "--category-tax", "Floor:700")
     assert Category.objects.get().tax_rate == 700

@@ -170,7 +170,8 @@ def test_the_api_describes_the_presale(presale, api) -> None:
 def test_the_command_creates_a_presale() -> None:
     def create(presale: str) -> None:
         call_command(
-            "create_event", "gala", "--name", "Gala", "--venue", "Hall", "--starts", "2099-05-01T20:00+02:00",
+            "create_event", "gala", "--name", "Gala", "--venue", "Hall", "--timezone", "UTC",
+            "--starts", "2099-05-01T20:00+02:00",
             "--general-admission", "Floor:50:1000", "--currency", "EUR", "--on-sale", "2099-03-01T12:00+02:00",
             "--presale", presale, stdout=io.StringIO(), stderr=io.StringIO(),
         )  # fmt: skip

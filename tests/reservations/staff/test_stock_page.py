@@ -192,8 +192,8 @@ def test_a_draft_published_while_its_form_is_saved_stays_published(
         for shown in (form["adminform"].form, *_inline_forms(form))
         for form_field in shown
     }
-    fields |= {"starts_at_0": "2190-01-01", "starts_at_1": "20:00"}
-    fields |= {"on_sale-0-opens_at_0": "2189-01-01", "on_sale-0-opens_at_1": "20:00"}
+    fields |= {"starts_at": "2190-01-01T20:00"}
+    fields |= {"on_sale-0-opens_at": "2189-01-01T20:00"}
     fields = {name: value for name, value in fields.items() if value is not None}
     read, seen = admin.ModelAdmin.get_object, []
 

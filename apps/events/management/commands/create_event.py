@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
 from apps.events.event_views import Presale, WaitingRoomSettings
-from apps.events.models import OnSale
+from apps.events.models import OnSale, Venue
 from apps.events.plans import PlanError, read_file
 from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         add("--city", default="", help="of a new venue")
         add("--address", default="", help="of a new venue: street and number, shown with a link to a map")
         add("--coordinates", metavar="LAT,LON", help="of a new venue, in degrees; default: the map searches")
-        add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
+        add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; needed for one")
         add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
         add("--doors", metavar="ISO", help="when people are let in; default: not announced")
         add("--ends", metavar="ISO", help="the expected end, for calendars; default: not announced")
@@ -105,6 +105,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             spec = _spec(options)
+            if not spec.timezone and spec.venue.isprintable() and not Venue.objects.filter(name=spec.venue).exists():
+                # Without it, all times of its events would be shown in UTC.
+                raise CommandError(f"--timezone is needed for the new venue “{spec.venue[:80]}”, as in Europe/Berlin")
             created = create_event(spec)
         except PlanError as error:
             raise CommandError(f"{options['plan']}: {error}") from error
