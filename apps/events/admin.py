@@ -216,7 +216,7 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
 class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     organizer_path = "organizer"
     form = EventForm
-    list_display = ("name", "venue", "starts_at", "status", "currency", "published_at")
+    list_display = ("name", "dashboard", "venue", "starts_at", "status", "currency", "published_at")
     list_filter = ("status", "venue", "starts_at")
     search_fields = ("name", "slug", "venue__name", "venue__city")
     list_select_related = ("venue",)
@@ -265,6 +265,11 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
         view = self.admin_site.admin_view(buyer_price.buyer_price_view)
         price = path("buyer-price/", view, name="events_buyer_price")
         return [price, *preview.list_urls(self.admin_site), *super().get_urls()]
+
+    @admin.display(description="dashboard")
+    def dashboard(self, obj: Event) -> SafeString:
+        url = reverse("admin:event_dashboard", args=[obj.pk])
+        return format_html('<a href="{}">Dashboard<span class="visually-hidden"> of {}</span></a>', url, obj.name)
 
     @admin.display(description="page")
     def page(self, obj: Event) -> SafeString | str:

@@ -154,6 +154,7 @@ class OnSale(models.Model):
         null=True, blank=True, help_text="Seats that one buyer may hold or have bought at this event; empty: no limit."
     )
     oversell = models.CharField(
+        "if oversold",
         max_length=16,
         choices=Oversell.choices,
         default=Oversell.CANCEL_NEWEST,

@@ -11,10 +11,15 @@ from apps.kernel.db import sql
 
 
 def staff_links(user: Any, event_slug: str) -> Sequence[accounts.StaffLink]:
-    """Return the admin's page of this event, if the user may see it, and the admin itself."""
+    """Return the pages of this event that the user may open, and the staff's home page. The pages belong to apps above,
+    so only their URL names are used here."""
     links = []
     is_event = bool(event_slug) and sql.is_text(event_slug)
-    found = Event.objects.only("pk", "organizer_id").filter(slug=event_slug).first() if is_event else None
+    found = Event.objects.only("pk", "organizer_id", "status").filter(slug=event_slug).first() if is_event else None
     if found is not None and user.has_perm("events.view_event", found):
-        links.append(accounts.StaffLink("Manage this event", reverse("admin:events_event_change", args=[found.pk])))
+        links.append(accounts.StaffLink("Event dashboard", reverse("admin:event_dashboard", args=[found.pk])))
+        if user.has_perm("events.change_event", found):
+            links.append(accounts.StaffLink("Edit event", reverse("admin:events_event_change", args=[found.pk])))
+        if found.status == Event.Status.PUBLISHED and user.has_perm("orders.check_in", found):
+            links.append(accounts.StaffLink("Check in", reverse("orders:check_in", args=[event_slug])))
     return [*links, accounts.StaffLink("Dashboard", reverse("admin:index"))]

@@ -204,7 +204,7 @@ def _find_provider_differences(part: int | None) -> Differences:
         ours, theirs = _amount(difference.ours_minor), _amount(difference.theirs_minor)
         amounts = f"ours {ours}, theirs {theirs} {difference.currency}"
         line = f"{difference.provider} {difference.reference}{order}: {difference.get_kind_display()}; {amounts}"
-        yield Difference(difference.kind, line, difference.pk, "settle it in the admin, under payment differences")
+        yield Difference(difference.kind, line, difference.pk, "settle it in the admin, under payment reconciliation")
 
 
 def _amount(amount_minor: int | None) -> str:

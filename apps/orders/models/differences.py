@@ -43,6 +43,7 @@ class PaymentDifference(models.Model):
     note = models.CharField(max_length=500, blank=True, help_text="The cause and the solution.")
 
     class Meta:
+        verbose_name_plural = "payment reconciliation"
         ordering = ["-first_seen_at"]
         constraints = [
             models.UniqueConstraint(fields=["provider", "kind", "reference"], name="payment_difference_once"),

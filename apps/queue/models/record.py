@@ -68,6 +68,8 @@ class RoomAct(models.Model):
     )
 
     class Meta:
+        verbose_name = "entry of the waiting-room log"
+        verbose_name_plural = "waiting-room log"
         ordering = ["-id"]
         indexes = [models.Index(fields=["event", "at"], name="room_act_recent")]
 

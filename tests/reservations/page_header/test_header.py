@@ -144,7 +144,9 @@ def test_a_wrong_parameter_is_refused(query: str, browser: Client, db: None) -> 
 def test_staff_get_links_to_what_they_manage(concert: EventView, browser: Client) -> None:
     browser.force_login(User.objects.create_superuser("root@example.org"))
     assert header(browser, "?path=/events/concert/")["staff_links"] == [
-        {"label": "Manage this event", "url": f"/admin/events/event/{concert.id}/change/"},
+        {"label": "Event dashboard", "url": f"/admin/events/event/{concert.id}/dashboard/"},
+        {"label": "Edit event", "url": f"/admin/events/event/{concert.id}/change/"},
+        {"label": "Check in", "url": "/check-in/concert/"},
         {"label": "Dashboard", "url": "/admin/"},
     ]
     browser.force_login(User.objects.create_user("ann@example.org"))
