@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('events', '0022_amounts_in_words'),
+        ('events', "0023_deadlines_in_seconds"),
     ]
 
     operations = [
