@@ -1,6 +1,5 @@
 """Shows the values of an event's rows in the admin as people read them: money in the event's currency, rates as
-percentages, durations in minutes, and
-times on the clock of the venue."""
+percentages, durations in minutes, and times on the clock of the venue."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
