@@ -39,14 +39,18 @@ def storm(n: int, act: Callable[[int], Any], *, seconds_max: float = STORM_SECON
     outcomes: list[Outcome | None] = [None] * n
 
     def take_part(number: int) -> None:
+        has_started = False
         try:
             connections["default"].ensure_connection()
             barrier.wait(timeout=seconds_max)
+            has_started = True
             outcomes[number] = Outcome(number, value=act(number))
         except BaseException as error:  # Any exception is the outcome of the thread.
             outcomes[number] = Outcome(number, error=error)
-            # If this thread failed before the barrier, the others must not wait for it; past it this has no effect.
-            barrier.abort()
+            if not has_started:
+                # The others must not wait for it. Past the barrier, this would also break the wait of threads that the
+                # barrier has released but that have not run since.
+                barrier.abort()
         finally:
             connections.close_all()
 

@@ -147,12 +147,15 @@ def test_a_stopped_auditor_is_not_shown_as_green(client: Client) -> None:
     assert auditor.get_status().color == "amber"
     stored = auditor.run_and_record()
     assert auditor.get_status().color == "green"
-    assert '<li class="success">The latest audit is clean' in client.get("/admin/").content.decode()
+    page = client.get("/admin/").content.decode()
+    assert '<p class="home-audit">' in page
+    assert "The latest audit is clean" in page
     stored.started_at -= timedelta(seconds=auditor.LATE_SECONDS + 1)
     stored.save()
     assert auditor.get_status().color == "amber"
     page = client.get("/admin/").content.decode()
     assert '<li class="warning">No audit for 3\xa0minutes: the auditor seems to have stopped.' in page
+    assert "home-audit" not in page
     stored.breach_count = 2
     stored.save()
     assert auditor.get_status().color == "red"

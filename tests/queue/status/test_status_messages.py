@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apps.queue.status.status_messages import describe_odds, describe_pace, describe_wait
@@ -57,6 +57,7 @@ def test_the_pace_is_shown_in_people(status: str, rate: float | None, words: str
     assert describe_pace(status, rate) == words
 
 
+@example(low=2_110, ratio=2.99)
 @given(low=st.integers(60, 20_000), ratio=st.floats(1, 3))
 def test_rounding_does_not_widen_an_interval_much_beyond_a_factor_of_three(low: int, ratio: float) -> None:
     words = describe_wait("waiting", (low, int(low * ratio)), None)
