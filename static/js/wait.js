@@ -89,7 +89,8 @@ function waitWords(status) {
   let from = rounded(range[0], fromUnit, Math.floor);
   const to = rounded(range[1], unit, unit === "hour" ? Math.round : Math.ceil);
   // Rounding must not make the interval wider than it is.
-  if (fromUnit === unit && to > 3 * from && range[1] <= 3.1 * range[0]) from = Math.ceil((to * 2) / 3) / 2;
+  const widestFrom = (to * (unit === fromUnit ? 1 : 60)) / 3;
+  if (from < widestFrom && range[1] <= 3.1 * range[0]) from = Math.ceil(widestFrom * 2) / 2;
   if (from === to && fromUnit === unit) return `About ${counted(to, unit)} at the current pace.`;
   if (from === 0) return `Up to ${counted(to, unit)} at the current pace.`;
   if (fromUnit === unit && from > 0.5) return `Between ${numberWords(from)} and ${numberWords(to)} ${unit}s at the current pace.`;

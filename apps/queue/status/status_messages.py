@@ -9,6 +9,7 @@ HALVES_BELOW = 10
 """Fewer minutes or hours are shown in halves."""
 RATIO_MAX = 3
 PEOPLE_EXACT_MAX = 100
+_MINUTES = {"minute": 1, "hour": 60}
 
 
 def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
@@ -23,8 +24,9 @@ def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left:
     low_unit, high_unit = ("hour" if end >= seconds else "minute" for end in wait_range)
     low = _round(wait_range[0], low_unit, math.floor)
     high = _round(wait_range[1], high_unit, math.ceil if high_unit == "minute" else _to_nearest)
-    if low_unit == high_unit and RATIO_MAX * low < high and wait_range[1] <= (RATIO_MAX + 0.1) * wait_range[0]:
-        low = math.ceil(high * 2 / RATIO_MAX) / 2  # Rounding has made the interval wider than it is.
+    widest_low = high * _MINUTES[high_unit] / _MINUTES[low_unit] / RATIO_MAX
+    if low < widest_low and wait_range[1] <= (RATIO_MAX + 0.1) * wait_range[0]:
+        low = math.ceil(widest_low * 2) / 2  # Rounding has made the interval wider than it is.
     if low == high and low_unit == high_unit:
         return f"About {_pluralize(high, high_unit)} at the current pace."
     if low == 0:
