@@ -16,6 +16,7 @@ const LOG = `check-in:${event}:log`;
 const DOOR = `check-in:${event}:door`;
 const form = part("form");
 const box = part("answer");
+const anyway = part("anyway");
 let shown = "";
 let log = readLog();
 
@@ -39,25 +40,38 @@ function line(name, ...content) {
   return made;
 }
 
-function show({ tone, icon, say, more, ticket }) {
+function anywayButton(className, code, ticket) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = className;
+  button.textContent = "Let in anyway";
+  button.setAttribute("aria-label", `Let in anyway: ${ticket}`);
+  button.addEventListener("click", () => send({ code, anyway: true }));
+  return button;
+}
+
+// `warned`: the code of a valid ticket that is too early or too late. Staff confirm by a scan of its own.
+function show({ tone, icon, say, more, ticket, warned }) {
   box.className = `door__answer${tone ? ` door__answer--${tone}` : ""}`;
   box.dataset.tone = tone;
   const lines = [line("icon", iconOf(icon)), line("say", say)];
   if (ticket) lines.push(line("place", ticket.label), line("who", `${ticket.category} · ${ticket.holder}`));
   lines.push(line("more", more));
   box.replaceChildren(...lines);
+  anyway.replaceChildren(...(warned ? [anywayButton("button button--big", warned, ticket.label)] : []));
 }
 
 const hour = (moment) => new Date(moment).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
-function wordsOf(answer, problem) {
+function wordsOf(scan, answer, problem) {
   if (problem) return { tone: "wrong", icon: "alert", say: "Not scanned", more: problem.detail };
   const { say, message, ticket, outcome } = answer;
-  return { ...(outcomes[outcome] ?? { tone: "wrong", icon: "alert" }), say, more: message, ticket };
+  const warned = answer.is_warning ? scan.code : "";
+  return { ...(outcomes[outcome] ?? { tone: "wrong", icon: "alert" }), say, more: message, ticket, warned };
 }
 
 function unsure(scan) {
-  const earlier = scan.code && log.find((each) => each.code === scan.code && each.scan_id !== scan.scan_id && !each.undone);
+  const earlier = scan.code && log.find((each) => each.code === scan.code && each.scan_id !== scan.scan_id && !each.undone && !each.warned);
   if (earlier) {
     return {
       tone: "wrong", icon: "twice", say: "Scanned before",
@@ -96,11 +110,11 @@ function send(sent) {
 }
 
 function answered(scan, answer, problem) {
-  const words = wordsOf(answer, problem);
+  const words = wordsOf(scan, answer, problem);
   const own = answer?.outcome === "already_in" && log.find((each) => each.code === scan.code && each.outcome === "welcome" && !each.undone);
   if (own && scan.made - own.made < OWN_SCAN_MS) words.more += ` You checked it in on this phone ${Math.max(1, Math.round((scan.made - own.made) / 1000))} s earlier.`;
   const entry = log.find((each) => each.scan_id === scan.scan_id) ?? note({ scan_id: scan.scan_id, code: scan.code ?? "", undo: scan.undo ?? "", made: scan.made });
-  Object.assign(entry, { state: "answered", tone: words.tone, icon: words.icon, say: words.say, more: words.more, label: words.ticket?.label ?? "", outcome: answer?.outcome ?? "" });
+  Object.assign(entry, { state: "answered", tone: words.tone, icon: words.icon, say: words.say, more: words.more, label: words.ticket?.label ?? "", outcome: answer?.outcome ?? "", warned: Boolean(words.warned) });
   if (answer?.outcome === "undone") {
     const undone = log.find((each) => each.scan_id === scan.undo);
     if (undone) undone.undone = true;
@@ -109,9 +123,9 @@ function answered(scan, answer, problem) {
   if (shown === scan.scan_id) {
     show(words);
     signal(words.tone);
-  } else if (entry.doubted && words.tone === "wrong") {
+  } else if (entry.doubted && (words.tone === "wrong" || words.warned)) {
     warn(`${words.ticket?.label || "A code"}, scanned at ${hour(scan.made)}: ${words.say}. ${words.more}`);
-    signal("wrong");
+    signal(words.tone);
   }
   countSoon();
 }
@@ -192,6 +206,8 @@ function drawEntry(entry) {
     });
     item.append(button);
   }
+  const isOpen = entry.warned && !log.some((each) => each.code === entry.code && (each.state === "waiting" || each.outcome === "welcome"));
+  if (isOpen) item.append(anywayButton("button button--quiet", entry.code, what));
   return item;
 }
 

@@ -108,8 +108,8 @@ class DoorLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomi
 
 @admin.register(TicketScan)
 class TicketScanAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
-    list_display = ["at", "outcome", "ticket", "door", "event", "who"]
-    list_filter = ["outcome", "event"]
+    list_display = ["at", "outcome", "anyway", "ticket", "door", "event", "who"]
+    list_filter = ["outcome", "anyway", "event"]
     list_select_related = ["event", "ticket"]
     exclude = ["code"]
     readonly_fields = ["code_beginning"]

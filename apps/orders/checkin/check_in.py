@@ -16,6 +16,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
+from apps.orders.checkin.entry_times import WARNINGS, find_warning
 from apps.orders.checkin.ticket_codes import read_code
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Ticket, TicketScan
@@ -30,12 +31,13 @@ DOOR_LENGTH_MAX = 60
 @dataclass(frozen=True, slots=True)
 class Scan:
     """A scan from a device: a code to check in, or (`undo`) the id of the scan to undo. The device generates `scan_id`;
-    a retry has the same id and is the same scan."""
+    a retry has the same id and is the same scan. `anyway`: staff let the ticket in despite a warning about the time."""
 
     scan_id: str
     code: str = field(default="", repr=False)
     undo: str = ""
     door: str = ""
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,17 @@ class ScanAnswer:
     since_door: str = ""
     event: events.EventView | None = None
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether another scan with `anyway` admits the ticket."""
+        return self.outcome in WARNINGS
+
 
 def scan(event: events.EventView, sent: Scan, who: str, *, only_own: bool = False) -> ScanAnswer:
     """Check the ticket in or undo a check-in, and record the scan, once. Return the outcome, which may be a refusal.
 
     A retry of the same scan gets the same answer, from any device. `only_own`: the caller can undo only its own
-    check-ins. Raises IdempotencyMismatch if the scan's id was used for another code.
+    check-ins. Raises IdempotencyMismatch if the scan's id was used for another code, or without the same `anyway`.
     """
     try:
         return _record_scan_once(event, sent, who, only_own=only_own)
@@ -77,12 +84,22 @@ def _record_scan_once(event: events.EventView, sent: Scan, who: str, *, only_own
         if known is not None:
             if known.code != code or known.undoes_id != (undoes.pk if undoes is not None else None):
                 raise problems.IdempotencyMismatch("This scan's id was used for another code.")
+            if known.anyway != sent.anyway:
+                raise problems.IdempotencyMismatch("A confirmation to let in anyway needs a scan_id of its own.")
             return _answer(known)
-        record = TicketScan(event_id=event.id, scan_id=sent.scan_id, code=code, door=sent.door, who=who, at=clock.now())
+        record = TicketScan(
+            event_id=event.id,
+            scan_id=sent.scan_id,
+            code=code,
+            door=sent.door,
+            who=who,
+            anyway=sent.anyway,
+            at=clock.now(),
+        )
         if sent.undo:
             _undo(record, ticket, undoes, who if only_own else None)
         else:
-            _check_in_ticket(record, ticket)
+            _check_in_ticket(record, ticket, event)
         record.save(force_insert=True)
         return _answer(record)
 
@@ -101,7 +118,7 @@ def _lock_ticket(code: str, organizer_id: int) -> Ticket | None:
     return ticket
 
 
-def _check_in_ticket(record: TicketScan, ticket: Ticket | None) -> None:
+def _check_in_ticket(record: TicketScan, ticket: Ticket | None, event: events.EventView) -> None:
     record.ticket = ticket
     if ticket is None:
         record.outcome = Outcome.UNKNOWN
@@ -115,6 +132,11 @@ def _check_in_ticket(record: TicketScan, ticket: Ticket | None) -> None:
         last = _last_check_in(ticket)
         record.outcome = Outcome.ALREADY_IN
         record.since_at, record.since_door = ticket.checked_in_at, last.door if last is not None else ""
+    elif event.selling_state(record.at) == "canceled":
+        # The refunds of a canceled event take a while; until then its tickets are still valid.
+        record.outcome = Outcome.CANCELED
+    elif not record.anyway and (warning := find_warning(event, record.at)) is not None:
+        record.outcome = warning
     else:
         record.outcome = Outcome.WELCOME
         ticket.checked_in_at = record.at

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.formatting import DAY_TIME, TIME, format_datetime
+from apps.kernel.formatting import DAY_TIME, TIME, WEEKDAY_DATE_TIME, format_datetime, format_duration
 from apps.orders.checkin.check_in import Outcome, ScanAnswer
 from apps.orders.terms.transfer_terms import TRANSFER
 
@@ -32,6 +32,9 @@ SCAN_MESSAGES = {
     Outcome.REPLACED: ("wrong", "swap", "Old code"),
     Outcome.NOT_VALID: ("wrong", "back", "Not valid"),
     Outcome.UNKNOWN: ("wrong", "question", "Not a ticket"),
+    Outcome.TOO_EARLY: ("unsure", "clock", "Too early"),
+    Outcome.TOO_LATE: ("unsure", "clock", "Event is over"),
+    Outcome.CANCELED: ("wrong", "close", "Event canceled"),
     Outcome.UNDONE: ("unsure", "undo", "Undone"),
     Outcome.NOT_UNDONE: ("wrong", "alert", "Nothing to undo"),
 }
@@ -52,6 +55,7 @@ def to_contract(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
         "outcome": answer.outcome,
         "say": message.say,
         "message": message.more,
+        "is_warning": answer.is_warning,
         "at": clock.iso(answer.at),
         "ticket": None if ticket is None else {field: getattr(ticket, field) for field in TICKET_FIELDS},
         "since": None if answer.since is None else clock.iso(answer.since),
@@ -80,12 +84,32 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
             return "This code was replaced. Ask for the ticket with the new code: the buyer has it by email."
         case Outcome.NOT_VALID:
             return "This ticket was refunded or canceled."
+        case Outcome.TOO_EARLY:
+            return _early(event, answer.at)
+        case Outcome.TOO_LATE:
+            return _late(event, answer.at)
+        case Outcome.CANCELED:
+            return "This event was canceled. Its tickets are being refunded."
         case Outcome.UNKNOWN:
             return "There is no ticket with this code. Scan again, or type the code under it."
         case Outcome.UNDONE:
             return "The check-in was undone. The ticket can be used again."
         case _:
             return "The ticket is not checked in, or its latest check-in is another one."
+
+
+def _early(event: events.EventView, at: datetime) -> str:
+    opens_at = event.starts_at if event.doors_at is None else event.doors_at
+    what = "The event starts" if event.doors_at is None else "Doors open"
+    when = format_datetime(opens_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
+    return f"{what} on {when}, in {format_duration(opens_at - at)}. The ticket is valid but not checked in."
+
+
+def _late(event: events.EventView, at: datetime) -> str:
+    ended_at = event.starts_at if event.ends_at is None else event.ends_at
+    what = "The event started" if event.ends_at is None else "The event ended"
+    when = format_datetime(ended_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
+    return f"{what} on {when}, {format_duration(at - ended_at)} ago. The ticket is valid but not checked in."
 
 
 def _format_time(event: events.EventView, moment: datetime, seen: datetime) -> str:

@@ -9,7 +9,7 @@ from apps.kernel.http import problems
 from apps.orders.checkin.check_in import DOOR_LENGTH_MAX, SCAN_ID_LENGTH_MAX, Scan
 from apps.orders.checkin.ticket_codes import INPUT_LENGTH_MAX
 
-FIELDS = ("scan_id", "code", "undo", "door")
+FIELDS = ("scan_id", "code", "undo", "door", "anyway")
 _SCAN_ID = re.compile(rf"[A-Za-z0-9_-]{{8,{SCAN_ID_LENGTH_MAX}}}")
 
 
@@ -30,8 +30,13 @@ def read_scan(payload: Any, *, door: str = "") -> Scan:
         elif not length_max and (value or field == "scan_id") and not _SCAN_ID.fullmatch(value):
             errors[field] = f"must be 8 to {SCAN_ID_LENGTH_MAX} letters, digits, - or _, unique for each scan"
         values[field] = value.strip() if isinstance(value, str) else ""
+    anyway = payload.get("anyway", False)
+    if not isinstance(anyway, bool):
+        errors["anyway"] = "must be true or false"
+    elif anyway and values["undo"]:
+        errors["anyway"] = "cannot be sent with `undo`"
     if not errors and bool(values["code"]) == bool(values["undo"]):
         errors["code"] = "send either `code`, or `undo` to undo a check-in"
     if errors:
         raise problems.Invalid(errors)
-    return Scan(values["scan_id"], values["code"], values["undo"], door or values["door"])
+    return Scan(values["scan_id"], values["code"], values["undo"], door or values["door"], anyway=bool(anyway))

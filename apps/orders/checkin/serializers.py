@@ -20,6 +20,9 @@ class _ScanSerializer(serializers.Serializer):
 
 class TicketScanSerializer(_ScanSerializer):
     code = serializers.RegexField(ONE_LINE, max_length=INPUT_LENGTH_MAX, help_text="The scanned or typed code.")
+    anyway = serializers.BooleanField(
+        required=False, help_text="Let the ticket in despite a warning, after staff have confirmed it."
+    )
 
 
 class UndoScanSerializer(_ScanSerializer):
@@ -51,6 +54,9 @@ class ScanAnswerSerializer(serializers.Serializer):
     outcome = serializers.ChoiceField(choices=TicketScan.Outcome.choices)
     say = serializers.CharField(help_text="What to do, in a few words to show large.")
     message = serializers.CharField(help_text="An explanation for the person at the door.")
+    is_warning = serializers.BooleanField(
+        help_text="The ticket is valid, but the event is much later or over. A new scan with `anyway` lets it in."
+    )
     at = serializers.DateTimeField()
     ticket = ScannedTicketSerializer(allow_null=True)
     since = serializers.DateTimeField(allow_null=True, help_text="When an already checked-in ticket was admitted.")

@@ -4,6 +4,7 @@ POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that com
 """
 
 import uuid
+from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
@@ -44,7 +45,8 @@ def check_in(request: HttpRequest, slug: str) -> HttpResponse:
         return redirect(f"{reverse(settings.LOGIN_URL)}?next={quote(request.path)}")
     if request.method != "POST":
         return _page(request, event, keeper)
-    payload = {field: request.POST.get(field, "") for field in ("scan_id", "code", "undo", "door")}
+    payload: dict[str, Any] = {field: request.POST.get(field, "") for field in ("scan_id", "code", "undo", "door")}
+    payload["anyway"] = request.POST.get("anyway") == "yes"
     try:
         answer = scan(event, read_scan(payload, door=keeper.door), keeper.who, only_own=keeper.only_own)
     except problems.Invalid as problem:
@@ -68,6 +70,7 @@ def _page(
         "counts": count_entered(event.id),
         "scan_id": uuid.uuid4().hex,
         "answer": answer,
+        "code": request.POST.get("code", ""),
         "words": None if answer is None else build_scan_message(event, answer),
         "error": error,
         "say": {str(outcome): {"tone": tone, "icon": icon} for outcome, (tone, icon, _) in SCAN_MESSAGES.items()},

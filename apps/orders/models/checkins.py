@@ -49,6 +49,9 @@ class TicketScan(models.Model):
         REPLACED = "replaced", "replaced by a new code"
         NOT_VALID = "not_valid", "refunded or canceled"
         UNKNOWN = "unknown", "unknown"
+        TOO_EARLY = "too_early", "too early"
+        TOO_LATE = "too_late", "event is over"
+        CANCELED = "canceled", "event canceled"
         UNDONE = "undone", "undone"
         NOT_UNDONE = "not_undone", "nothing to undo"
 
@@ -63,6 +66,9 @@ class TicketScan(models.Model):
     who = models.CharField(max_length=120, help_text="staff:ID, link:ID or command:NAME.")
     outcome = models.CharField(max_length=12, choices=Outcome.choices)
     undoes = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    anyway = models.BooleanField(
+        default=False, db_default=False, help_text="Sent to let the ticket in despite a warning."
+    )
     since_at = models.DateTimeField(null=True, blank=True, help_text="Already in: when it was checked in.")
     since_door = models.CharField(max_length=60, blank=True, help_text="Already in: the door of that check-in.")
     at = models.DateTimeField(help_text="From the database's clock.")

@@ -111,7 +111,8 @@ def _transfers(order: Order) -> Iterator[HistoryLine]:
 
 def _scans(order: Order) -> Iterator[HistoryLine]:
     for scan in TicketScan.objects.filter(ticket__order=order).select_related("ticket"):
-        yield HistoryLine(scan.at, "check-in", f"{_label(scan)}: {scan.get_outcome_display()}", scan.who)
+        despite = ", let in despite a warning" if scan.anyway and scan.outcome == TicketScan.Outcome.WELCOME else ""
+        yield HistoryLine(scan.at, "check-in", f"{_label(scan)}: {scan.get_outcome_display()}{despite}", scan.who)
 
 
 def _label(scan: TicketScan) -> str:

@@ -31,7 +31,8 @@ OpenPage = Callable[..., "Page"]
 
 @pytest.fixture
 def order() -> Order:
-    return buy(hold(make_event("concert"), seats=["hall-A-1", "hall-A-2", "hall-A-3"]))
+    concert = make_event("concert", starts_at=clock.now() + timedelta(hours=1))
+    return buy(hold(concert, seats=["hall-A-1", "hall-A-2", "hall-A-3"]))
 
 
 def codes(order: Order) -> list[str]:
@@ -243,6 +244,42 @@ def test_without_scripts_the_form_checks_in_and_undoes(live_site: str, browser_p
     page.get_by_role("button", name=re.compile("undo this check-in", re.IGNORECASE)).click()
     answer(page, "Undone")
     assert TicketScan.objects.count() == 2
+
+
+def test_an_early_ticket_is_let_in_by_a_confirmation(live_site: str, browser_page: OpenPage) -> None:
+    order = buy(hold(make_event("concert"), seats=["hall-A-1", "hall-A-2"]))
+    page = browser_page(*PHONE)
+    open_check_in(page)
+    one, other = codes(order)
+    type_in(page, one)
+    assert "in 30 days" in answer(page, "Too early") or "in 29 days" in answer(page, "Too early")
+    page.locator("[data-anyway]").get_by_role("button", name="Let in anyway: Hall, row A, seat 1").click()
+    answer(page, "Let in")
+    assert page.get_by_role("button", name=re.compile("^Let in anyway")).count() == 0
+    # A scan that was sent later, from the phone's list.
+    page.context.set_offline(True)
+    type_in(page, other)
+    answer(page, "Not confirmed yet")
+    type_in(page, "ABCD" * 7)
+    answer(page, "Not confirmed yet")
+    page.context.set_offline(False)
+    wait_for_all_answers(page)
+    page.locator("[data-log]").get_by_role("button", name="Let in anyway: Hall, row A, seat 2").click()
+    answer(page, "Let in")
+    rows = TicketScan.objects.order_by("id").values_list("outcome", "anyway")
+    assert list(rows) == [
+        ("too_early", False), ("welcome", True), ("too_early", False), ("unknown", False), ("welcome", True),
+    ]  # fmt: skip
+
+
+def test_without_scripts_a_confirmation_lets_an_early_ticket_in(live_site: str, browser_page: OpenPage) -> None:
+    order = buy(hold(make_event("concert"), seats=["hall-A-1"]))
+    page = browser_page(*PHONE, javascript=False)
+    page.goto(door_address())
+    type_in(page, codes(order)[0])
+    answer(page, "Too early")
+    page.get_by_role("button", name="Let in anyway").click()
+    answer(page, "Let in")
 
 
 @pytest.fixture

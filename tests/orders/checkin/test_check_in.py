@@ -1,6 +1,7 @@
 """Check-in: outcomes, their messages, and that a ticket admits one person once."""
 
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -26,7 +27,7 @@ STAFF = "staff:1"
 
 @pytest.fixture
 def concert() -> events.EventView:
-    return make_event("concert", general_admission=20)
+    return make_event("concert", general_admission=20, starts_at=clock.now() + timedelta(hours=1))
 
 
 @pytest.fixture

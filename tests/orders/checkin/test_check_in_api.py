@@ -23,7 +23,7 @@ PATH = "/api/events/concert/check-in"
 
 @pytest.fixture
 def concert():
-    return make_event("concert", general_admission=20)
+    return make_event("concert", general_admission=20, starts_at=clock.now() + timedelta(hours=1))
 
 
 @pytest.fixture

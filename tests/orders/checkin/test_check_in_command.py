@@ -1,10 +1,12 @@
 """`manage.py check_in`: check-in from a terminal."""
 
 import io
+from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from apps.kernel import clock
 from apps.orders.models import Order, TicketScan
 from tests.support.factories import hold, make_event
 from tests.support.orders.sale import buy
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def order() -> Order:
-    return buy(hold(make_event("concert"), seats=["hall-A-1", "hall-A-2"]))
+    return buy(hold(make_event("concert", starts_at=clock.now() + timedelta(hours=1)), seats=["hall-A-1", "hall-A-2"]))
 
 
 def run(*words: str, typed: str = "", monkeypatch: pytest.MonkeyPatch | None = None) -> str:

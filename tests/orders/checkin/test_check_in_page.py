@@ -26,7 +26,8 @@ PAGE = "/check-in/concert/"
 
 @pytest.fixture
 def concert():
-    return make_event("concert", name="Späte Förderung; Łódź, 東京", general_admission=5)
+    starts_at = clock.now() + timedelta(hours=1)
+    return make_event("concert", name="Späte Förderung; Łódź, 東京", general_admission=5, starts_at=starts_at)
 
 
 @pytest.fixture

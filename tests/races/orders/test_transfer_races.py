@@ -36,7 +36,7 @@ def order() -> Order:
 
 
 def check_in(code: str) -> str:
-    return scan(events.get_event("concert"), Scan(f"scan-{code}", code), "staff:1").outcome
+    return scan(events.get_event("concert"), Scan(f"scan-{code}", code, anyway=True), "staff:1").outcome
 
 
 def return_ticket(code: str) -> str:

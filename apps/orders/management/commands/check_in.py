@@ -30,6 +30,9 @@ class Command(BaseCommand):
         parser.add_argument("event", metavar="EVENT", help="the event's id, as in its URL")
         parser.add_argument("codes", nargs="*", metavar="CODE", help="ticket codes; default: one per line of stdin")
         parser.add_argument("--undo", action="store_true", help="undo the check-ins of these codes")
+        parser.add_argument(
+            "--anyway", action="store_true", help="let in despite a warning: long before doors open, or after the event"
+        )
         parser.add_argument("--count", action="store_true", help="print how many tickets are checked in, by section")
         parser.add_argument("--door", default="", metavar="NAME", help="recorded with each scan")
         parser.add_argument("--who", default="", metavar="NAME", help="recorded as the scanner; default: the OS user")
@@ -50,7 +53,7 @@ class Command(BaseCommand):
             raise CommandError(f"{event.slug}: {refused} refused")
 
     def _one(self, event: events.EventView, code: str, options: dict[str, Any], who: str) -> bool:
-        payload = {"scan_id": uuid.uuid4().hex, "code": code, "door": options["door"]}
+        payload = {"scan_id": uuid.uuid4().hex, "code": code, "door": options["door"], "anyway": options["anyway"]}
         try:
             sent = read_scan(payload)
             answer = undo_last_check_in(event, sent, who) if options["undo"] else scan(event, sent, who)
