@@ -25,11 +25,11 @@ async function work(holder) {
   const hold = (event) => {
     event.preventDefault();
     isPressed = true;
-    status.textContent = "One moment: your browser is solving a short computation that keeps programs out.";
+    status.textContent = "Checking that you’re not a bot. This takes a few seconds.";
   };
   form.addEventListener("submit", hold);
   const long = setTimeout(() => {
-    if (isPressed) status.textContent = "Still computing. There is nothing to do.";
+    if (isPressed) status.textContent = "Still checking. You don’t need to do anything.";
   }, LONG_MS);
   try {
     const solution = await solve(challenge, holder.dataset.workWorker);

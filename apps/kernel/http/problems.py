@@ -99,7 +99,7 @@ class NotAcceptable(Problem):
 
 class Malformed(Problem):
     type, status, title = "malformed", 400, "The request is malformed."
-    page_texts = "Something is wrong with this request.", "Nothing was changed. Reload the page and try again."
+    page_texts = "Something went wrong.", "Nothing was changed. Refresh the page and try again."
 
 
 class MalformedBody(Malformed):
@@ -136,7 +136,7 @@ class CrossOrigin(Problem):
 
 class IdempotencyKeyRequired(Problem):
     type, status, title = "idempotency-key-required", 400, "Send an Idempotency-Key header."
-    page_texts = "This page is out of date.", "Nothing was changed. Reload the page and try again."
+    page_texts = "This page is out of date.", "Nothing was changed. Refresh the page and try again."
 
 
 class IdempotencyMismatch(Problem):
@@ -146,7 +146,7 @@ class IdempotencyMismatch(Problem):
 
 class IdempotencyInProgress(Problem):
     type, status, title = "idempotency-in-progress", 409, "The same request is still in progress."
-    page_texts = "We are still working on your last request.", "Wait a few seconds, then reload the page."
+    page_texts = "We are still working on your last request.", "Wait a few seconds, then refresh the page."
     retry_after_seconds = 1
 
 
@@ -157,8 +157,8 @@ class RateLimited(Problem):
 
     def __init__(self, wait_seconds: float) -> None:
         super().__init__(
-            "Too many requests came from this connection or for this place in line. Wait, then try again. You keep your"
-            " place in line and any held tickets.",
+            "Too many requests came from your connection. Wait, then try again. You keep your place in line and any"
+            " reserved tickets.",
             retry_after_seconds=math.ceil(wait_seconds),
         )
 
@@ -169,8 +169,8 @@ class RateLimited(Problem):
 
 _TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<title>One moment</title><h1>One moment</h1><p>Too many requests came from your connection, perhaps from others who
-share it. You keep your place in line and any held tickets. Please try again in %d seconds.</p>
+<title>One moment</title><h1>One moment</h1><p>Too many requests came from your internet connection, perhaps from
+other people who share it. You keep your place in line and any reserved tickets. Try again in %d seconds.</p>
 """
 
 
@@ -182,7 +182,7 @@ class Busy(Problem):
 
 class DatabaseUnavailable(Problem):
     type, status, title = "ledger-away", 503, "The database cannot be reached. Nothing was changed. Try again."
-    page_texts = "We cannot sell tickets right now.", "Nothing was changed. Please try again in a moment."
+    page_texts = "We cannot sell tickets right now.", "Nothing was changed. Try again in a moment."
     retry_after_seconds = 2
     retry_spread_seconds = 3
 

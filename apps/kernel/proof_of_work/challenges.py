@@ -47,7 +47,7 @@ class WorkRequired(problems.Problem):
     """The request needs a solution of the challenge in `challenge`, sent as `proof`. Nothing has been changed."""
 
     type, status, title = "work-required", 428, "Solve the challenge, then send this request again with the proof."
-    page_texts = "One more step", "Reload the page and try again."
+    page_texts = "One more step", "Refresh the page and try again."
 
 
 def steps_for(points: int) -> int:

@@ -139,7 +139,7 @@ def _check_limits(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, 
     if code.valid_until is not None and now >= code.valid_until:
         raise CodeNotValid("This code is no longer valid.")
     if _read_terms(code) != offer.terms:
-        raise CodeNotValid("This code has just changed. Please try again.")
+        raise CodeNotValid("This code has just changed. Try again.")
     if not bill.discount_minor:
         raise CodeNotValid("This code does not apply to your tickets.")
     if code.uses_max is not None and count_uses(code) >= code.uses_max:
