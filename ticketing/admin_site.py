@@ -17,6 +17,8 @@ from ticketing.admin_navigation import Shown, groups_for
 _PERSONAL_DATA = ("orders_", "queue_queueentry_", "reservations_reservation_", "accounts_")
 """Beginnings of the names of pages that show personal data."""
 _WITHOUT_OBJECTS = ("_changelist", "_add")
+_WITHOUT_SELECTION = {"p", "o", "all", "e"}
+"""Parameters of a list that choose no rows: page, order, all on one page, and Django's mark of an invalid lookup."""
 
 
 class StaffSite(AdminSite):
@@ -107,7 +109,8 @@ class StaffSite(AdminSite):
 
 
 def _record_reads(view: Any) -> Any:
-    """Wrap a page so that the security log has who saw whose personal data: pages of one row, and searches."""
+    """Wrap a page so that the security log has who saw whose personal data: pages of one row, searches, filtered
+    lists."""
 
     @wraps(view)
     def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +122,7 @@ def _record_reads(view: Any) -> Any:
             name.startswith(_PERSONAL_DATA)
             and request.method == "GET"
             and response.status_code == 200
-            and (is_of_one or request.GET.get("q"))
+            and (is_of_one or set(request.GET) - _WITHOUT_SELECTION)
         ):
             # Imported here, because this module is imported before the apps' models are loaded.
             from apps.accounts import facade as accounts

@@ -33,6 +33,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.kernel.admin_lists import DeclaredFiltersMixin
 from apps.kernel.form_fields.local_time import timezone_names
 
 __all__ = [
@@ -79,7 +80,7 @@ class VenueForm(forms.ModelForm):
 
 
 @admin.register(Venue)
-class VenueAdmin(admin.ModelAdmin):
+class VenueAdmin(DeclaredFiltersMixin, admin.ModelAdmin):
     form = VenueForm
     list_display = ("name", "city", "timezone")
     list_filter = ("city", "timezone")

@@ -20,6 +20,7 @@ from apps.events import facade as events
 from apps.events.facade import EventValuesMixin, OrganizerScopedAdmin
 from apps.kernel.admin_lists import (
     NonAtomicFormMixin,
+    ReadOnlyAdmin,
     ReadOnlyInline,
     ReadOnlyMixin,
     ReasonForm,
@@ -492,7 +493,7 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(SandboxCharge)
-class SandboxChargeAdmin(EventValuesMixin, ReadOnlyMixin, admin.ModelAdmin):
+class SandboxChargeAdmin(EventValuesMixin, ReadOnlyAdmin):
     event_path = ""
     list_display = ["idempotency_key", "method", "amount_minor", "status", "occurred_at"]
     list_filter = ["status", "method"]
@@ -500,7 +501,7 @@ class SandboxChargeAdmin(EventValuesMixin, ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(SandboxRefund)
-class SandboxRefundAdmin(EventValuesMixin, ReadOnlyMixin, admin.ModelAdmin):
+class SandboxRefundAdmin(EventValuesMixin, ReadOnlyAdmin):
     event_path = "charge"
     list_select_related = ["charge"]
     list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
@@ -539,6 +540,6 @@ class PaymentDifferenceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdm
 
 
 @admin.register(ComparedDay)
-class ComparedDayAdmin(ReadOnlyMixin, admin.ModelAdmin):
+class ComparedDayAdmin(ReadOnlyAdmin):
     list_display = ["day", "provider", "captures_count", "refunds_count", "asked_at", "compared_at"]
     list_filter = ["provider"]

@@ -72,10 +72,6 @@ class ReservationAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     actions = ["release", "cancel"]
     action_permissions = {"end": "reservations.change_reservation"}
 
-    def lookup_allowed(self, lookup, value, request=None):
-        # The list of access codes links to the reservations with a code.
-        return lookup == "access_code__id__exact" or super().lookup_allowed(lookup, value, request)
-
     @admin.display(description="total")
     def total(self, reservation: Reservation) -> str:
         return format_money(reservation.total_minor, reservation.currency)

@@ -147,11 +147,16 @@ def test_the_log_has_log_ins_failures_and_log_outs_with_a_shortened_address(chie
 def test_reads_of_personal_data_are_recorded(chief: User, log_in: LogIn, transactional_db: None) -> None:
     order = buy(hold(make_event("concert"), seats=["hall-A-1"]))
     browser = log_in(chief)
-    for path in ("/admin/", "/admin/orders/order/", "/admin/events/event/"):
+    for path in ("/admin/", "/admin/orders/order/", "/admin/orders/order/?p=0&o=-1", "/admin/events/event/"):
         browser.get(path)
     assert not kinds(kind="personal_data_read")
     of_order = f"/admin/orders/order/{order.pk}"
-    for path in (f"{of_order}/change/", "/admin/orders/order/?q=ann", f"{of_order}/money/"):
+    for path in (
+        f"{of_order}/change/",
+        "/admin/orders/order/?q=ann",
+        f"/admin/orders/order/?id={order.pk}",
+        f"{of_order}/money/",
+    ):
         assert browser.get(path).status_code == 200
         assert SecurityEvent.objects.filter(kind="personal_data_read").first().detail == path
 

@@ -20,6 +20,7 @@ from ticketing import admin_errors
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL_ADMINS = sorted(admin.site._registry.values(), key=str)
+OWN_ADMINS = [each for each in MODEL_ADMINS if each.opts.app_config.name.startswith("apps.")]
 HOSTILE = ["\x00", "-1", "9" * 30, "ü%s{}"]
 LOOKUPS = [("exact", "\x00"), ("exact", "9" * 30), ("exact", "abc"), ("gte", "\x00"), ("year", "-1"), ("isempty", "x")]
 PARTS = ("year", "month", "day")
@@ -51,6 +52,30 @@ def hostile_queries(model_admin: ModelAdmin) -> Iterator[str]:
             yield urlencode({name: value})
     for day in DAYS if model_admin.date_hierarchy else ():
         yield urlencode(dict(zip((f"{model_admin.date_hierarchy}__{part}" for part in PARTS), day, strict=True)))
+
+
+@pytest.mark.parametrize("model_admin", OWN_ADMINS, ids=url_name)
+def test_a_list_is_filtered_by_declared_fields_alone(model_admin: ModelAdmin, admin_user: Any) -> None:
+    request = RequestFactory().get("/")
+    request.user = admin_user
+    declared = filtered(model_admin)
+    hidden = [field.name for field in model_admin.opts.concrete_fields if field.name not in declared]
+    values = [name for name in hidden if not model_admin.opts.get_field(name).is_relation]
+    for name in declared:
+        assert model_admin.lookup_allowed(f"{name}__exact", "1", request), name
+    for name in values:
+        assert not model_admin.lookup_allowed(name, "1", request), name
+        assert not model_admin.lookup_allowed(f"{name}__startswith", "1", request), name
+    for name in declared:
+        assert not model_admin.lookup_allowed(f"{name}__regex", "1", request), name
+    for name in hidden:
+        assert not model_admin.lookup_allowed(f"{name}__id__regex", "1", request), name
+
+
+def test_a_ticket_is_not_found_by_the_beginning_of_its_code(admin_client: Client) -> None:
+    buy(hold(make_event("concert"), seats=["hall-A-1"]))
+    for lookup in ("code__startswith=A", "code__regex=^A", "order__ticket__code__startswith=A"):
+        assert admin_client.get(f"/admin/orders/ticket/?{lookup}").status_code == 400, lookup
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 
 from apps.accounts import security_log
 from apps.kernel import clock
+from apps.kernel.admin_lists import DeclaredFiltersMixin
 
 _NAMED_MAX = 10
 
@@ -61,7 +62,7 @@ def sensitive_action(action: Action) -> Action:
     return checked
 
 
-class SensitiveAdminMixin(admin.ModelAdmin):
+class SensitiveAdminMixin(DeclaredFiltersMixin, admin.ModelAdmin):
     """For rows whose addition, change or deletion needs a recent authentication and is recorded."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
