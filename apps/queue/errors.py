@@ -26,7 +26,7 @@ class PresaleOnly(Problem):
 class AlreadySignedUp(Problem):
     """Another account with the same mailbox has signed up for the draw of this event."""
 
-    type, status, title = "already-signed-up", 409, "Your mailbox has signed up already, with another account."
+    type, status, title = "already-signed-up", 409, "You have already signed up, with another account."
 
 
 class EntryNotFound(NotFound):
@@ -36,7 +36,7 @@ class EntryNotFound(NotFound):
 class StillHolding(Problem):
     """A visitor cannot leave with a reservation: it could not be paid for, and joining again would allow another."""
 
-    type, status, title = "still-holding", 409, "You still hold tickets. Pay for them or release them first."
+    type, status, title = "still-holding", 409, "You still have reserved tickets. Pay for them or release them first."
 
 
 class RoomDrained(Problem):

@@ -28,7 +28,7 @@ class ReservationExists(Problem):
 class PurchaseCapReached(Problem):
     """`cap` is the limit of tickets per buyer for this event."""
 
-    type, status, title = "purchase-cap", 409, "This exceeds the ticket limit per buyer for this event."
+    type, status, title = "purchase-cap", 409, "This is more than one buyer may have for this event."
 
 
 class AccessCodeRequired(Problem):
@@ -58,7 +58,7 @@ class AccessCodeLimitReached(Problem):
 
 
 class ReservationExpired(Problem):
-    type, status, title = "reservation-expired", 410, "Your hold has expired and the tickets are back on sale."
+    type, status, title = "reservation-expired", 410, "Your reservation has expired and the tickets are back on sale."
 
 
 class ReservationNotFound(NotFound):
@@ -73,5 +73,5 @@ class TicketsNotReturnable(Problem):
     type, status, title = (
         "places-not-standing",
         409,
-        "Some of these tickets no longer belong to this buyer. Reload and try again.",
+        "Some of these tickets no longer belong to this buyer. Refresh the page and try again.",
     )

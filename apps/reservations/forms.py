@@ -102,9 +102,7 @@ def describe_problem(problem: problems.Problem, best: Mapping[str, Any]) -> list
     if isinstance(problem, facade.NotEnoughLeft):
         left = problem.extra["available"]
         if best and not best.get("section"):
-            return [
-                f"At most {left} {'seat is' if left == 1 else 'seats are'} left in one section. Choose fewer tickets."
-            ]
+            return [f"No section has more than {left} seat{'' if left == 1 else 's'} left. Choose fewer tickets."]
         return [f"Only {left} left in this section. Choose fewer tickets or another section."]
     if isinstance(problem, facade.SoldOut) and best:
         # The section may have free seats that this party cannot use: do not contradict the counts on the page.
@@ -123,7 +121,7 @@ _LABELS = {
     "ga_section": "Section",
     "ga_quantity": "Number of tickets",
     "best_available": "Best seats",
-    "replace": "Held tickets",
+    "replace": "Reserved tickets",
     "access_code": "Access code",
     "body": "Your selection",
 }

@@ -94,7 +94,7 @@ function choose(seat) {
     announce(`${plan.seatName(seat)} is unavailable.`);
     return;
   } else if (!plan.isShown(seat)) {
-    announce(`${plan.seatName(seat)} has another price than those shown.`);
+    announce(`${plan.seatName(seat)} has a different price than those you selected.`);
     return;
   } else if (chosen.size >= limit) {
     announce(`${limitWords}.`);

@@ -115,7 +115,7 @@ def _refuse_by_entry(
     if blocking is not None and blocking.reservation_id != request.replaces:
         if blocking.is_paid:
             # A separate transaction after the sale completes the entry; until then its status is still ready.
-            return Refused(queue.AdmissionExpired("This admission has been used; join again."))
+            return Refused(queue.AdmissionExpired("Your turn has been used. Join the line again."))
         exists = ReservationExists(reservation=str(blocking.reservation_id))
         return Shortage(exists, (blocking.reservation_id,)) if blocking.has_lapsed else Refused(exists)
     # An admission must be valid to start a reservation, but not to replace a live one.

@@ -44,9 +44,9 @@ class Replaced:
         if self.status == Reservation.Status.PAYING:
             return PaymentInProgress()
         if self.status == Reservation.Status.CONFIRMED:
-            return PaymentInProgress("This reservation is paid; cancel its order instead.")
+            return PaymentInProgress("These tickets are paid for. Cancel the order instead.")
         if self.status != Reservation.Status.PENDING_PAYMENT or self.expires_at <= now:
-            return ReservationExpired("The reservation to replace has ended; choose without it.")
+            return ReservationExpired("Your reservation has ended. Choose your tickets again.")
         return None
 
 

@@ -100,7 +100,7 @@ def test_no_buyer_leaves_while_holding(api: Api) -> None:
         reverse("queue:leave", args=["concert"]), headers={"Sec-Fetch-Site": "same-origin"}, follow=True
     )
     assert page.request["PATH_INFO"] == reverse("reservations:reservation", args=[held])
-    assert "You still hold tickets" in page.content.decode()
+    assert "You still have reserved tickets" in page.content.decode()
     assert api.delete(f"/reservations/{held}", token=token).status_code == 200
     assert api.delete("/events/concert/queue", token=token).json()["status"] == "left"
 

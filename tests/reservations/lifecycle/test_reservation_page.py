@@ -61,7 +61,7 @@ def test_after_the_deadline_the_same_tickets_are_offered_while_they_are_free(sho
     factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
     facade.sweep_all()
     page = shopper.get(held).content.decode()
-    assert "They are still free" in page
+    assert "Still available" in page
     assert "choose?view=list&amp;seats=hall-A-1&amp;seats=hall-A-2" in page
     assert "2 × floor" in page.lower()
 
@@ -72,7 +72,7 @@ def test_if_they_are_taken_the_nearest_equivalent_is_offered(shopper: Client, co
     facade.sweep_all()
     factories.hold(concert, factories.join(concert), seats=["hall-A-2"])
     page = shopper.get(response.url).content.decode()
-    assert "The nearest equivalent" in page
+    assert "Closest match" in page
     (first, second) = re.findall(r"row (\w+), seat (\d+)", page)
     assert first[0] == second[0], "side by side"
     assert abs(int(first[1]) - int(second[1])) == 1
@@ -98,7 +98,7 @@ def test_after_the_sale_nothing_is_offered(shopper: Client, held: str) -> None:
     OnSale.objects.update(closes_at=clock.now() - timedelta(seconds=1), opens_at=clock.now() - timedelta(days=1))
     page = shopper.get(held).content.decode()
     assert "Your reservation has expired" in page
-    assert "still free" not in page
+    assert "Still available" not in page
 
 
 def test_without_a_waiting_room_no_page_counts_down_the_time_to_choose(shopper: Client, held: str) -> None:
