@@ -14,7 +14,7 @@ class MailboxNotConfirmed(Problem):
     or reissue, the browser must open the link of a confirmation mail once."""
 
     type, status = "mailbox-not-confirmed", 403
-    title = "Confirm first that you receive this order's mail. We can email you a link."
+    title = "Confirm first that you receive this order's emails. We can email you a link."
 
 
 class TicketNotFound(NotFound):
@@ -39,7 +39,7 @@ class TermsNotAccepted(Invalid):
     """The organizer has terms or a privacy notice, and the checkout does not accept their current version. `terms` has
     the version and the pages."""
 
-    type, title = "terms-not-accepted", "Accept the terms of the organizer to order."
+    type, title = "terms-not-accepted", "Accept the organizer's terms to place the order."
 
     def __init__(self, terms: dict[str, Any]) -> None:
         super().__init__({"terms": "must be accepted: send the version of the terms that the buyer has accepted"})
@@ -56,7 +56,7 @@ class OrderNotCancelable(Problem):
 class OrderNotReturnable(Problem):
     """The order is not paid yet or has ended. `order_status` is its status."""
 
-    type, status, title = "order-not-returnable", 409, "This order has nothing that can be returned."
+    type, status, title = "order-not-returnable", 409, "This order has no tickets to return."
 
 
 class ReturnNotAllowed(Problem):
@@ -69,7 +69,7 @@ class TicketsNotValid(Problem):
     """`tickets` are the codes of tickets that were returned or replaced before."""
 
     type, status = "tickets-not-valid", 409
-    title = "Some of these tickets are no longer valid. Reload the order and try again."
+    title = "Some of these tickets are no longer valid. Refresh the page and try again."
 
 
 class TicketsCheckedIn(Problem):
@@ -133,7 +133,7 @@ class CheckInForbidden(Problem):
 class ReissueRefused(Problem):
     """The ticket is checked in or no longer valid, or its buyer has requested too many new codes within a day."""
 
-    type, status, title = "reissue-refused", 409, "This ticket cannot be reissued."
+    type, status, title = "reissue-refused", 409, "This ticket's code cannot be replaced."
 
 
 class TransferNotFound(NotFound):

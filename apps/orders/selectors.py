@@ -228,6 +228,12 @@ class OrderView:
         return [ticket for ticket in self.tickets if ticket.valid and not ticket.is_transferred]
 
     @property
+    def may_return(self) -> bool:
+        """Whether the buyer may return a ticket now: the terms allow it, and a ticket is neither passed on nor used."""
+        is_open = self.returns is not None and self.returns.is_open
+        return is_open and any(ticket.checked_in_at is None for ticket in self.valid_tickets)
+
+    @property
     def message(self) -> str:
         """The message for the buyer; empty when all is well."""
         if self.can_try_again:
@@ -248,7 +254,7 @@ class OrderView:
                 return "Your payment was declined, so your tickets were released. You were not charged."
             if self.reason == Order.Reason.PROVIDER_AWAY:
                 return (
-                    "The payment provider did not respond, so your tickets were released. "
+                    "The payment company did not answer, so your tickets were released. "
                     "If you were charged, you will be refunded automatically."
                 )
             return (

@@ -19,7 +19,7 @@ function showError(text) {
 function begin() {
   if (!window.Stripe) {
     panel.querySelector("[data-stripe-wait]")?.remove();
-    showError("Stripe’s payment form could not be loaded. Check your connection and any content blocker, then reload this page.");
+    showError("Stripe’s payment form could not be loaded. Check your connection and any content blocker, then refresh this page.");
     return;
   }
   const stripe = window.Stripe(panel.dataset.key);
@@ -30,7 +30,7 @@ function begin() {
     panel.querySelector("[data-stripe-wait]")?.remove();
     button.disabled = false;
   });
-  form.on("loaderror", () => showError("Stripe’s payment form could not be loaded. Reload this page."));
+  form.on("loaderror", () => showError("Stripe’s payment form could not be loaded. Refresh this page."));
   form.mount(panel.querySelector("[data-stripe-form]"));
   button.addEventListener("click", async () => {
     button.disabled = true;

@@ -72,6 +72,57 @@ ALLOWED = (
 _ALLOWED = re.compile("|".join(ALLOWED), re.IGNORECASE)
 _REFUSED = re.compile(rf"(?<![a-z])(?:{'|'.join(REFUSED)})(?![a-z])")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Words of the code that mean nothing to a shopper, in the visible text of pages and emails.
+SHOPPER_REFUSED = {
+    r"holds?|held": "reserve, reserved, reservation",
+    r"slots?|leases?|queue entr(?:y|ies)|tokens?|ids?|uuids?|payloads?|idempotency": "not for shoppers",
+    r"ledgers?|inventor(?:y|ies)|endpoints?|webhooks?|outbox": "records, tickets left",
+    r"providers?": "payment company",
+    r"reload(?:s|ed|ing)?": "refresh",
+    r"reissue[sd]?": "replace a ticket's code",
+}
+# The public report of a sale names what it counts as the code does; a privacy notice speaks of payment providers.
+SHOPPER_EXEMPT = {"orders/report.html", "accounts/erase.html"}
+# What these things are called on every page, and a file that says it.
+SENTENCES = {
+    "Sections and prices": "templates/events/event.html",
+    "tickets left": "templates/events/event.html",
+    "Reserved seating": "templates/includes/section_row.html",
+    "Unreserved": "templates/includes/section_row.html",
+    "Keep this page open; it moves on by itself": "templates/queue/wait.html",
+    "If you rejoin, you start at the back": "templates/queue/wait.html",
+    "at the current pace": "apps/queue/status/status_messages.py",
+    'Choose your {% if has_seats and view != "quantity" %}seats{% else %}tickets{% endif %}': (
+        "templates/reservations/choose.html"
+    ),
+    "Tap to zoom in": "templates/reservations/choose_map.html",
+    "Loading seat map": "templates/reservations/choose_map.html",
+    "Reserve seats": "templates/reservations/choose_list.html",
+    "Wheelchair spaces needed": "templates/reservations/choose_best.html",
+    "Your {{ noun }} are reserved": "templates/reservations/reservation.html",
+    "Release {{ noun }}": "templates/reservations/reservation.html",
+    "Your details": "templates/orders/checkout_body.html",
+    "We'll email your tickets here": "apps/orders/checkout/forms.py",
+    "Please fix the errors below": "templates/includes/form_errors.html",
+    "Enter a valid email address": "apps/orders/checkout/forms.py",
+    "That code isn't valid for this event": "apps/orders/errors.py",
+    "You'll only be charged once": "templates/orders/checkout_body.html",
+    "More test cards": "templates/orders/checkout_body.html",
+    "Your order for {{ order.total_minor|money:order.currency }} was not paid": "templates/orders/checkout_body.html",
+    "Replace this ticket's code": "templates/orders/order_state.html",
+    "This ticket will no longer be valid": "templates/orders/order_state.html",
+    "Refresh": "templates/orders/order_state.html",
+    "Tickets bought in this browser": "templates/orders/my_tickets.html",
+    "Code not recognized": "apps/orders/checkin/scan_messages.py",
+    "Passwords are case-sensitive": "apps/accounts/pages/adapter.py",
+    "Create your account": "templates/account/signup.html",
+    "Page not found": "templates/404.html",
+    "Dashboard": "templates/admin/nav_sidebar.html",
+    "Refund": "templates/admin/orders/refund_desk.html",
+    "waiting-room log": "apps/queue/models/record.py",
+    "payment reconciliation": "apps/orders/models/differences.py",
+    "if oversold": "apps/events/models/catalog.py",
+}
 FOLDERS = ("apps", "ticketing", "templates", "static", "docs", "tests", "benchmarks")
 SUFFIXES = {".py", ".sql", ".lua", ".html", ".txt", ".md", ".css", ".js", ".toml", ".yml", ".in", ".sh", ".svg", ""}
 # This file, applied migrations, and files by others.
@@ -112,6 +163,43 @@ def test_no_refused_words(folder: str) -> None:
         for number, word in refused_words(path.read_text(encoding="utf-8"))
     ]
     assert not found, f"{len(found)} refused words:\n" + "\n".join(found[:50])
+
+
+_HIDDEN = re.compile(
+    r"\{% comment %\}.*?\{% endcomment %\}|\{#.*?#\}|<(script|style).*?</\1>|<!--.*?-->|\{%.*?%\}|\{\{.*?\}\}",
+    re.DOTALL,
+)
+_SPOKEN = re.compile(r'\b(?:aria-label|alt|title|placeholder)="([^"]*)"')
+_NOT_FOR_SHOPPERS = re.compile(rf"(?<![\w-])(?:{'|'.join(SHOPPER_REFUSED)})(?![\w-])", re.IGNORECASE)
+
+
+def visible_text(template: str) -> str:
+    """Return the text of a template that a person reads or hears: without comments, tags and variables."""
+    shown = _HIDDEN.sub(" ", template)
+    return " ".join([re.sub(r"<[^>]*>", " ", shown), *_SPOKEN.findall(shown)])
+
+
+def test_pages_and_emails_for_shoppers_use_no_words_of_the_code() -> None:
+    root = CHECKOUT / "templates"
+    found = []
+    for path in sorted([*root.rglob("*.html"), *root.rglob("*.txt")]):
+        name = path.relative_to(root).as_posix()
+        if name.startswith(("admin/", "demo/")) or name in SHOPPER_EXEMPT:
+            continue
+        text = visible_text(path.read_text(encoding="utf-8"))
+        found += [f"{name}: {match[0]}" for match in _NOT_FOR_SHOPPERS.finditer(text)]
+    assert not found, "\n".join(found)
+
+
+def test_comments_and_attributes_are_not_visible() -> None:
+    assert visible_text('{% comment %}held{% endcomment %}<p class="hold" title="Left">{{ ids }}</p>').split() == [
+        "Left"
+    ]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_agreed_sentence_is_what_the_product_says(sentence: str) -> None:
+    assert sentence in (CHECKOUT / SENTENCES[sentence]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_event_page_shows_limits_sections_counts_and_prices(client: Client, 
     assert shown["from_price_minor"] == 2000
     seats, floor_row = shown["section_rows"]
     assert all(text in seats for text in ('"stalls"', "Reserved seating", 'max="8" value="5"', "5 left", "$45.00"))
-    assert all(text in floor_row for text in ('"floor"', "General admission", 'max="10" value="0"', "Sold out"))
+    assert all(text in floor_row for text in ('"floor"', "Unreserved", 'max="10" value="0"', "Sold out"))
     assert floor.is_general_admission
     free[event.pk] = {stalls.id: 4, floor.id: 1_000}
     page = client.get("/events/hamlet/")

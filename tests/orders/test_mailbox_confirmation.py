@@ -90,7 +90,7 @@ def test_the_link_of_the_confirmation_mail_allows_changes_in_the_browser_that_op
     opened = owner.get(path_in_mail())
     assert (opened.status_code, opened.url) == (302, f"/orders/{order.pk}/")
     assert owner.cookies[access.CONFIRMED_COOKIE]["httponly"]
-    assert "This browser can now cancel, return, reissue and pass on tickets" in owner.get(opened.url).content.decode()
+    assert "In this browser you can now cancel this order" in owner.get(opened.url).content.decode()
     path, form = changes(order, codes[0])["reissue"]
     assert owner.post(path, form).url == f"/orders/{order.pk}/"
     assert codes[0] not in codes_of(order)

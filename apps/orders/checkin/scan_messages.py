@@ -31,7 +31,7 @@ SCAN_MESSAGES = {
     Outcome.WRONG_EVENT: ("wrong", "calendar", "Wrong event"),
     Outcome.REPLACED: ("wrong", "swap", "Old code"),
     Outcome.NOT_VALID: ("wrong", "back", "Not valid"),
-    Outcome.UNKNOWN: ("wrong", "question", "Not a ticket"),
+    Outcome.UNKNOWN: ("wrong", "question", "Code not recognized"),
     Outcome.TOO_EARLY: ("unsure", "clock", "Too early"),
     Outcome.TOO_LATE: ("unsure", "clock", "Event is over"),
     Outcome.CANCELED: ("wrong", "close", "Event canceled"),

@@ -80,6 +80,6 @@ _SENTENCES = {
     ("email", "is required"): "Enter your email address.",
     ("email", "is not a valid email address"): "Enter a valid email address.",
     ("name", "is required"): "Enter your name.",
-    ("terms", "must be accepted"): "Tick this to place the order.",
+    ("terms", "must be accepted"): "Accept this to place the order.",
 }
 """The page's sentence for an error of the API."""

@@ -33,7 +33,10 @@ def confirm(request: HttpRequest, order_id: UUID) -> HttpResponse:
     if access.is_valid_confirmation(order_id, request.GET.get("confirmation", "")):
         response = redirect("orders:order", order_id)
         access.set_confirmed_cookie(request, response, order_id)
-        messages.success(request, "This browser can now cancel, return, reissue and pass on tickets of this order.")
+        messages.success(
+            request,
+            "In this browser you can now cancel this order, return its tickets, replace their codes or pass them on.",
+        )
         return response
     order = access.get_authorized_order(request, order_id)
     is_expired = "confirmation" in request.GET

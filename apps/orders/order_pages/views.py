@@ -126,6 +126,7 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "stripe": _stripe(order),
         "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",
         "may_choose_again": order.may_choose_again,
+        "may_return": order.may_return,
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
         "calendar_url": reverse("orders:calendar_file", args=[order.id]),

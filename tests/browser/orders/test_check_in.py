@@ -105,7 +105,7 @@ def test_each_typed_code_gets_its_own_result(live_site: str, browser_page: OpenP
     type_in(page, one)
     assert "North" in answer(page, "Already in")
     type_in(page, "ABCD" * 7)
-    answer(page, "Not a ticket")
+    answer(page, "Code not recognized")
     page.locator("[data-entered]").get_by_text("1", exact=True).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert list(TicketScan.objects.order_by("id").values_list("outcome", flat=True)) == [

@@ -54,7 +54,7 @@ def test_a_person_accepts_the_terms(
     page.get_by_label("Name", exact=True).fill("Ada Buyer")
     assert_nothing_sticks_out(page)
     page.get_by_role("button", name=re.compile(r"^pay \$", re.IGNORECASE)).click()
-    page.get_by_text("Tick this to place the order.").wait_for()
+    page.get_by_text("Accept this to place the order.").wait_for()
     assert_nothing_sticks_out(page)
     _keep(page, f"checkout-{name}")
     assert not Order.objects.exists()

@@ -44,7 +44,7 @@ def test_a_person_confirms_the_mailbox_and_returns_a_ticket(
     found = re.search(r"https?://[^/]+(/orders/\S+confirmation=\S+)", str(mail.outbox[0].body))
     assert found is not None
     page.goto(live_site + found[1])
-    page.get_by_text("This browser can now cancel, return, reissue and pass on tickets").wait_for()
+    page.get_by_text("In this browser you can now cancel this order").wait_for()
     page.get_by_role("link", name="Return tickets").click()
     page.get_by_label(re.compile("seat 4")).check(force=True)
     page.get_by_role("button", name="See refund").click()

@@ -117,7 +117,7 @@ def test_after_three_tries_without_a_response_and_a_cancellation_the_order_fails
     assert payment_of(order).status == Payment.Status.ABANDONED
     hold(event, seats=["hall-A-1"])
     assert "was not paid" in mail.outbox[-1].subject
-    assert "did not respond" in mail.outbox[-1].body
+    assert "did not answer" in mail.outbox[-1].body
     assert_audit_clean()
 
 

@@ -108,7 +108,7 @@ def test_the_page_shows_the_tick_and_refuses_an_order_without_it(shopper: Client
     form = checkout_body(payment_method="", idempotency_key="k" * 24)
     refused = shopper.post(url, form, headers=SAME_ORIGIN)
     assert refused.status_code == 422
-    assert "Tick this to place the order." in refused.content.decode()
+    assert "Accept this to place the order." in refused.content.decode()
     assert not Order.objects.exists()
     accepted = shopper.post(url, form | {"terms": current_version()}, headers=SAME_ORIGIN)
     assert accepted.status_code == 303

@@ -76,6 +76,15 @@ def test_a_refused_return_shows_the_reason_and_changes_nothing(bought) -> None:
     assert browser.get(path).url == address
 
 
+def test_a_page_without_tickets_to_return_offers_no_return(bought) -> None:
+    browser, address, codes = bought
+    Ticket.objects.filter(code__in=codes).update(checked_in_at=clock.now())
+    page = browser.get(f"{address}return").content.decode()
+    assert "There are no tickets to return" in page
+    assert "<button" not in page.split("<main")[1].split("</main>")[0]
+    assert "Return tickets" not in browser.get(address).content.decode()
+
+
 def test_another_visitor_cannot_return_tickets(bought) -> None:
     _, address, codes = bought
     for stranger in (Client(), joined_browser("concert")):
