@@ -46,6 +46,13 @@ def order_link(order_id: UUID) -> str:
     return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
 
 
+def confirming_link(order_id: UUID) -> str:
+    """Return the order's link, which for CONFIRMATION_MINUTES also confirms the mailbox, for a mail that was requested
+    now. Later it only reads."""
+    token = _confirmations.sign(_versioned(order_id, _link_version(order_id)))
+    return f"{order_link(order_id)}&confirmation={token}"
+
+
 def is_valid_link_key(order_id: UUID, key: str) -> bool:
     if not key:
         return False

@@ -15,6 +15,7 @@ from apps.orders.cancellation import event_cancellation
 from apps.orders.checkin import door_links
 from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoices
+from apps.orders.lookup import order_lookup
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox, signatures
@@ -81,6 +82,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short),
+        TopicHandler(topics.SEND_ORDER_LIST, order_lookup.send_order_list, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
         TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),

@@ -110,7 +110,7 @@ def send_correction_notice(message: Message) -> None:
             to=[address],
         )
         mail.send()
-        _record(entry.order_id, str(mail.subject), address)
+        record_mails([entry.order_id], str(mail.subject), address)
 
     send_within_cap(address, 1, send)
 
@@ -195,12 +195,15 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
     mail.send()
-    _record(order.id, str(mail.subject), order.email)
+    record_mails([order.id], str(mail.subject), order.email)
 
 
-def _record(order_id: UUID, subject: str, address: str) -> None:
-    OrderHistoryEntry.objects.create(
-        order_id=order_id, kind=OrderHistoryEntry.Kind.MAIL, text=subject[:300], address=address, at=clock.now()
+def record_mails(order_ids: Sequence[UUID], subject: str, address: str) -> None:
+    """Record in the history of these orders that this mail was sent."""
+    now, kind = clock.now(), OrderHistoryEntry.Kind.MAIL
+    OrderHistoryEntry.objects.bulk_create(
+        OrderHistoryEntry(order_id=order_id, kind=kind, text=subject[:300], address=address, at=now)
+        for order_id in order_ids
     )
 
 

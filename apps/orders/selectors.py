@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Case, Model, Q, QuerySet, When
 from django.urls import reverse
 
 from apps.events import facade as events
@@ -377,6 +377,15 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
     if caller.entry_id is not None:
         owned |= Q(entry_id=caller.entry_id)
     return _views(list(Order.objects.filter(owned).order_by("-placed_at")[:ORDERS_SHOWN_MAX]))
+
+
+def list_orders_of_address(email: str, now: datetime, limit: int) -> list[OrderView]:
+    """Return up to `limit` orders with this normalized address: first the valid ones of events to come, then the
+    newest. Orders that another person has placed with the address come last. Their invoices, refunds and
+    return terms are not loaded."""
+    is_to_come = Q(status__in=Order.STANDING, event__starts_at__gte=now - timedelta(days=1))
+    rank = Case(When(is_to_come, then=0), When(status__in=Order.STANDING, then=1), default=2)
+    return _views(list(Order.objects.filter(email=email).order_by(rank, "-placed_at")[:limit]), is_whole=False)
 
 
 def get_ticket(code: str) -> TicketView:

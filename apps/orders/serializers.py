@@ -140,6 +140,10 @@ class TransferTermsSerializer(serializers.Serializer):
     until = serializers.DateTimeField()
 
 
+class OrderLookupSerializer(serializers.Serializer):
+    email = serializers.EmailField(help_text="The address of the orders, and of the mail.")
+
+
 class OfferSerializer(serializers.Serializer):
     ticket = serializers.CharField(help_text="The code of the ticket.")
     email = serializers.EmailField(help_text="The recipient's address.")

@@ -6,6 +6,8 @@ from apps.orders.checkin import api_views as checkin_api_views
 from apps.orders.checkin import views as checkin_views
 from apps.orders.checkout import api_views as checkout_api_views
 from apps.orders.checkout import views as checkout_views
+from apps.orders.lookup import api_views as lookup_api_views
+from apps.orders.lookup import views as lookup_views
 from apps.orders.order_pages import api_views as order_api_views
 from apps.orders.order_pages import confirmation as confirmation_views
 from apps.orders.order_pages import views as order_views
@@ -22,6 +24,7 @@ from apps.orders.webhooks import api_views as organizers
 
 page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", checkout_views.checkout, name="checkout"),
+    path("orders/find", lookup_views.find, name="find"),
     path("orders/<uuid:order_id>/", order_views.order, name="order"),
     path("orders/<uuid:order_id>/cancel", order_views.cancel, name="cancel"),
     path("orders/<uuid:order_id>/confirm", confirmation_views.confirm, name="confirm"),
@@ -51,6 +54,7 @@ api_urls = [
         "reservations/<uuid:reservation_id>/checkout", checkout_api_views.Checkout.as_view(), name="orders_api_checkout"
     ),
     path("orders", order_api_views.OrderList.as_view(), name="orders_api_orders"),
+    path("orders/find", lookup_api_views.FindOrders.as_view(), name="orders_api_find"),
     path("orders/<uuid:order_id>", order_api_views.OrderDetail.as_view(), name="orders_api_order"),
     path("orders/<uuid:order_id>/cancel", order_api_views.CancelOrder.as_view(), name="orders_api_cancel"),
     path(

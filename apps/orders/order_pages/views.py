@@ -36,7 +36,12 @@ from apps.reservations import facade as reservations
 @never_cache
 @require_safe
 def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order. A mail's link is exchanged for a cookie, so that its key does not stay in the address bar."""
+    """Show the order. A mail's link is exchanged for a cookie, so that its key does not stay in the address bar. The
+    link of a mail that lists the person's orders also confirms the mailbox, for a while."""
+    if access.is_valid_confirmation(order_id, request.GET.get("confirmation", "")):
+        response = redirect("orders:order", order_id)
+        access.set_confirmed_cookie(request, response, order_id)
+        return response
     if access.is_valid_link_key(order_id, request.GET.get("key", "")):
         response = redirect("orders:order", order_id)
         access.set_order_cookie(request, response, order_id)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.test import RequestFactory
+
 from apps.events.models import EventChange
 from apps.events.revisions import service as revisions
 from apps.kernel import clock
@@ -14,8 +16,10 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import mail, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import AmountChanged, TicketsNotValid
+from apps.orders.lookup.order_lookup import request_order_list
 from apps.orders.models import (
     ComparedDay,
+    Order,
     ProviderStanding,
     ReturnPolicy,
     ScheduleNotice,
@@ -309,6 +313,15 @@ def to_confirm(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def to_find(scenario: Scenario, label: str) -> Sale:
+    """The buyer has asked for a mail with the orders of the address."""
+    sale = bought(scenario, label)
+    park()
+    email = Order.objects.get(pk=sale.order_id).email
+    request_order_list(RequestFactory().post("/orders/find"), {"email": email})
+    return sale
+
+
 def corrected(scenario: Scenario, label: str) -> Sale:
     """Staff have corrected the buyer's address."""
     sale = bought(scenario, label)
@@ -459,6 +472,7 @@ OPERATIONS: dict[str, Operation] = {
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
     "mail that tickets were returned": message(topics.SEND_RETURN_NOTICE, partly_returned),
     "mail that confirms the mailbox": message(topics.SEND_CONFIRMATION, to_confirm),
+    "mail that lists the buyer's orders": message(topics.SEND_ORDER_LIST, to_find),
     "write an invoice": message(topics.INVOICE, confirmed),
     "write a credit note": message(topics.INVOICE, refunded),
     "notify an organizer": message(topics.WEBHOOK, confirmed),
