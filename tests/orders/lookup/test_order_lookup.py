@@ -40,6 +40,7 @@ def links_in(message: Any) -> list[str]:
     return re.findall(r"https?://[^/\s]+(/orders/[0-9a-f-]{36}/\S+)", str(message.body))
 
 
+@pytest.mark.slow
 def test_a_guest_gets_the_orders_of_an_address_and_opens_one(browser: Client, concert: events.EventView) -> None:
     order = buy(hold(concert, seats=["hall-A-1"]))
     other = buy(hold(concert, seats=["hall-A-2"]), email="bob@example.org")
@@ -84,6 +85,7 @@ def test_an_address_without_orders_gets_a_mail_that_says_so() -> None:
     assert links_in(message) == []
 
 
+@pytest.mark.slow
 def test_the_link_allows_changes_for_half_an_hour_and_reads_afterwards(
     concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_link_allows_changes_for_half_an_hour_and_reads_afterwards(
     assert late.get(f"/orders/{order.pk}/return").url == f"/orders/{order.pk}/confirm"
 
 
+@pytest.mark.slow
 def test_valid_orders_of_events_to_come_are_first(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another person can place orders with the address, which fail; they come last."""
     monkeypatch.setattr(order_lookup, "ORDERS_MAX", 1)
@@ -114,6 +117,7 @@ def test_valid_orders_of_events_to_come_are_first(concert: events.EventView, mon
     assert "older orders" in message.body
 
 
+@pytest.mark.slow
 def test_a_ticket_that_was_passed_on_is_listed_for_its_recipient(concert: events.EventView) -> None:
     TransferPolicy.objects.create(event_id=concert.id, until_hours=1)
     order = buy(hold(concert, seats=["hall-A-1"]))
@@ -145,6 +149,7 @@ def test_an_invalid_address_is_refused_at_its_field(email: str, sentence: str) -
     assert not OutboxMessage.objects.filter(topic=topics.SEND_ORDER_LIST).exists()
 
 
+@pytest.mark.slow
 def test_requests_for_one_address_are_collected_and_its_cap_delays_the_mail(settings: Any) -> None:
     settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 8, 100
     assert {ask(EMAIL).status_code for _ in range(3)} == {200}
@@ -170,6 +175,7 @@ def test_a_request_of_another_site_is_refused() -> None:
     assert Client(headers={"sec-fetch-site": "cross-site"}).post(FIND, {"email": EMAIL}).status_code == 403
 
 
+@pytest.mark.slow
 def test_the_api_mails_the_same_list(api: Api, concert: events.EventView) -> None:
     buy(hold(concert, seats=["hall-A-1"]))
     deliver_outbox()
