@@ -258,6 +258,9 @@ export class Plan {
 
   #measureSections() {
     for (const section of this.sections) {
+      const tally = new Map();
+      for (const seat of section.seats) tally.set(this.category[seat], (tally.get(this.category[seat]) ?? 0) + 1);
+      section.categories = section.seats.length ? [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a)) : [section.category ?? []].flat();
       const points = section.outline?.length ? section.outline : section.seats.map((seat) => [this.x[seat], this.y[seat]]);
       if (!points.length) continue;
       const xs = points.map(([x]) => x);
@@ -271,9 +274,6 @@ export class Plan {
       }
       section.room = roomAt(points, section.middle);
       section.corners = points;
-      const tally = new Map();
-      for (const seat of section.seats) tally.set(this.category[seat], (tally.get(this.category[seat]) ?? 0) + 1);
-      section.categories = section.seats.length ? [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a)) : [section.category ?? []].flat();
       // The name is drawn just in front of the section, in the aisle.
       let front = Infinity;
       for (const seat of section.seats) {
