@@ -169,8 +169,8 @@ class RateLimited(Problem):
 
 _TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<title>One moment</title><h1>One moment</h1><p>Too many requests came from your internet connection, perhaps from
-other people who share it. You keep your place in line and any reserved tickets. Try again in %d seconds.</p>
+<title>One moment</title><main><h1>One moment</h1><p>Too many requests came from your internet connection, perhaps
+from other people who share it. You keep your place in line and any reserved tickets. Try again in %d seconds.</p></main>
 """
 
 
