@@ -32,6 +32,7 @@ from apps.queue.identity.caller import (
     authenticate,
     delete_place_cookies,
     new_visitor_secret,
+    sends_visitor_cookie,
     set_visitor_cookie,
     visitor_id_of,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "require_on_sale",
     "require_owner",
     "rooms_in_use",
+    "sends_visitor_cookie",
     "set_busy_until",
     "set_busy_until_call",
     "set_visitor_cookie",

@@ -1,5 +1,6 @@
 """API of availability and holds: sections, seats, reservations."""
 
+import json
 import uuid
 from functools import partial
 
@@ -28,6 +29,7 @@ from apps.reservations import facade, serializers
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import count_frame
 from apps.reservations.ownership import owned_reservation
+from apps.reservations.page_header import held_tickets
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
@@ -209,9 +211,13 @@ class ReservationsView(APIView):
         if entry is None:
             raise queue.NotAdmitted
         result = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
-        return HttpResponse(
+        response = HttpResponse(
             result.body, status=result.status, content_type="application/json", headers=NO_STORE_HEADERS
         )
+        held_tickets.name_reservation_of_browser(
+            request._request, response, uuid.UUID(json.loads(result.body)["reservation_id"])
+        )
+        return response
 
 
 class ReservationView(APIView):

@@ -31,6 +31,7 @@ from apps.reservations.holds.outcomes import Refused
 from apps.reservations.holds.requests import is_presale, resolve
 from apps.reservations.holds.service import holds
 from apps.reservations.ownership import get_reservation_for
+from apps.reservations.page_header import held_tickets
 
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
@@ -107,7 +108,9 @@ async def hold(request: Request, slug: str) -> Reply:
         if outcome.is_final:
             _forget(event.id, entry.id, key)
         return problem_reply(outcome.problem)
-    return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
+    reply = private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
+    held_tickets.name_reservation_of_browser(request, reply, outcome.reservation_id)
+    return reply
 
 
 def _validate_request(

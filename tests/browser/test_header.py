@@ -4,12 +4,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from django.db import transaction
 
 from apps.accounts.models import User
+from apps.events import urls as events_urls
+from apps.events.models import Organizer
+from apps.events.organizers import legal_pages
 from apps.kernel import clock
+from apps.orders import urls as orders_urls
+from apps.queue import urls as queue_urls
+from apps.reservations import urls as reservations_urls
 from apps.reservations.models import Reservation
 from tests.browser.page_layout import assert_nothing_sticks_out
-from tests.support.factories import make_event
+from tests.support.factories import join, make_event
+from tests.support.orders.sale import SAME_ORIGIN
+from tests.support.queue.rooms import make_room
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
@@ -95,32 +104,112 @@ def holds_of(page: "Page") -> "Locator":
     return page.get_by_role("region", name="Your reserved tickets")
 
 
+SHARED = {
+    "events:catalog": "/",
+    "events:event": "/events/opera/",
+    "events:announcements": "/events/concert/announcements/",
+    "events:legal_page": "/organizers/fairgate/terms",
+    "queue:fairness": "/events/lined/fairness",
+    "queue:vip": "/events/lined/vip/damaged",
+    "queue:wait": "/events/lined/wait",
+    "reservations:choose": "/events/concert/choose?change=1",
+    "reservations:held": "/reservations/",
+    "orders:my_tickets": "/tickets/",
+}
+"""A path for each page of the shop that shows the bar of reserved seats, by the name of its URL."""
+OWN = {
+    "orders:order": "its browser has paid for these seats, and sees the bar of others",
+    "orders:confirm": "as the order",
+    "orders:return": "as the order",
+    "orders:ticket": "as the order",
+    "orders:transfer_offer": "as the order",
+    "orders:sandbox_pay": "the page of a bank",
+    "orders:report": "after the sale",
+    "orders:check_in": "for doorkeepers",
+    "reservations:reservation": "shows the clock itself",
+    "orders:checkout": "shows the clock itself",
+}
+"""Pages without a path above, and why."""
+NO_PAGES = {
+    "events:plan", "events:poster", "queue:join", "queue:leave", "reservations:status", "reservations:release",
+    "orders:cancel", "orders:tickets_pdf", "orders:paper", "orders:calendar_file", "orders:reissue", "orders:transfer",
+    "orders:withdraw", "orders:ticket_pdf", "orders:ticket_qr", "orders:report_pdf", "orders:report_keys",
+    "orders:check_in_worker",
+}  # fmt: skip
+"""Files, data, and forms that lead to a page above."""
+
+
+def test_the_list_of_pages_is_complete() -> None:
+    patterns = (
+        ("events", events_urls),
+        ("queue", queue_urls),
+        ("reservations", reservations_urls),
+        ("orders", orders_urls),
+    )
+    names = {f"{space}:{pattern.name}" for space, urls in patterns for pattern in urls.page_urls}
+    assert names == {*SHARED, *OWN, *NO_PAGES}
+
+
 @pytest.mark.parametrize("size", [(1440, 900), (360, 740)], ids=["desktop", "phone"])
 def test_reserved_seats_are_visible_on_every_page(
     live_site: str, browser_page: Callable[..., "Page"], size: tuple[int, int]
 ) -> None:
     make_event("concert")
     make_event("opera")
+    lined = make_room("lined", active=1)
+    join(lined)
+    organizer = Organizer.objects.get()
+    with transaction.atomic():
+        legal_pages.publish_page(organizer, "terms", text="Be kind.", url="", who="test")
     page = browser_page(*size)
     reservation = reserve_seats(page, live_site)
     page.locator("[data-countdown-digits]").wait_for()
     assert holds_of(page).count() == 0, "the reservation's own page has a clock of its own"
-    paths = [
-        "/",
-        "/events/concert/",
-        "/events/opera/",
-        "/events/concert/choose?change=1",
-        "/tickets/",
-        "/accounts/log-in",
-    ]
-    for path in [*paths, "/accounts/sign-up", "/nothing/", "/events/opera/announcements/"]:
+    page.request.post(f"{live_site}/events/lined/join", headers=SAME_ORIGIN)
+    terms = f"/organizers/{organizer.slug}/terms"
+    paths = [terms if name == "events:legal_page" else path for name, path in SHARED.items()]
+    paths.remove("/reservations/")  # One live hold: it leads to the reservation's page.
+    for path in [*paths, "/events/concert/", "/accounts/log-in", "/accounts/sign-up", "/nothing/"]:
         page.goto(live_site + path)
+        assert page.url == live_site + path
         holds_of(page).get_by_text("2 seats").wait_for()
         face = holds_of(page).get_by_role("timer")
-        assert face.text_content() in {f"9:{second}" for second in range(30, 60)} | {"10:00"}
+        assert face.text_content() in {f"9:{second}" for second in range(10, 60)} | {"10:00"}
         assert_nothing_sticks_out(page)
-    holds_of(page).get_by_role("link", name="Check out").click()
+    holds_of(page).locator(f"a[href='/reservations/{reservation.pk}/checkout']").click()
     page.wait_for_url(f"**/reservations/{reservation.pk}/checkout")
+
+
+def test_without_scripts_every_page_links_to_the_reserved_seats(
+    live_site: str, browser_page: Callable[..., "Page"]
+) -> None:
+    make_event("concert")
+    page = browser_page(360, 740, javascript=False)
+    reservation = reserve_seats(page, live_site)
+    for path in ("/", "/events/concert/", "/tickets/", "/accounts/log-in", "/nothing/"):
+        page.goto(live_site + path)
+        page.locator("header a[href='/reservations/']").click()
+        page.wait_for_url(f"**/reservations/{reservation.pk}/")
+    response = page.request.get(f"{live_site}/reservations/", max_redirects=0)
+    assert (response.status, "no-store" in response.headers["cache-control"]) == (302, True)
+
+
+def test_a_guests_hold_made_by_the_api_is_visible_at_once(live_site: str, browser_page: Callable[..., "Page"]) -> None:
+    """The page's script reserves seats, as an app in the browser does; no page of the reservation was opened."""
+    make_event("concert")
+    page = browser_page()
+    page.request.post(f"{live_site}/events/concert/join", headers=SAME_ORIGIN)
+    page.goto(f"{live_site}/")
+    status = page.evaluate(
+        """async () => (await fetch("/api/events/concert/reservations", {
+            method: "POST",
+            headers: { "Content-Type": "application/json", "Idempotency-Key": "one hold" },
+            body: JSON.stringify({ seats: ["hall-A-1", "hall-A-2"] }),
+        })).status"""
+    )
+    assert status == 201
+    page.goto(f"{live_site}/events/concert/")
+    holds_of(page).get_by_text("2 seats").wait_for()
 
 
 def test_the_end_of_a_hold_is_announced_and_explained(live_site: str, browser_page: Callable[..., "Page"]) -> None:

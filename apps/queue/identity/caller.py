@@ -97,6 +97,11 @@ def visitor_id_of(request: AnyRequest) -> str:
         return ""
 
 
+def sends_visitor_cookie(request: AnyRequest) -> bool:
+    """Return whether the request has a visitor cookie, valid or not: only browsers do."""
+    return VISITOR_COOKIE in request.COOKIES
+
+
 def set_visitor_cookie(request: AnyRequest, response: AnyResponse, secret: str) -> None:
     """Set the cookie with the browser's secret."""
     response.set_cookie(

@@ -1,8 +1,9 @@
 """The holds that the header of every page shows to their owner, found by what the browser sends.
 
-A guest's browser names its newest reservations in a cookie. The cookie grants nothing: a reservation is shown only to
-its account or to the browser with its visitor cookie. Scripts read the cookie, too: a browser without it has nothing to
-ask for.
+A guest's browser names its newest reservations in a cookie, which the response to the hold sets. The cookie grants
+nothing: a reservation is shown only to its account or to the browser with its visitor cookie. Scripts read the cookie,
+too: a browser without it has nothing to ask for. So a hold that another client makes with the token of the browser's
+queue entry is shown once a page of that event has named it.
 """
 
 import uuid
@@ -12,11 +13,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import connection
-from django.http.response import HttpResponseBase
 
 from apps.events import facade as events
 from apps.kernel.db import arrays, sql
-from apps.kernel.http.request_types import AnyRequest
+from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.queue import facade as queue
 from apps.reservations.models import Reservation
 
@@ -113,13 +113,20 @@ def named_reservations(cookies: Mapping[str, str]) -> list[uuid.UUID]:
     return found
 
 
-def name_reservation(request: AnyRequest, response: HttpResponseBase, reservation_id: uuid.UUID) -> None:
+def name_reservation_of_browser(request: AnyRequest, response: AnyResponse, reservation_id: uuid.UUID) -> None:
+    """Make the cookie name this reservation first, if the call came from a browser. Other clients of the API get no
+    cookie."""
+    if queue.sends_visitor_cookie(request):
+        name_reservation(request, response, reservation_id)
+
+
+def name_reservation(request: AnyRequest, response: AnyResponse, reservation_id: uuid.UUID) -> None:
     """Make the browser's cookie name this reservation first."""
     earlier = [one for one in named_reservations(request.COOKIES) if one != reservation_id]
     keep_named(request, response, [reservation_id, *earlier])
 
 
-def keep_named(request: AnyRequest, response: HttpResponseBase, reservation_ids: list[uuid.UUID]) -> None:
+def keep_named(request: AnyRequest, response: AnyResponse, reservation_ids: list[uuid.UUID]) -> None:
     """Make the browser's cookie name exactly these reservations; without any, delete it."""
     if not reservation_ids:
         response.delete_cookie(COOKIE, samesite="Lax")

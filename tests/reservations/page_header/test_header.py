@@ -13,7 +13,9 @@ from apps.kernel import clock
 from apps.reservations import facade
 from apps.reservations.models import Reservation
 from apps.reservations.page_header import held_tickets
+from tests.support.api_client import Api
 from tests.support.factories import make_event
+from tests.support.orders.sale import joined_browser
 
 pytestmark = pytest.mark.django_db
 
@@ -50,6 +52,21 @@ def test_a_guest_sees_the_hold_of_this_browser(concert: EventView, shopper: Clie
         "url": f"/reservations/{reservation.pk}/",
         "checkout_url": f"/reservations/{reservation.pk}/checkout",
     }
+
+
+def test_a_guests_browser_sees_a_hold_that_its_script_made_by_the_api(api: Api, concert: EventView) -> None:
+    api.client = joined_browser("concert")
+    body, path = {"seats": ["hall-A-1"]}, "/events/concert/reservations"
+    held = api.post(path, body, key="one hold", sec_fetch_site="same-origin")
+    assert held.status_code == 201, held.content
+    assert [hold["reservation_id"] for hold in header(api.client)["holds"]] == [held.json()["reservation_id"]]
+
+
+def test_a_client_without_a_browsers_cookie_gets_none(api: Api, concert: EventView) -> None:
+    body, path = {"seats": ["hall-A-1"]}, "/events/concert/reservations"
+    held = api.post(path, body, key="one hold", token=api.admission("concert"))
+    assert held.status_code == 201, held.content
+    assert not held.cookies
 
 
 def test_another_browser_that_names_the_reservation_does_not_see_it(concert: EventView, shopper: Client) -> None:
