@@ -26,11 +26,11 @@ def make_accounts(count: int) -> list[accounts.User]:
     return [make_account(f"person-{number}@example.org") for number in range(count)]
 
 
-def make_draw() -> events.EventView:
+def make_draw(slug: str = "concert") -> events.EventView:
     """Create an event whose sign-up is open, an hour before its on-sale and half an hour before sign-up closes."""
     now = clock.now()
     rules = events.Presale("sign_up", now + timedelta(hours=3), now + timedelta(minutes=30))
-    return make_lobby(general_admission=20, presale=rules)[0]
+    return make_lobby(slug, general_admission=20, presale=rules)[0]
 
 
 def close_sign_up(event: events.EventView) -> events.EventView:
