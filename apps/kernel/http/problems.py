@@ -168,9 +168,14 @@ class RateLimited(Problem):
 
 
 _TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<title>One moment</title><main><h1>One moment</h1><p>Too many requests came from your internet connection, perhaps
-from other people who share it. You keep your place in line and any reserved tickets. Try again in %d seconds.</p></main>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<title>One moment</title><link rel="icon" href="/static/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/css/fairgate.css">
+<header class="site-header"><div class="site-header__inner"><a class="brand" href="/"><span class="brand__word">Fairgate
+</span></a></div></header>
+<main class="page page--narrow"><section class="problem"><p class="problem__figure" aria-hidden="true">429</p>
+<h1>One moment</h1><p class="lead">Too many requests came from your internet connection, perhaps from other people who
+share it. You keep your place in line and any reserved tickets. Try again in %d seconds.</p></section></main>
 """
 
 
