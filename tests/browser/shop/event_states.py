@@ -248,7 +248,7 @@ def mailbox(shop: Shop) -> None:
 
 @STATES.add()
 def mailbox_without_result(shop: Shop) -> None:
-    shop.open("/demo/mailbox?to=nobody")
+    shop.open("/demo/mailbox?to=another")
 
 
 @STATES.add()

@@ -128,4 +128,8 @@ def _templates() -> set[str]:
     """Return the names of the shop's templates."""
     folder = Path(site_settings.BASE_DIR) / "templates"
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return {name for name in names if not name.startswith(tuple(OTHER_TESTS)) and not any(part in name for part in NOT_PAGES)}
+    return {
+        name
+        for name in names
+        if not name.startswith(tuple(OTHER_TESTS)) and not any(part in name for part in NOT_PAGES)
+    }
