@@ -59,8 +59,10 @@ Run = tuple[Sequence[str], Sequence[Argument]]
 
 
 @cache
-def load(package: str, name: str) -> Script:
-    """Return the script in `<package>/lua/<name>.lua`."""
-    text = files(package).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+def load(package: str, name: str, *, preceded_by: str = "") -> Script:
+    """Return the script in `<package>/lua/<name>.lua`, behind the functions of another file that it shares with
+    others."""
+    names = [preceded_by, name] if preceded_by else [name]
+    text = "\n".join(files(package).joinpath("lua", f"{one}.lua").read_text(encoding="utf-8") for one in names)
     # Redis identifies scripts by SHA-1; it is not used for security.
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -123,13 +123,13 @@ def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
         cursor.execute(call.statement.text, call.params)
 
 
-def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> None:
+def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult]:
     """Execute these statements as the last of the cursor's transaction and commit it in the same round trip if none
-    fails. Results are not read, so a statement that changes too few rows must fail by itself (`check_rowcount`)."""
+    fails; return their results. These come after the commit, so a statement that changes too few rows must fail by
+    itself (`check_rowcount`)."""
     if _can_batch(cursor) and calls:
-        cursor.execute_batch(texts_of(cursor, calls), commits=True)
-    else:
-        execute_batch(cursor, calls)
+        return cursor.execute_batch(texts_of(cursor, calls), commits=True)
+    return execute_batch(cursor, calls)
 
 
 def texts_of(cursor: Cursor, calls: Sequence[Call]) -> list[str]:

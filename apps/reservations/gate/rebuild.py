@@ -1,10 +1,14 @@
 """Resets of gates from the ledger: every second while a section is sold out, and after every loss of the copy.
 
-Counts are read without locks, so they may miss concurrent commits. That is safe: a wrong refusal ends with the next
-reset, and the ledger refuses what the gate lets through wrongly. But the buyer who holds the last seats must not be
-refused, so the order of reads is fixed. First the upcoming deadlines: a sweep between this read and the next is counted
-twice, which only lets more requests through. Then the counts. Then the marks, so that they include every hold that is
-in the counts; and they reach Redis before the counts do.
+Counts are read without locks while holds and releases commit, and each of these is reported to the gate at a moment of
+its own: before the reading, between it and the opening, or later. So a count is read together with PostgreSQL's
+snapshot, and a change is reported with its transaction's id: the gate adds a change to a reading exactly if the
+snapshot does not include it, even if it was reported before the reading came into force (`gate_count.lua`). No hold is
+counted twice and no release is lost; either would refuse seats that are free.
+
+The buyer who holds the last seats must not be refused, so the order of reads is fixed. First the upcoming deadlines: a
+sweep between this read and the next is counted twice, which only lets more requests through. Then the counts. Then the
+marks, so that they include every hold that is in the counts; and they reach Redis before the counts do.
 
 A reading is dated by Redis's clock before it begins. A delayed one arrives too late to refuse anything, and never
 replaces a newer one. Any number of processes may reset concurrently.
@@ -18,7 +22,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection
@@ -32,8 +36,7 @@ from apps.kernel.fastpath import cache
 from apps.kernel.http import idempotency
 from apps.reservations.gate import gate
 from apps.reservations.gate.ledger_check import examine
-from apps.reservations.inventory.availability import free_counts
-from apps.reservations.lifecycle.gate_counts import ENTRY_MARK_MS, attempt_all, keys
+from apps.reservations.lifecycle.gate_counts import ENTRY_MARK_MS, all_keys, attempt_all, keys
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ EXAMINE_AGAIN_SECONDS = 10.0
 OVERLAP = timedelta(seconds=5)
 """The longest time between a hold's reading of the clock and its commit. Each marking starts this long before the end
 of the last one."""
+MARKS_FROM = timedelta(hours=idempotency.REMEMBERED_HOURS)
+"""A gate that begins anew marks the holds of this long."""
 PAGE_MAX = 5_000
 PAGES_MAX = 20
 """Pages of marks per reset. A gate with more to read stays shut until later resets have read the rest."""
@@ -68,8 +73,9 @@ OPENED = ("open", "later")
 
 _PACKAGE = "apps.reservations"
 _mark = lua.load(_PACKAGE, "gate_mark")
-_open = lua.load(_PACKAGE, "gate_open")
+_open = lua.load(_PACKAGE, "gate_open", preceded_by="gate_count")
 _read_clock = sql.load(_PACKAGE, "read_clock")
+_free = sql.load(_PACKAGE, "gate_free")
 _lapses = sql.load(_PACKAGE, "gate_lapses")
 _marks = sql.load(_PACKAGE, "gate_marks")
 
@@ -116,6 +122,8 @@ class State:
     is_calm: bool
     has_moved: bool
     """Stock was held or released since its counts were read."""
+    change_count: int
+    """The number of changes that were reported to it so far."""
     refused: str
     """Why the gate must not open until the ledger is consistent again."""
 
@@ -149,7 +157,18 @@ def read_states(event_ids: Sequence[int]) -> dict[int, State]:
     return redis.attempt(lambda client: _read_states(client, event_ids)) or {}
 
 
-_FIELDS = ("epoch", "server", "read_at", "until", "marked_until", "marked_at", "wanted", "calm", "moved")
+_FIELDS = (
+    "epoch",
+    "server",
+    "read_at",
+    "until",
+    "marked_until",
+    "marked_at",
+    "wanted",
+    "calm",
+    "moved",
+    "change_count",
+)
 
 
 def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
@@ -184,7 +203,7 @@ def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
 
 
 def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has_marks: bool) -> State:
-    epoch, server, read_at, until, marked_until, marked_at, wanted, calm, moved = fields
+    epoch, server, read_at, until, marked_until, marked_at, wanted, calm, moved, change_count = fields
     # False if the marks are lost, if another server wrote the data (this one has an older copy, perhaps without the
     # latest marks), or if the clock has jumped.
     is_whole = server in ("", run_id) and has_marks and abs(now_ms - int(marked_at or 0)) <= JUMP_MS
@@ -199,6 +218,7 @@ def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has
         is_wanted=bool(wanted),
         is_calm=bool(calm),
         has_moved=bool(moved),
+        change_count=int(change_count or 0),
         refused=refused,
     )
 
@@ -259,18 +279,31 @@ def _begin(event_id: int, state: State) -> str:
         return "refused"
     if state.refused:
         allow_opening(event_id)
-    return _read_and_open({event_id: state})[event_id]
+    # The gate exists before its counts are read, so that what is committed from then on is reported to it.
+    epoch = secrets.token_hex(8)
+    oldest = (clock.now() - MARKS_FROM).astimezone(UTC).isoformat()
+    arguments: list[lua.Argument] = [epoch, state.found_epoch, oldest, ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS]
+    (begun,) = attempt_all(_mark, [(event_id, arguments)], all_keys)
+    if begun != 1:
+        return "lost" if begun == 0 else gate.text(begun) or "away"
+    anew = replace(state, epoch=epoch, found_epoch=epoch, marked_until=None, change_count=0)
+    return _read_and_open({event_id: anew})[event_id]
 
 
 def _read_and_open(states: Mapping[int, State]) -> dict[int, str]:
+    """Read the counts and marks of these gates, which all exist, and open them; return the outcomes as in `reset`."""
     event_ids = list(states)
-    epochs = {event_id: state.epoch or secrets.token_hex(8) for event_id, state in states.items()}
     with connection.cursor() as cursor:
         ((now,),) = _read_clock.rows(cursor)
         lapsing, too_much = _read_lapses(cursor, event_ids, now)
         sections = events.section_ids(event_ids)
-        counts = free_counts([section for of_event in sections.values() for section in of_event])
-        outcomes = _mark_all(cursor, {event_id: (epochs[event_id], states[event_id]) for event_id in event_ids}, now)
+        counts = {
+            section_id: (free, snapshot)
+            for section_id, free, snapshot in _free.rows(
+                cursor, section_ids=[section for of_event in sections.values() for section in of_event]
+            )
+        }
+        outcomes = _mark_all(cursor, states, now)
     opening: list[tuple[int, list[lua.Argument]]] = []
     for event_id, state in states.items():
         if event_id in outcomes:
@@ -278,12 +311,14 @@ def _read_and_open(states: Mapping[int, State]) -> dict[int, str]:
         if event_id in too_much:
             outcomes[event_id] = "lapsing"
             continue
-        arguments: list[lua.Argument] = [epochs[event_id], state.server, state.now_ms, gate.VALID_MS]
+        snapshot = next((counts[section_id][1] for section_id in sections[event_id]), "")
+        arguments: list[lua.Argument] = [state.epoch, state.server, state.now_ms, gate.VALID_MS]
+        arguments += [snapshot, state.change_count]
         for section_id in sections[event_id]:
             times = [f"{state.now_ms + after_ms}:{quantity}" for after_ms, quantity in lapsing[section_id]]
-            arguments += [section_id, counts[section_id], " ".join(times)]
+            arguments += [section_id, counts[section_id][0], " ".join(times)]
         opening.append((event_id, arguments))
-    for (event_id, _), opened in zip(opening, attempt_all(_open, opening), strict=True):
+    for (event_id, _), opened in zip(opening, attempt_all(_open, opening, all_keys), strict=True):
         outcomes[event_id] = gate.text(opened) or "away"
     return outcomes
 
@@ -305,16 +340,13 @@ def _read_lapses(
     return lapses, too_much
 
 
-def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: datetime) -> dict[int, str]:
+def _mark_all(cursor: sql.Cursor, gates: Mapping[int, State], now: datetime) -> dict[int, str]:
     """Mark the entries of all holds of these events with a response stored since the last marking; return the outcome
-    of each event that failed. `gates`: the epoch that each gate has or begins with, and its state."""
-    oldest = now - timedelta(hours=idempotency.REMEMBERED_HOURS)
+    of each event that failed."""
+    oldest = now - MARKS_FROM
     after = now
-    replaces = {}
-    for event_id, (_, state) in gates.items():
-        marked_until = state.marked_until if state.epoch else None
-        after = min(after, oldest if marked_until is None else max(oldest, marked_until - OVERLAP))
-        replaces[event_id] = state.found_epoch
+    for state in gates.values():
+        after = min(after, oldest if state.marked_until is None else max(oldest, state.marked_until - OVERLAP))
     failed: dict[int, str] = {}
     for _ in range(PAGES_MAX):
         rows = _marks.rows(cursor, event_ids=[str(event_id) for event_id in gates], after=after, most=PAGE_MAX)
@@ -327,15 +359,14 @@ def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: d
         marking: list[tuple[int, list[lua.Argument]]] = [
             (
                 event_id,
-                [epoch, replaces[event_id], reached, ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS, *entries[event_id]],
+                [state.epoch, state.epoch, reached, ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS, *entries[event_id]],
             )
-            for event_id, (epoch, _) in gates.items()
+            for event_id, state in gates.items()
             if event_id not in failed
         ]
-        for (event_id, _), marked in zip(marking, attempt_all(_mark, marking), strict=True):
+        for (event_id, _), marked in zip(marking, attempt_all(_mark, marking, all_keys), strict=True):
             if marked != 1:
                 failed[event_id] = "lost" if marked == 0 else gate.text(marked) or "away"
-            replaces[event_id] = gates[event_id][0]
         if is_last:
             return failed
     return dict.fromkeys(gates, "catching_up") | failed

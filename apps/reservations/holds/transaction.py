@@ -31,7 +31,8 @@ def decide_once(
         locks = lock_buyers(batch)
         choices = lock_inventory(batch, locks)
         verdicts = decide(batch, locks, choices)
-        write_wins(cursor, verdicts.wins, locks.now)  # The last round trip of this call commits.
-    after_commit.notify_ended([win.ending for win in verdicts.wins if win.ending is not None])
-    after_commit.notify_held([win.hold for win in verdicts.wins])
+        transaction_id = write_wins(cursor, verdicts.wins, locks.now)  # The last round trip of this call commits.
+    endings = [win.ending(transaction_id) for win in verdicts.wins if win.replaced is not None]
+    after_commit.notify_ended([ending for ending in endings if ending is not None])
+    after_commit.notify_held([win.hold(transaction_id) for win in verdicts.wins])
     return [verdicts.by_request[index] for index in range(len(requests))]

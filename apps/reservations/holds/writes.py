@@ -13,6 +13,7 @@ from apps.queue import facade as queue
 from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.lifecycle.changes import Ended, Hold
+from apps.reservations.lifecycle.gate_counts import READ_TRANSACTION_ID
 from apps.reservations.lifecycle.release import end_reservations
 from apps.reservations.models import Reservation
 
@@ -50,35 +51,34 @@ class Win(NamedTuple):
     access_code_id: int | None = None
     """The code that admitted it, if its sections need one."""
 
-    @property
-    def hold(self) -> Hold:
-        """The change to announce once it is committed."""
+    def hold(self, transaction_id: int | None) -> Hold:
+        """Return the change to announce once this transaction is committed."""
         taken: dict[int, int] = {}
         for section_id, _, _, quantity, _ in self.lines:
             taken[section_id] = taken.get(section_id, 0) + quantity
         request = self.request
-        return Hold(request.event.id, request.reservation_id, request.entry_id, self.reserved_until, taken)
+        entry_id, until = request.entry_id, self.reserved_until
+        return Hold(request.event.id, request.reservation_id, entry_id, until, taken, transaction_id)
 
-    @property
-    def ending(self) -> Ended | None:
-        """The end of the reservation that it replaced, to announce after the commit."""
+    def ending(self, transaction_id: int | None) -> Ended | None:
+        """Return the end of the reservation that it replaced, to announce after the commit."""
         if self.replaced is None:
             return None
         returned = dict(self.replaced.quantities)
         for seat in self.replaced.seats.values():
             returned[seat.section_id] = returned.get(seat.section_id, 0) + 1
-        return Ended(self.replaced.event_id, self.replaced.id, returned)
+        return Ended(self.replaced.event_id, self.replaced.id, returned, transaction_id=transaction_id)
 
 
 class RowCountMismatch(RuntimeError):
     """A write did not touch exactly the rows that were locked for it; the transaction is rolled back."""
 
 
-def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
-    """Write what the winners hold and commit, in one round trip. Joins the transaction that has everything locked.
-    Raises RowCountMismatch."""
+def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> int | None:
+    """Write what the winners hold and commit, in one round trip; return the transaction's id, None if there are none.
+    Joins the transaction that has everything locked. Raises RowCountMismatch."""
     if not wins:
-        return
+        return None
     wins = sorted(wins, key=lambda win: win.request.reservation_id.int)
     _end_replaced(cursor, wins)
     won = [win.request for win in wins]
@@ -108,13 +108,15 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
             lines="\n".join([win.answer for win in wins]),
             now=now,
         ),
+        READ_TRANSACTION_ID,
     ]
     try:
-        sql.execute_batch_and_commit(cursor, calls)
+        results = sql.execute_batch_and_commit(cursor, calls)
     except transactions.FAILURES as error:
         if not transactions.is_rowcount_mismatch(error):
             raise
         raise RowCountMismatch(str(error)) from error
+    return int(results[-1].rows[0][0])
 
 
 def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:

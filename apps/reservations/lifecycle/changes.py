@@ -1,6 +1,7 @@
-"""Committed changes with which the copies in Redis are updated."""
+"""Committed changes with which the copies in Redis are updated. `transaction_id` names the transaction of PostgreSQL
+that committed the change: a copy that was read with a snapshot can tell whether it includes the change already."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -15,6 +16,8 @@ class Hold(NamedTuple):
     deadline: datetime
     taken: dict[int, int]
     """The number of seats and general-admission tickets by section id."""
+    transaction_id: int | None = None
+    """None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Ended:
     returned: dict[int, int]
     lapsed: bool = False
     """True if it ended because its deadline had passed."""
+    transaction_id: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,4 @@ class StockChange:
 
     event_id: int
     free: dict[int, int]
+    transaction_id: int | None = field(default=None, compare=False)

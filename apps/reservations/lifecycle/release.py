@@ -36,7 +36,7 @@ UNTRIED_SKIP_SECONDS = 5.0
 """Skip time of reservations in a failed batch that were not tried alone before the time was up."""
 
 _PACKAGE = "apps.reservations"
-_read_clock = sql.load(_PACKAGE, "read_clock")
+_read_clock_and_transaction = sql.load(_PACKAGE, "read_clock_and_transaction")
 _lock_reservation = sql.load(_PACKAGE, "lock_reservation")
 _lock_reservations_waiting = sql.load(_PACKAGE, "lock_reservations_waiting")
 _lock_reservations_skipping = sql.load(_PACKAGE, "lock_reservations_skipping")
@@ -273,7 +273,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
     if not lapsed:
         return _Expired(SweepResult(0, 0, 0))
     statuses = {row[0]: row[1] for row in lapsed}
-    now, sections = _end_all_but_general_admission(
+    now, transaction_id, sections = _end_all_but_general_admission(
         cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed"
     )
     ordered = sorted(sections)
@@ -294,16 +294,18 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         sum(returned.tickets for returned in sections.values()),
     )
     events = {row[0]: row[3] for row in lapsed}
-    return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, lapsed=True))
+    return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, transaction_id, lapsed=True))
 
 
-def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False) -> list[Ended]:
+def _endings(
+    events: Mapping[UUID, int], sections: Mapping[int, Returned], transaction_id: int, *, lapsed: bool = False
+) -> list[Ended]:
     """Group the returned stock by reservation instead of by section."""
     returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
     for section_id, back in sections.items():
         for reservation_id, count in back.by.items():
             returned[reservation_id][section_id] = count
-    return [Ended(events[one], one, returned[one], lapsed) for one in events]
+    return [Ended(events[one], one, returned[one], lapsed, transaction_id) for one in events]
 
 
 def release(reservation_id: UUID, who: str, why: str = "released") -> None:
@@ -344,8 +346,9 @@ def end(reservation: Reservation, *, who: str, why: str) -> None:
         return
     with connection.cursor() as cursor:
         statuses = {reservation.pk: reservation.status}
-        _, sections = end_reservations(cursor, statuses, Reservation.Status.CANCELED, who=who, why=why)
-    entry_id, endings = reservation.entry_id, _endings({reservation.pk: reservation.event_id}, sections)
+        transaction_id, sections = end_reservations(cursor, statuses, Reservation.Status.CANCELED, who=who, why=why)
+    entry_id = reservation.entry_id
+    endings = _endings({reservation.pk: reservation.event_id}, sections, transaction_id)
     transaction.on_commit(lambda: after_commit.notify_ended(endings), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
 
@@ -362,17 +365,17 @@ def lock(reservation_id: UUID) -> Reservation:
 
 def end_reservations(
     cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
-) -> tuple[datetime, dict[int, Returned]]:
-    """End these locked reservations with `to_status` and release their stock; return the time, and the returned stock
-    by section id."""
-    now, sections = _end_all_but_general_admission(cursor, statuses, to_status, who=who, why=why)
+) -> tuple[int, dict[int, Returned]]:
+    """End these locked reservations with `to_status` and release their stock; return the transaction's id, and the
+    returned stock by section id."""
+    _, transaction_id, sections = _end_all_but_general_admission(cursor, statuses, to_status, who=who, why=why)
     release_general_admission(cursor, sections)
-    return now, sections
+    return transaction_id, sections
 
 
 def _end_all_but_general_admission(
     cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
-) -> tuple[datetime, dict[int, Returned]]:
+) -> tuple[datetime, int, dict[int, Returned]]:
     ids = sorted(statuses)
     lines = _live_lines.rows(cursor, reservation_ids=ids)
     sections: dict[int, Returned] = defaultdict(Returned)
@@ -392,7 +395,7 @@ def _end_all_but_general_admission(
         )
         if freed != len(seats):
             raise Stranded(f"{freed} of {len(seats)} seats still belonged to their reservation")
-    ((now,),) = _read_clock.rows(cursor)
+    ((now, transaction_id),) = _read_clock_and_transaction.rows(cursor)
     _end_lines.count(cursor, reservation_ids=ids)
     _end_reservations.count(cursor, reservation_ids=ids, to_status=to_status, now=now)
     _insert_transitions.count(
@@ -404,7 +407,7 @@ def _end_all_but_general_admission(
         why=why[:200],
         now=now,
     )
-    return now, sections
+    return now, transaction_id, sections
 
 
 def release_general_admission(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:

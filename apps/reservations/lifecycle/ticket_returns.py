@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from apps.kernel.db import sql
 from apps.reservations.errors import TicketsNotReturnable
 from apps.reservations.inventory.log import Change, record
-from apps.reservations.lifecycle import after_commit, release
+from apps.reservations.lifecycle import after_commit, gate_counts, release
 from apps.reservations.lifecycle.changes import StockChange
 from apps.reservations.models import BlockedFor, InventoryChange, Reservation
 
@@ -109,7 +109,7 @@ def _return_some(
     )
     release.release_general_admission(cursor, returned)
     # The reservation has not ended, so the counts are notified of the stock only.
-    _notify_stock_changed(reservation, returned, 1)
+    _notify_stock_changed(cursor, reservation, returned, 1)
 
 
 def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], quantities: Mapping[int, int], now: datetime) -> None:
@@ -148,13 +148,17 @@ def _block_for_house(
         Change(lines[line][0], lines[line][1], quantities[line], "sold", BlockedFor.HOUSE) for line in quantities
     ]
     record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why)
-    _notify_stock_changed(reservation, returned, -1)
+    _notify_stock_changed(cursor, reservation, returned, -1)
 
 
-def _notify_stock_changed(reservation: Reservation, moved: Mapping[int, release.Returned], each: int) -> None:
+def _notify_stock_changed(
+    cursor: sql.Cursor, reservation: Reservation, moved: Mapping[int, release.Returned], each: int
+) -> None:
     """After the commit, update the counts with stock that was put on sale (`each` 1) or taken off it (-1)."""
     change = StockChange(
-        reservation.event_id, {section: each * (back.seats + back.tickets) for section, back in moved.items()}
+        reservation.event_id,
+        {section: each * (back.seats + back.tickets) for section, back in moved.items()},
+        gate_counts.read_transaction_id(cursor),
     )
     transaction.on_commit(lambda: after_commit.notify_stock_changed([change]), robust=True)
 

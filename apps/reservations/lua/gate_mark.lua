@@ -1,6 +1,6 @@
 -- Marks the entries of one page of stored hold responses, or begins a gate anew.
 --
--- KEYS  1 the gate (hash), 2 its marks (sorted set)
+-- KEYS  1 the gate (hash), 2 its marks (sorted set), 3 its latest changes (list)
 -- ARGV  1 the gate's epoch, 2 the epoch of the gate that it replaces (empty: none; the same: it continues), 3 the
 --       ledger's time up to which responses have been read, 4 lifetime of a mark in ms, 5 expiry of an unused gate in
 --       ms, 6 maximum ms since marks were last written, 7… the entries' marks
@@ -17,7 +17,7 @@ if (redis.call('HGET', gate, 'epoch') or '') ~= ARGV[2] then
     return 0
 end
 if ARGV[1] ~= ARGV[2] then
-    redis.call('DEL', gate, marks)
+    redis.call('DEL', gate, marks, KEYS[3])
     redis.call('ZADD', marks, '+inf', 'epoch ' .. ARGV[1])
     redis.call('HSET', gate, 'epoch', ARGV[1])
 elseif not redis.call('ZSCORE', marks, 'epoch ' .. ARGV[1])

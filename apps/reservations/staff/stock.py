@@ -21,6 +21,7 @@ from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.lifecycle import after_commit
 from apps.reservations.lifecycle.changes import StockChange
+from apps.reservations.lifecycle.gate_counts import read_transaction_id
 from apps.reservations.lifecycle.release import sweep
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
 from apps.reservations.staff.selection import Selection, find_seats, find_section, listed
@@ -127,8 +128,9 @@ def block_seats(
             assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
             changes = [Change(state.section_id, state.seat_id, 1, state.word, reason) for state in wanted]
             record(cursor, event.id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why)
+            transaction_id = read_transaction_id(cursor)
         # Seats that were blocked for another reason were not on sale before.
-        _notify_seats(event, [state for state in wanted if not state.blocked_for], -1)
+        _notify_seats(event, [state for state in wanted if not state.blocked_for], -1, transaction_id)
         return len(wanted)
 
     return retry_after_sweep(event, act)
@@ -153,7 +155,8 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
         changes = [Change(state.section_id, state.seat_id, 1, state.word, "available") for state in wanted]
         record(cursor, event.id, InventoryChange.Kind.UNBLOCKED, changes, who=who, why=why)
-    _notify_seats(event, wanted, 1)
+        transaction_id = read_transaction_id(cursor)
+    _notify_seats(event, wanted, 1, transaction_id)
     return len(wanted)
 
 
@@ -272,7 +275,9 @@ def _change_general_admission(
             quantity = after.capacity - before.capacity or abs(after.blocked - before.blocked)
             done = Change(section.id, None, quantity, _to_json(before), _to_json(after))
             record(cursor, event.id, kind, [done], who=who, why=why)
-        after_commit.notify_stock_changed([StockChange(event.id, {section.id: after.free - before.free})])
+            transaction_id = read_transaction_id(cursor)
+        free = {section.id: after.free - before.free}
+        after_commit.notify_stock_changed([StockChange(event.id, free, transaction_id)])
         return after
 
     return retry_after_sweep(event, act)
@@ -338,11 +343,11 @@ def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) 
     )
 
 
-def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
+def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int, transaction_id: int) -> None:
     """After the commit, update the counts with seats that were put on sale (`each` 1) or taken off it (-1)."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
-        after_commit.notify_stock_changed([StockChange(event.id, free)])
+        after_commit.notify_stock_changed([StockChange(event.id, free, transaction_id)])
 
 
 def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:

@@ -15,17 +15,17 @@ from apps.kernel.http import problems
 from apps.reservations import facade as reservations
 from apps.reservations.gate import gate, rebuild
 from apps.reservations.gate.gate_reconciliation import differences
-from apps.reservations.inventory.availability import free_counts
 from apps.reservations.lifecycle import after_commit, gate_counts
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event
-from tests.support.races import rival_at, storm, values
+from tests.support.races import rival_at, run_at, storm, values
 from tests.support.reservations.gates import (
     HOUR_MS,
     ask_gate,
     count_answers,
+    count_left,
     disable_expiry,
     is_refused,
     jump_clock,
@@ -342,16 +342,18 @@ def test_with_too_many_lapsed_reservations_no_request_is_refused(
 
 @pytest.mark.parametrize(("existed", "outcome"), [(True, "later"), (False, "lost")])
 def test_a_delayed_reset_never_replaces_a_later_one(floor: events.EventView, existed: bool, outcome: str) -> None:
-    """The first reads two free tickets; both are held and another reset writes none; then the first arrives."""
-    if existed:
-        open_gate(floor)
+    """The first reads two free tickets; both are held and another reset writes none, in the same gate or in one that
+    begins anew; then the first arrives."""
+    open_gate(floor)
 
     def rival() -> None:
+        if not existed:
+            redis.client().delete(*gate_counts.all_keys(floor.id))
         hold(floor, **PLACE)
         hold(floor, **PLACE)
         open_gate(floor)
 
-    with rival_at("count_free", "after", rival):
+    with rival_at("gate_free", "after", rival):
         assert rebuild.reset(floor.id) == outcome
     assert is_refused(floor, **PLACE)
 
@@ -368,13 +370,15 @@ def test_a_reset_that_comes_too_late_refuses_no_request(
 
 def test_counted_holds_are_marked_whatever_commits_during_a_reset(floor: events.EventView) -> None:
     """A hold commits between the reading of the counts and that of the marks, and Redis is updated before the reset's
-    counts arrive: the counts are one too high, never one too low."""
+    counts arrive: they include the hold, and its entry is marked."""
     open_gate(floor)
     hold(floor, **PLACE)
     entry = join(floor)
-    with rival_at("count_free", "after", lambda: hold(floor, entry, **PLACE)):
+    with rival_at("gate_free", "after", lambda: hold(floor, entry, **PLACE)):
         open_gate(floor)
-    assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 1
+    assert count_left(floor) == 0
+    assert is_refused(floor, **PLACE)
+    assert not is_refused(floor, entry, **PLACE)
     open_gate(floor)
     assert is_refused(floor, **PLACE)
     assert not is_refused(floor, entry, **PLACE)
@@ -444,13 +448,8 @@ def test_a_clock_that_jumps_during_a_reset_is_noticed_by_the_next_one(
     open_gate(floor)
     monkeypatch.setattr(rebuild, "OVERLAP", timedelta(0))
 
-    def counts_slowly(sections: Any) -> Any:
-        monkeypatch.setattr(rebuild, "free_counts", free_counts)
-        jump_clock(floor, 25 * HOUR_MS)
-        return free_counts(sections)
-
-    monkeypatch.setattr(rebuild, "free_counts", counts_slowly)
-    assert rebuild.reset(floor.id) == "lost"
+    with run_at("gate_free", "before", lambda: jump_clock(floor, 25 * HOUR_MS)):
+        assert rebuild.reset(floor.id) == "lost"
     open_gate(floor)
     assert is_refused(floor, **PLACE)
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]

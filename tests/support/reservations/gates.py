@@ -78,3 +78,8 @@ def jump_clock(event: events.EventView, milliseconds: int) -> None:
         found = client.hget(name, dated)
         if found is not None:
             client.hset(name, dated, int(found) - milliseconds)  # type: ignore[arg-type]
+
+
+def count_left(event: events.EventView, slug: str = "floor") -> int:
+    """Return the gate's count of the section."""
+    return int(read_gate_field(event, f"left {section_of(event, slug)}"))

@@ -198,6 +198,7 @@ def test_headers_are_inserted_after_every_lock_and_decision() -> None:
         "insert_transitions",
         "set_busy_until",
         "remember_answers",
+        "read_transaction",
     ]
     assert IdempotentAnswer.objects.get().created_at <= clock.now()
     assert not connection.in_atomic_block

@@ -317,10 +317,11 @@ def test_stock_changes_lock_first_and_then_write() -> None:
     written = ["read_clock", "insert_inventory_changes"]
     with statements() as seen:
         stock.block_seats(event, ROW_A, "house", **BY)
-    assert seen == ["section_views", "lock_stock_seats", "block_seats", *written]
+    assert seen == ["section_views", "lock_stock_seats", "block_seats", *written, "read_transaction"]
     with statements() as seen:
         stock.resize(event, "floor", 6, **BY)
-    assert seen == ["section_views", "lock_stock_general_admission", "set_stock_general_admission", *written]
+    changed = ["lock_stock_general_admission", "set_stock_general_admission", *written, "read_transaction"]
+    assert seen == ["section_views", *changed]
     tiers.add_price(event, "Better", 9_000, **BY)
     with statements() as seen:
         tiers.move_seats(event, ROW_A, "Better", **BY)
