@@ -10,8 +10,10 @@ from django.contrib.auth import update_session_auth_hash
 from django.db.models.signals import post_save
 from django.http import HttpRequest
 
+from apps.accounts.pages import mail
 from apps.accounts.security_log import Kind, record
 from apps.accounts.tokens import versions
+from apps.kernel.http import client_address
 from apps.kernel.models import TokenKey
 
 
@@ -57,6 +59,9 @@ def _on_password_reset(request: HttpRequest, user: Any, **kwargs: Any) -> None:
 
 def _on_email_change(request: HttpRequest, user: Any, to_email_address: Any, **kwargs: Any) -> None:
     record(request, Kind.EMAIL_CHANGED, user, detail=to_email_address.email)
+    # allauth notifies the former address.
+    address = client_address.address_from_environ(request.META)
+    mail.schedule("email_added", to_email_address.email, {"user": user}, address)
 
 
 def _on_second_factor_added(request: HttpRequest, user: Any, authenticator: Authenticator, **kwargs: Any) -> None:

@@ -55,6 +55,7 @@ page_urls = [
         confirmed_address_required(webauthn.add_webauthn),
         name="mfa_add_webauthn",
     ),
+    path("accounts/second-factor/passkeys/<int:pk>/rename", webauthn.edit_webauthn, name="mfa_edit_webauthn"),
     path("accounts/second-factor/passkeys/<int:pk>/remove", webauthn.remove_webauthn, name="mfa_remove_webauthn"),
     path("accounts/second-factor/recovery-codes", recovery_codes.view_recovery_codes, name="mfa_view_recovery_codes"),
     path(

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
+from apps.accounts.pages import mail as account_mail
 from apps.accounts.pages.forms import SignUpForm
 from apps.kernel import rate_limits
 from apps.kernel.outbox import facade as outbox
@@ -114,10 +115,26 @@ def test_a_link_names_the_site_and_not_the_requests_host(browser: Client, ann: U
     assert "evil.example" not in message.body
 
 
+@pytest.mark.parametrize("name", sorted(account_mail._MAILS))
+def test_a_mail_has_a_subject_text_and_html_with_its_link(ann: User, name: str) -> None:
+    EmailAddress.objects.update(verified=False)
+    with transaction.atomic():
+        body = {"mail": name, "email": ann.email, "user": None if name == "account_erased" else ann.pk}
+        outbox.publish(account_mail.SEND_MAIL, ann.email, body)
+    (message,) = delivered()
+    ((html, kind),) = message.alternatives
+    assert kind == "text/html"
+    assert message.subject in html
+    for text in (message.body, html):
+        assert "http://localhost:8000" in text
+        assert "{" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL), "no value is missing"
+    assert name in ("account_erased", "email_changed") or link_in(message) in html
+
+
 def test_a_sign_up_works_without_reading_mail_and_sends_a_confirmation(browser: Client, db: None) -> None:
     response = browser.post(SIGN_UP, {"username": "ann@example.org", "password": PASSWORD, "next": "/tickets/"})
     assert response.url == "/tickets/"
-    assert "not confirmed" in browser.get("/accounts/").content.decode()
+    assert "Not confirmed" in browser.get("/accounts/").content.decode()
     (message,) = delivered()
     link = link_in(message)
     assert browser.get(link).status_code == 200
@@ -212,13 +229,16 @@ def test_an_address_changes_once_its_link_is_opened(ann: User, log_in: LogIn) ->
     browser = log_in(ann)
     assert browser.post("/accounts/email", {"email": "New@Example.org"}).url == "/accounts/"
     assert User.objects.get().username == "ann@example.org"
-    assert "new@example.org is still to be confirmed" in browser.get("/accounts/").content.decode()
+    assert "new@example.org is not confirmed yet" in browser.get("/accounts/").content.decode()
     (message,) = delivered()
     assert message.to == ["new@example.org"]
     assert browser.post(link_in(message)).url == "/accounts/"
     user = User.objects.get()
     assert (user.username, user.email) == ("new@example.org", "new@example.org")
-    assert [one.to for one in delivered()] == [["ann@example.org"]], "the former address is notified"
+    notices = delivered()
+    assert [one.to for one in notices] == [["ann@example.org"], ["new@example.org"]], "both are notified"
+    assert "/accounts/password/reset" not in notices[0].body, "the former address cannot reset the password"
+    assert "new@" not in notices[0].body, "the former mailbox may be another person's"
     assert Client().post(LOG_IN, {"username": "new@example.org", "password": PASSWORD}).status_code == 302
 
 

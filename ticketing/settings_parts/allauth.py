@@ -29,6 +29,7 @@ MFA_FORMS = {
     "reauthenticate": "apps.accounts.second_factor.forms.ReauthenticateForm",
     "activate_totp": "apps.accounts.second_factor.forms.ActivateTOTPForm",
     "add_webauthn": "apps.accounts.second_factor.forms.AddWebAuthnForm",
+    "edit_webauthn": "apps.accounts.second_factor.forms.EditWebAuthnForm",
     "authenticate_webauthn": "apps.accounts.second_factor.forms.AuthenticateWebAuthnForm",
     "login_webauthn": "apps.accounts.second_factor.forms.LoginWebAuthnForm",
     "reauthenticate_webauthn": "apps.accounts.second_factor.forms.ReauthenticateWebAuthnForm",

@@ -28,7 +28,7 @@ SIGNED_IN_COOKIE = "signed_in"
 neither identifies the user nor grants anything."""
 
 _MESSAGES = {
-    "email_confirmation_sent": "We sent a mail to {email}. Open its link to confirm the address.",
+    "email_confirmation_sent": "We’re sending an email to {email}. Open its link to confirm the address.",
     "email_confirmation_failed": "{email} cannot be confirmed, because another account uses it.",
     "email_confirmed": "{email} is confirmed.",
     "password_changed": "Your password was changed. All other devices were logged out.",
@@ -47,11 +47,12 @@ class AccountAdapter(DefaultAccountAdapter):
         **DefaultAccountAdapter.error_messages,
         "email_password_mismatch": "The email address or password is incorrect. Passwords are case-sensitive.",
         "mismatch_or_unconfirmed": "The email address or password is incorrect, or the address is not confirmed yet. "
-        "Open the link in the mail that we sent when you signed up, or choose a new password.",
+        "Passwords are case-sensitive. Open the link in the email that we sent when you signed up, or choose a new "
+        "password.",
         "username_password_mismatch": "The email address or password is incorrect. Passwords are case-sensitive.",
         "email_taken": "An account with this email address already exists. Log in instead.",
-        "incorrect_password": "The password is incorrect.",
-        "enter_current_password": "The password is incorrect.",
+        "incorrect_password": "The password is incorrect. Passwords are case-sensitive.",
+        "enter_current_password": "The password is incorrect. Passwords are case-sensitive.",
     }
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:

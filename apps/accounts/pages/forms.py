@@ -10,14 +10,25 @@ from django.contrib.auth.hashers import make_password
 from django.http import HttpRequest
 
 from apps.accounts.confirmed_addresses import is_confirmation_required
+from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.kernel.proof_of_work.forms import WorkForm
 
+_ADDRESS_MESSAGES = {
+    "required": "Enter your email address.",
+    "invalid": "Enter a valid email address.",
+    "max_length": "Enter a valid email address.",
+}
+_NEW_HELP = "At least 8 characters, and no common password. Passwords are case-sensitive."
+
 
 def _password_field(label: str, autocomplete: str, **kwargs: Any) -> forms.CharField:
     widget = forms.PasswordInput(attrs={"autocomplete": autocomplete})
-    return forms.CharField(label=label, strip=False, max_length=PASSWORD_LENGTH_MAX, widget=widget, **kwargs)
+    messages = {"required": f"Enter your {label.lower()}."}
+    return forms.CharField(
+        label=label, strip=False, max_length=PASSWORD_LENGTH_MAX, widget=widget, error_messages=messages, **kwargs
+    )
 
 
 class _FieldNames:
@@ -29,14 +40,16 @@ class _FieldNames:
         return self.html_names.get(field_name, field_name)
 
 
-class LogInForm(WorkForm, _FieldNames, allauth_forms.LoginForm):
+class LogInForm(FocusesFirstError, WorkForm, _FieldNames, allauth_forms.LoginForm):
     html_names = {"login": "username"}
+    field_of_refusal = "password"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"] = forms.CharField(
             label="Email address",
             max_length=NAME_LENGTH_MAX,
+            error_messages={"required": "Enter your email address."},
             widget=forms.TextInput(
                 attrs={"autocomplete": "username webauthn", "inputmode": "email", "autofocus": True}
             ),
@@ -64,7 +77,7 @@ class LogInForm(WorkForm, _FieldNames, allauth_forms.LoginForm):
         return dict(self.cleaned_data)
 
 
-class SignUpForm(_FieldNames, allauth_forms.SignupForm):
+class SignUpForm(FocusesFirstError, _FieldNames, allauth_forms.SignupForm):
     html_names = {"email": "username", "password1": "password"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -72,9 +85,13 @@ class SignUpForm(_FieldNames, allauth_forms.SignupForm):
         self.fields["email"] = forms.EmailField(
             label="Email address",
             max_length=NAME_LENGTH_MAX,
+            help_text="We’ll email you a link to confirm it.",
+            error_messages=_ADDRESS_MESSAGES,
             widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
         )
         self.fields["password1"].label = "Password"
+        self.fields["password1"].help_text = _NEW_HELP
+        self.fields["password1"].error_messages["required"] = "Enter a password."
         self.fields["password1"].widget.attrs = {"autocomplete": "new-password"}
 
     def validate_unique_email(self, value: str) -> str:
@@ -92,7 +109,7 @@ class SignUpForm(_FieldNames, allauth_forms.SignupForm):
         return super().try_save(request)
 
 
-class ChangePasswordForm(allauth_forms.ChangePasswordForm):
+class ChangePasswordForm(FocusesFirstError, allauth_forms.ChangePasswordForm):
     user: User
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -109,25 +126,25 @@ class ChangePasswordForm(allauth_forms.ChangePasswordForm):
         return password
 
 
-class SetPasswordForm(allauth_forms.SetPasswordForm):
+class SetPasswordForm(FocusesFirstError, allauth_forms.SetPasswordForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _relabel(self)
 
 
-class ResetPasswordKeyForm(allauth_forms.ResetPasswordKeyForm):
+class ResetPasswordKeyForm(FocusesFirstError, allauth_forms.ResetPasswordKeyForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _relabel(self)
 
 
-class ReauthenticateForm(allauth_forms.ReauthenticateForm):
+class ReauthenticateForm(FocusesFirstError, allauth_forms.ReauthenticateForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["password"] = _password_field("Password", "current-password")
 
 
-class ResetPasswordForm(allauth_forms.ResetPasswordForm):
+class ResetPasswordForm(FocusesFirstError, allauth_forms.ResetPasswordForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["email"] = _email_field("Email address")
@@ -139,7 +156,7 @@ class ResetPasswordForm(allauth_forms.ResetPasswordForm):
         return email
 
 
-class ChangeEmailForm(forms.Form):
+class ChangeEmailForm(FocusesFirstError, forms.Form):
     email = forms.EmailField()
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
@@ -150,7 +167,7 @@ class ChangeEmailForm(forms.Form):
     def clean_email(self) -> str:
         email = str(self.cleaned_data["email"]).lower()
         if email == self.user.email and EmailAddress.objects.filter(user=self.user, email=email, verified=True):
-            raise forms.ValidationError("This is your present email address, and it is confirmed.")
+            raise forms.ValidationError("This is your current email address, and it is confirmed.")
         return email
 
     def save(self) -> EmailAddress:
@@ -164,7 +181,10 @@ class ChangeEmailForm(forms.Form):
 
 def _email_field(label: str) -> forms.EmailField:
     return forms.EmailField(
-        label=label, max_length=NAME_LENGTH_MAX, widget=forms.EmailInput(attrs={"autocomplete": "email"})
+        label=label,
+        max_length=NAME_LENGTH_MAX,
+        error_messages=_ADDRESS_MESSAGES,
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
     )
 
 
@@ -172,4 +192,6 @@ def _relabel(form: forms.Form) -> None:
     """Use our labels for the two fields of a new password, without placeholders."""
     for name, label in (("password1", "New password"), ("password2", "New password again")):
         form.fields[name].label = label
+        form.fields[name].help_text = _NEW_HELP if name == "password1" else ""
+        form.fields[name].error_messages["required"] = f"Enter the {label[0].lower()}{label[1:]}."
         form.fields[name].widget.attrs = {"autocomplete": "new-password"}

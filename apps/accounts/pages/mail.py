@@ -11,7 +11,7 @@ from allauth.account.forms import default_token_generator
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.account.utils import user_pk_to_url_str
 from django.conf import settings
-from django.core.mail import EmailMessage
+from django.core.mail import EmailMultiAlternatives
 from django.db import transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -24,21 +24,22 @@ from apps.kernel.rate_limits import mail_caps
 
 SEND_MAIL = "accounts.send_mail"
 
-_CHANGE = "accounts/email/security_change.txt"
+_CHANGE = "security_change"
 _MAILS = {
-    "password_reset_key": ("Choose a new password", "accounts/email/password_reset.txt", ""),
-    "email_confirmation": ("Confirm your email address", "accounts/email/confirm_address.txt", ""),
-    "email_confirmation_signup": ("Confirm your email address", "accounts/email/confirm_address.txt", ""),
-    "account_already_exists": ("You already have an account", "accounts/email/account_exists.txt", ""),
-    "unknown_account": ("You have no account yet", "accounts/email/no_account.txt", ""),
+    "password_reset_key": ("Choose a new password", "password_reset", ""),
+    "email_confirmation": ("Confirm your email address", "confirm_address", ""),
+    "email_confirmation_signup": ("Confirm your email address", "confirm_address", ""),
+    "account_already_exists": ("You already have an account", "account_exists", ""),
+    "unknown_account": ("You have no account yet", "no_account", ""),
     "password_changed": ("Your password was changed", _CHANGE, "The password of your account was changed."),
     "password_set": ("A password was set", _CHANGE, "A password was set for your account."),
     "password_reset": (
         "Your password was changed",
         _CHANGE,
-        "The password of your account was changed by mail.",
+        "The password of your account was changed with a link that we had emailed to you.",
     ),
-    "email_changed": ("Your email address was changed", _CHANGE, "Your account now has another email address."),
+    "email_changed": ("Your email address was changed", "address_changed", "Your account has another email address."),
+    "email_added": ("Your account has this email address", _CHANGE, "Your account now uses this email address."),
     "totp_activated": ("An authenticator app was added", _CHANGE, "An authenticator app was added to your account."),
     "totp_deactivated": (
         "The authenticator app was removed",
@@ -46,12 +47,12 @@ _MAILS = {
         "The authenticator app was removed from your account.",
     ),
     "webauthn_added": ("A passkey was added", _CHANGE, "A passkey was added to your account."),
-    "webauthn_removed": ("A passkey was removed", _CHANGE, "A passkey of your account was removed."),
+    "webauthn_removed": ("A passkey was removed", _CHANGE, "A passkey was removed from your account."),
     "data_downloaded": ("Your data was downloaded", _CHANGE, "All data of your account was downloaded."),
-    "account_erased": ("Your account was erased", "accounts/email/account_erased.txt", ""),
+    "account_erased": ("Your account was erased", "account_erased", ""),
     "recovery_codes_generated": ("New recovery codes", _CHANGE, "New recovery codes were created for your account."),
 }
-"""Subject, template, and what changed, by the name of allauth's mail, or of our own."""
+"""Subject, templates, and for notices what changed, by the name of allauth's mail, or of our own."""
 
 
 def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:
@@ -86,13 +87,18 @@ def send(message: Message) -> None:
     if link is None:
         return
     context = {
+        "subject": subject,
+        "email": email,
         "link": urljoin(settings.SITE_URL, link),
         "change": change,
-        "name": user.get_username() if user else "",
         "site_url": settings.SITE_URL,
         "reset_url": urljoin(settings.SITE_URL, reverse("account_reset_password")),
+        "find_url": urljoin(settings.SITE_URL, reverse("orders:find")),
     }
-    EmailMessage(subject=subject, body=render_to_string(template, context), to=[email]).send()
+    text = render_to_string(f"accounts/email/{template}.txt", context)
+    sent = EmailMultiAlternatives(subject=subject, body=text, to=[email])
+    sent.attach_alternative(render_to_string(f"accounts/email/{template}.html", context), "text/html")
+    sent.send()
 
 
 def _link(name: str, user: User | None, email: str) -> str | None:
@@ -109,5 +115,7 @@ def _link(name: str, user: User | None, email: str) -> str | None:
             return None if found is None else reverse("account_confirm_email", args=[EmailConfirmationHMAC(found).key])
         case "unknown_account":
             return reverse("sign_up")
-        case _:
+        case "account_already_exists":
             return reverse("log_in")
+        case _:
+            return reverse("account")

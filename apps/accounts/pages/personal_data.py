@@ -12,14 +12,18 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.accounts import registries, security_log
+from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import User
 from apps.accounts.pages import mail
 from apps.accounts.pages.adapter import delete_signed_in_cookie
 from apps.kernel.http import client_address
 
 
-class EraseForm(forms.Form):
-    is_sure = forms.BooleanField(label="Erase my account and my data. I know that this cannot be undone.")
+class EraseForm(FocusesFirstError, forms.Form):
+    is_sure = forms.BooleanField(
+        label="Erase my account and my data. I know that this cannot be undone.",
+        error_messages={"required": "Tick this to erase your account."},
+    )
 
 
 @require_safe

@@ -108,7 +108,7 @@ class ChangeEmail(FormView):
     def form_valid(self, form: ChangeEmailForm) -> HttpResponse:
         address = form.save()
         address.send_confirmation(self.request)
-        messages.info(self.request, f"We sent a mail to {address.email}. Open its link to confirm the address.")
+        messages.info(self.request, f"We’re sending an email to {address.email}. Open its link to confirm the address.")
         return redirect("account")
 
 

@@ -25,7 +25,7 @@ def confirmed_address_required(view: View) -> View:
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         user = request.user
         if isinstance(user, User) and not user.is_staff and not has_confirmed_address(user):
-            messages.error(request, "Confirm your email address first.")
+            messages.error(request, "Confirm your email address first: open the link in our email.")
             return redirect("account")
         return view(request, *args, **kwargs)
 

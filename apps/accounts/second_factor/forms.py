@@ -12,7 +12,9 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm as AllauthActivateTOTPForm
 from allauth.mfa.webauthn import forms as webauthn
 from django import forms
+from django.contrib import messages
 
+from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import User
 from apps.accounts.second_factor import codes
 from apps.kernel.http import problems
@@ -20,6 +22,7 @@ from apps.kernel.http import problems
 logger = logging.getLogger(__name__)
 
 CREDENTIAL_LENGTH_MAX = 20_000
+PASSKEY_NAME_LENGTH_MAX = 60
 
 
 class _CodeMixin:
@@ -33,7 +36,8 @@ class _CodeMixin:
         field.max_length = codes.LENGTH_MAX
         field.label = "Code"
         field.help_text = "From your authenticator app, or one of your recovery codes."
-        field.widget.attrs = {"autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True}
+        field.error_messages["required"] = "Enter a code."
+        field.widget.attrs = {"autocomplete": "one-time-code", "autocapitalize": "none", "autofocus": True}
 
     def clean_code(self) -> str:
         found = codes.verify_code(context.request, self.user, self.cleaned_data["code"][: codes.LENGTH_MAX])
@@ -44,11 +48,11 @@ class _CodeMixin:
         return str(self.cleaned_data["code"])
 
 
-class AuthenticateForm(_CodeMixin, AllauthAuthenticateForm):
+class AuthenticateForm(FocusesFirstError, _CodeMixin, AllauthAuthenticateForm):
     pass
 
 
-class ReauthenticateForm(_CodeMixin, AllauthReauthenticateForm):
+class ReauthenticateForm(FocusesFirstError, _CodeMixin, AllauthReauthenticateForm):
     pass
 
 
@@ -80,14 +84,28 @@ class _CredentialField(forms.JSONField):
         return initial  # The form is never shown with a refused credential.
 
 
-class ActivateTOTPForm(AllauthActivateTOTPForm):
+class ActivateTOTPForm(FocusesFirstError, AllauthActivateTOTPForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["code"].label = "Code"
+        self.fields["code"].label = "Code from the app"
+        self.fields["code"].help_text = "Six digits, which change every 30 seconds."
+        self.fields["code"].error_messages["required"] = "Enter the code that the app shows."
         self.fields["code"].widget.attrs = {"autocomplete": "one-time-code", "inputmode": "numeric"}
 
 
-class AddWebAuthnForm(webauthn.AddWebAuthnForm):
+def _name_field(**kwargs: Any) -> forms.CharField:
+    return forms.CharField(
+        label="Name of the passkey",
+        max_length=PASSKEY_NAME_LENGTH_MAX,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text="For example the device that has it: Ann’s phone.",
+        error_messages={"required": "Enter a name."},
+        **kwargs,
+    )
+
+
+class AddWebAuthnForm(FocusesFirstError, webauthn.AddWebAuthnForm):
+    name = _name_field(required=False)
     credential = _CredentialField()
     passwordless = forms.BooleanField(
         label="Log in without the password",
@@ -99,6 +117,15 @@ class AddWebAuthnForm(webauthn.AddWebAuthnForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = _refuse_malformed(super().clean)
         return cleaned
+
+
+class EditWebAuthnForm(FocusesFirstError, webauthn.EditWebAuthnForm):
+    name = _name_field()
+
+    def save(self) -> Authenticator:
+        saved: Authenticator = super().save()
+        messages.success(context.request, "The passkey was renamed.")
+        return saved
 
 
 class _CredentialMixin(forms.Form):
