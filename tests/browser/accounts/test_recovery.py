@@ -94,7 +94,7 @@ def test_a_lost_password_is_replaced_from_the_log_in_page(
     log_in(page, NEW)
     page.goto(f"{live_site}/accounts/")
     page.get_by_role("heading", name="Your account").wait_for()
-    page.get_by_text(ANN).first.wait_for()
+    page.get_by_role("main").get_by_text(ANN).wait_for()
 
 
 @devices
