@@ -190,14 +190,14 @@ def count_code_attempt(request: HttpRequest, reservation: reservations.Reservati
 def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None) -> None:
     if caller.event_slug not in ("", event_slug):
         raise problems.TokenWrongEvent
-    if account_id is not None and caller.entry_id is None:
-        # Only the order's account counts: the browser's cookie grants no access to an account's order, neither to
-        # another account nor after a log-out.
-        if caller.account_id is None:
-            raise problems.TokenMissing
-        if caller.account_id != account_id:
-            raise problems.NotOwner
-        return
+    if account_id is not None:
+        # Only the order's account counts: neither the browser's cookie nor a guest's token grants access to an
+        # account's order, to another account or after a log-out.
+        if caller.may_use_account(account_id):
+            return
+        raise (
+            problems.TokenMissing if caller.proven_account_id is None and caller.entry_id is None else problems.NotOwner
+        )
     entry = queue.entry_by_id(entry_id)
     if entry is None:
         raise OrderNotFound

@@ -365,17 +365,19 @@ def count_received_tickets(event_id: int, email: str) -> int:
 def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
     """Return the latest orders of the caller's account, browser and queue entry, and those in `also`, newest first.
 
-    For a logged-in caller the browser's orders of other accounts are left out: computers are shared.
+    A browser and a guest's token list orders without an account only: computers are shared, and an account's orders end
+    with its log-out.
     """
+    usable = Q(account=None)
+    if caller.proven_account_id is not None:
+        usable |= Q(account=caller.proven_account_id)
     owned = Q(pk__in=list(also))
-    of_browser = Q(buyer=f"visitor:{caller.visitor_id}")
     if caller.account_id is not None:
         owned |= Q(account=caller.account_id)
-        of_browser &= Q(account=None)
     if caller.visitor_id:
-        owned |= of_browser
+        owned |= Q(buyer=f"visitor:{caller.visitor_id}", account=None)
     if caller.entry_id is not None:
-        owned |= Q(entry_id=caller.entry_id)
+        owned |= Q(entry_id=caller.entry_id) & usable
     return _views(list(Order.objects.filter(owned).order_by("-placed_at")[:ORDERS_SHOWN_MAX]))
 
 

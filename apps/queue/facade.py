@@ -229,11 +229,14 @@ def owns(caller: Caller, entry: EntryView) -> bool:
     """Return whether the entry belongs to the caller: by its token, account or browser.
 
     A token of another entry of the same buyer counts as well: a visitor who left the queue with a reservation and
-    joined again has a token of the new entry.
+    joined again has a token of the new entry. A guest's token does not count for an entry that was merged into an
+    account.
     """
     if caller.entry_id is not None:
         named = entry if caller.entry_id == entry.id else entry_by_id(caller.entry_id)
-        return named is not None and (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
+        if named is None or not caller.may_use_account(named.account_id):
+            return False
+        return (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
     if caller.account_id is not None and caller.account_id == entry.account_id:
         return True
     return bool(caller.visitor_id) and caller.visitor_id == entry.visitor_id

@@ -1,5 +1,6 @@
 """After a log-out, the next user of the same browser has no right of the last one."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +12,11 @@ from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.orders import access
 from apps.orders.checkin import door_links
-from apps.orders.models import Order
+from apps.orders.models import Order, ReturnPolicy, Ticket
 from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, caller_from_place_cookie
-from apps.queue.models import WaitingRoom
+from apps.queue.models import QueueEntry, WaitingRoom
 from tests.support.factories import hold, make_event
-from tests.support.orders.sale import SAME_ORIGIN, buy
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
 from tests.support.queue.rooms import make_room
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -107,6 +108,74 @@ def test_a_guests_order_that_belongs_to_an_account_now_needs_that_account(browse
     log_out(browser)
     assert browser.cookies[VISITOR_COOKIE].value
     assert browser.get(page).status_code in (401, 403)
+
+
+def test_after_the_log_out_the_browser_lists_no_order_of_the_account(browser: Client) -> None:
+    """The guest holds, logs in and checks out; the order is the account's, its buyer the browser's guest."""
+    make_event("concert")
+    browser.post("/events/concert/join", follow=True, headers=SAME_ORIGIN)
+    held = _hold(browser)
+    ann = log_in(browser, "ann@example.org")
+    _check_out(browser, held)
+    order = Order.objects.get(reservation=held)
+    assert order.account_id == ann.pk
+    assert str(order.pk) in browser.get("/tickets/").text
+    log_out(browser)
+    assert browser.cookies[VISITOR_COOKIE].value
+    assert str(order.pk) not in browser.get("/tickets/").text
+    assert browser.get("/api/orders").json()["orders"] == []
+
+
+@pytest.mark.parametrize("when", ["before the hold", "after the hold"])
+def test_a_guests_token_opens_nothing_of_the_account_into_which_its_entry_was_merged(
+    browser: Client, when: str
+) -> None:
+    """A token has no account version if a guest got it. Another user of the browser may have kept it."""
+    event = make_event("concert")
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
+    secret = "a-secret-of-this-browser"
+    joined = browser.post(
+        "/api/events/concert/queue", {"visitor_id": secret}, content_type="application/json", headers=SAME_ORIGIN
+    ).json()
+    held = _hold(browser) if when == "after the hold" else ""
+    ann = log_in(browser, "ann@example.org")
+    browser.post("/api/events/concert/queue", {}, content_type="application/json", headers=SAME_ORIGIN)
+    held = held or _hold(browser)
+    _check_out(browser, held)
+    order = Order.objects.get(reservation=held)
+    assert (order.account_id, QueueEntry.objects.get().account_id) == (ann.pk, ann.pk)
+
+    def ask(method: str, path: str, body: dict[str, Any] | None = None) -> int:
+        token = {"authorization": f"Bearer {joined['admission_token']}", "idempotency-key": f"{method} {path}"}
+        return Client().generic(method, path, json.dumps(body or {}), "application/json", headers=token).status_code
+
+    assert ask("GET", f"/api/orders/{order.pk}") == 403
+    assert ask("POST", f"/api/orders/{order.pk}/refunds", {"tickets": [Ticket.objects.get().code]}) == 403
+    assert ask("GET", f"/api/reservations/{held}") == 403
+    assert ask("POST", f"/api/reservations/{held}/checkout", {"email": "x@example.org", "name": "X"}) == 403
+    assert ask("POST", "/api/events/concert/reservations", {"seats": ["hall-A-2"]}) == 429
+    assert ask("POST", "/api/events/concert/queue") == 401
+    assert ask("GET", "/api/events/concert/queue/status") in (401, 403, 404)
+    listed = Client().get("/api/orders", headers={"authorization": f"Bearer {joined['admission_token']}"})
+    assert listed.json()["orders"] == []
+    assert browser.get(f"/api/orders/{order.pk}").status_code == 200
+
+
+def _hold(browser: Client) -> str:
+    held: str = browser.post(
+        "/api/events/concert/reservations",
+        {"seats": ["hall-A-1"]},
+        content_type="application/json",
+        headers=SAME_ORIGIN | {"idempotency-key": "one"},
+    ).json()["reservation_id"]
+    return held
+
+
+def _check_out(browser: Client, held: str) -> None:
+    form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox", "idempotency_key": held}
+    response = browser.post(f"/reservations/{held}/checkout", form, headers=SAME_ORIGIN)
+    assert response.status_code == 303, response.text
+    deliver_outbox()
 
 
 def test_a_log_out_without_a_log_in_deletes_the_cookies_too(browser: Client) -> None:

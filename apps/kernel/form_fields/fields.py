@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.kernel.form_fields.amounts import (
+    SECONDS_DIGITS_MAX,
     InvalidAmount,
     parse_duration,
     parse_money,
@@ -135,7 +136,8 @@ class DurationField(_AmountField):
     def prepare_value(self, value: Any) -> Any:
         # The bound field calls this right before it renders the widget.
         seconds = str(value or "")
-        self.widget.note = format_short_duration(int(seconds)) if seconds.isascii() and seconds.isdigit() else ""
+        is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= SECONDS_DIGITS_MAX
+        self.widget.note = format_short_duration(int(seconds)) if is_number else ""
         return super().prepare_value(value)
 
 

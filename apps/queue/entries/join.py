@@ -298,11 +298,13 @@ class _JoinBatch:
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
         """Return the identity for which the request joins: the caller's own, or that of the owner of the token's entry.
-        None if the token has no entry of this event, or if the caller is unidentified."""
+        None if the token has no entry of this event that it may use, or if the caller is unidentified."""
         caller, event_id = request.caller, request.event.id
         if caller.entry_id is not None:
             identity = self.identities_of_tokens.get(caller.entry_id)
-            return identity if identity is not None and identity[0] == event_id else None
+            if identity is None or identity[0] != event_id or not caller.may_use_account(identity[1]):
+                return None
+            return identity
         if caller.account_id is not None:
             return (event_id, caller.account_id, "")
         return (event_id, None, caller.visitor_id) if caller.visitor_id else None

@@ -91,12 +91,14 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
 
 def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEntry | None:
     """Return the entry of the caller's token or, without a token, the live entry of the account or browser, else its
-    latest ended one. None if there is none. Does not count as arrival and changes nothing."""
+    latest ended one. None if there is none, or if the entry of a guest's token belongs to an account by now. Does not
+    count as arrival and changes nothing."""
     rows = QueueEntry.objects.filter(event_id=event_id)
     if lock:
         rows = rows.select_for_update(no_key=True)
     if caller.entry_id is not None:
-        return rows.filter(pk=caller.entry_id).first()
+        entry = rows.filter(pk=caller.entry_id).first()
+        return entry if entry is not None and caller.may_use_account(entry.account_id) else None
     if caller.account_id is not None:
         mine = rows.filter(account_id=caller.account_id)
     elif caller.visitor_id:

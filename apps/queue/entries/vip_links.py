@@ -180,7 +180,7 @@ def _require_open(link: VipLink, now: datetime) -> None:
 
 def _is_owned_by(entry: QueueEntry, caller: Caller) -> bool:
     if caller.entry_id is not None:
-        return caller.entry_id == entry.pk
+        return caller.entry_id == entry.pk and caller.may_use_account(entry.account_id)
     if caller.account_id is not None and caller.account_id == entry.account_id:
         return True
     return bool(caller.visitor_id) and caller.visitor_id == entry.visitor_id

@@ -68,6 +68,19 @@ class Caller(NamedTuple):
     def is_known(self) -> bool:
         return self.account_id is not None or bool(self.visitor_id) or self.entry_id is not None
 
+    @property
+    def proven_account_id(self) -> int | None:
+        """The account of the session or account token, or the one that the admission token was issued to."""
+        return self.account_version.account_id if self.account_version is not None else self.account_id
+
+    def may_use_account(self, account_id: int | None) -> bool:
+        """Return whether the caller may use an entry or order of this account; None: of a guest.
+
+        A token that a guest got names the entry of an account once a log-in has merged the entry. It has no account
+        version and ends with no password change, so it gives access to nothing of the account.
+        """
+        return account_id is None or account_id == self.proven_account_id
+
 
 def new_visitor_secret() -> str:
     return secrets.token_urlsafe(18)

@@ -109,6 +109,8 @@ async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryVi
 
 async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: LoadedEntry | None) -> EntryView | None:
     """`positions.claim_or_get_entry` for the event loop and a caller whose entry has just been read."""
+    if caller.entry_id is not None and seen is not None and not caller.may_use_account(seen.entry.account_id):
+        return None
     if seen is not None and seen.is_claimable and seen.entry.event_id == event.id:
         return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
     if seen is None or seen.entry.event_id != event.id:

@@ -94,6 +94,6 @@ def status_of_entry(event: events.EventView, entry: positions.EntryView) -> Queu
     status = QueueStatus(estimate(entry), entry)
     # A priority entry always has position 0, admitted or not.
     if entry.waits and status.estimate.ahead == 0 and not entry.is_priority and not entry.is_in_review:
-        entry = positions.claim_or_get_entry(event, Caller(entry_id=entry.id)) or entry
+        entry = positions.claim_or_get_entry(event, Caller(account_id=entry.account_id, entry_id=entry.id)) or entry
         status = QueueStatus(estimate(entry), entry)
     return status

@@ -93,6 +93,7 @@ def test_fees_are_typed_as_money_and_percent(staff: Client) -> None:
         ({"kind": "limits", "hold_seconds": "999999", "why": "y"}, "Enter at most 4 h."),
         ({"kind": "fees", "ticket_fee_minor": "2,50", "why": "y"}, "“2,50” can mean 2.50 or 250.00."),
         ({"kind": "limits", "hold_seconds": "1" * 500, "why": "\x00"}, "Null characters"),
+        ({"kind": "limits", "hold_seconds": "1" * 5_000, "why": "y"}, "Enter seconds, such as 90"),
     ],
 )
 def test_wrong_values_are_named_at_their_field(staff: Client, form: dict[str, str], text: str) -> None:

@@ -279,7 +279,7 @@ def test_a_visitor_who_leaves_the_lobby_and_returns_is_drawn_once(lobby: EventVi
     for caller in (visitor("one"), facade.Caller(account_id=account)):
         first = positions.join(lobby, caller)
         assert positions.leave(lobby, caller).status == "left"
-        by_token, by_name = facade.Caller(entry_id=first.id), caller
+        by_token, by_name = caller._replace(entry_id=first.id), caller
         again, later = facade.join_many([facade.JoinRequest(lobby, by_token), facade.JoinRequest(lobby, by_name)])
         assert isinstance(again, facade.EntryView)
         assert (again.id, again.status, later) == (first.id, "waiting", again)
