@@ -41,6 +41,7 @@ async function refetch() {
     recover();
     markFresh();
     if (fresh.dataset.follow === shown.dataset.follow) wait = Math.min(wait * 1.15, SLOWEST_MS);
+    else if (response.redirected) return location.replace(response.url); // This page is the answer to a form: the new state has a page of its own.
     else if ("followReload" in shown.dataset) return location.reload();
     else replace(shown, fresh, page);
   } catch {

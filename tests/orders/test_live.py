@@ -12,6 +12,7 @@ from apps.kernel.http import problems
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
 from apps.orders import access
+from apps.orders.checkout.followed_state import state_summary
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, Payment
 from apps.orders.order_pages import live
@@ -71,7 +72,7 @@ def test_an_update_matches_what_the_page_shows(method: str) -> None:
         update["action"] or ""
     ]
     view = get_order(order.pk)
-    assert live.state_summary(view) == " ".join(map(str, fields))
+    assert state_summary(view) == " ".join(map(str, fields))
     # What a client needs to offer another attempt.
     assert update["attempts_left"] == view.contract()["payment"]["attempts_left"]
     assert update["pay_deadline"] == view.contract()["pay_deadline"]

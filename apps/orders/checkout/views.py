@@ -19,6 +19,7 @@ from apps.kernel import clock
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
+from apps.orders.checkout import followed_state
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.forms import CheckoutForm
 from apps.orders.checkout.quote import Quote, quote
@@ -160,4 +161,6 @@ def _form_context(
 
 def _checkout_page(request: HttpRequest, form_context: dict[str, Any], status: int = 200) -> HttpResponse:
     legal = events.list_legal_links(form_context["reservation"]["event"].organizer_id)
-    return render(request, "orders/checkout.html", {"pay": form_context, "legal": legal}, status=status)
+    order = form_context["order"]
+    context = {"pay": form_context, "legal": legal, **({} if order is None else followed_state.followed_state(order))}
+    return render(request, "orders/checkout.html", context, status=status)

@@ -17,7 +17,6 @@ from apps.kernel import clock
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
-from apps.orders.selectors import OrderView
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +50,6 @@ def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
 
 
 _PAYMENT_FIELDS = ("status", "attempt", "faults_count", "refunded_minor", "next_action")
-
-
-def state_summary(order: OrderView) -> str:
-    """Return the state as a string. The page's script builds the same string from each update to detect changes."""
-    payment = order.payment
-    action = (payment.next_action or {}).get("type", "")
-    return f"{order.status} {payment.state} {payment.attempt} {payment.refunded_minor} {action}"
 
 
 def connect_signals() -> None:

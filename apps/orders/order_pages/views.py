@@ -19,13 +19,13 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.events import facade as events
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
-from apps.orders.absolute_urls import absolute_url, strip_site_origin
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
+from apps.orders.checkout import followed_state
 from apps.orders.checkout.views import first_form
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.invoices import invoice_pdf
-from apps.orders.models import ATTEMPTS_MAX, Order, Payment
-from apps.orders.order_pages import live
+from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.payments.providers import STRIPE
 from apps.orders.selectors import OrderView
 from apps.orders.tickets import ics
@@ -98,29 +98,18 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
 def _order_context(order: OrderView) -> dict[str, Any]:
     """Return the order's fields for its page. The status of an order whose last payment was declined is `declined`, and
     only valid tickets are listed."""
-    is_declined = order.status == Order.Status.PLACED and order.payment.state == Payment.Status.DECLINED
-    status = "declined" if is_declined else order.status
+    status = followed_state.shown_status(order)
     is_in_progress = status in Order.OPEN
-    confirm_url = _confirm_url(order) if is_in_progress else ""
     is_asked_again = is_in_progress and order.payment.faults_count > 0
     return {
         **{field.name: getattr(order, field.name) for field in fields(order)},
         "status": status,
         "is_in_progress": is_in_progress,
-        "known": live.state_summary(order),
-        "follow": " ".join(
-            (
-                status,
-                str(order.can_try_again),
-                str(order.payment.attempt),
-                str(order.payment.refunded_minor),
-                confirm_url,
-            )
-        ),
+        **followed_state.followed_state(order),
         "attempt": order.payment.attempt,
         "attempts_max": ATTEMPTS_MAX,
         "is_asked_again": is_asked_again,
-        "confirm_url": confirm_url,
+        "confirm_url": followed_state.confirmation_url(order),
         "tickets": order.valid_tickets,
         "transfers_open": order.transfer_terms is not None and order.transfer_terms.is_open,
         "passed_on": [transfer for transfer in order.transfers if transfer.state == "accepted"],
@@ -136,12 +125,6 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
         "calendar_url": reverse("orders:calendar_file", args=[order.id]),
     }
-
-
-def _confirm_url(order: OrderView) -> str:
-    """Return the URL where the buyer must confirm the payment; empty if none."""
-    action = order.payment.next_action
-    return strip_site_origin(action["url"]) if action is not None and action.get("type") == "redirect" else ""
 
 
 def _stripe(order: OrderView) -> dict[str, str] | None:
