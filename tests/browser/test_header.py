@@ -115,6 +115,7 @@ SHARED = {
     "reservations:choose": "/events/concert/choose?change=1",
     "reservations:held": "/reservations/",
     "orders:my_tickets": "/tickets/",
+    "orders:find": "/orders/find",
 }
 """A path for each page of the shop that shows the bar of reserved seats, by the name of its URL."""
 OWN = {

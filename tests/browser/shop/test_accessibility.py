@@ -38,10 +38,10 @@ STATES: tuple[State, ...] = (
 )
 OTHER_TESTS = {
     "admin/": "tests/browser/test_admin_accessibility.py",
-    "account/": "tests/browser/accounts",
-    "accounts/": "tests/browser/accounts",
-    "mfa/": "tests/browser/accounts",
-    "orders/find": "tests/browser/accounts",
+    "account/": "tests/browser/accounts/test_account_pages.py",
+    "accounts/": "tests/browser/accounts/test_account_pages.py",
+    "mfa/": "tests/browser/accounts/test_account_pages.py",
+    "orders/find": "tests/browser/accounts/test_account_pages.py",
 }
 """Which tests compare the other templates, by the beginning of their names."""
 NOT_PAGES = ("/email/",)
