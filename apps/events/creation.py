@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from django.conf import settings
 from django.db import connection
@@ -436,19 +437,40 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
         )
         for position, category in enumerate(priced)
     )
-    first_section = len(plan.sections) if plan is not None else 0
-    colors = [category.color for category in priced]
-    for index, area in enumerate(spec.general_admission):
-        color = area.color or distinct_color(None, colors)
-        colors.append(color)
+    write_general_admission(
+        event,
+        spec.general_admission,
+        tax_rates=spec.tax_rates,
+        colors=[category.color for category in priced],
+        first_category=len(priced),
+        first_section=len(plan.sections) if plan is not None else 0,
+    )
+    _require_access_codes(event, spec)
+
+
+def write_general_admission(
+    event: Event,
+    areas: Iterable[GeneralAdmission],
+    *,
+    tax_rates: Mapping[str, int] = MappingProxyType({}),
+    colors: Iterable[str] = (),
+    first_category: int = 0,
+    first_section: int = 0,
+) -> None:
+    """Create the draft's general admission sections, each with its price, in colors that differ from `colors`. Joins
+    the caller's transaction."""
+    taken = list(colors)
+    for index, area in enumerate(areas):
+        color = area.color or distinct_color(None, taken)
+        taken.append(color)
         category = Category.objects.create(
             event=event,
             key=area.name,
             name=area.name,
             color=color,
             price_minor=area.price_minor,
-            tax_rate=spec.tax_rates.get(area.name),
-            position=len(priced) + index,
+            tax_rate=tax_rates.get(area.name),
+            position=first_category + index,
         )
         Section.objects.create(
             event=event,
@@ -459,7 +481,6 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
             category=category,
             position=first_section + index,
         )
-    _require_access_codes(event, spec)
 
 
 def _differences(event: Event, spec: EventSpec) -> list[str]:

@@ -28,6 +28,7 @@ from apps.kernel.admin_lists import (
     format_count,
     masked,
 )
+from apps.kernel.db import transactions
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import mail
@@ -57,6 +58,7 @@ from apps.orders.staff import order_page, refund_page
 from apps.orders.tickets import reissue as ticket_reissue
 from apps.orders.transfers import admin as _transfer_admin  # noqa: F401 - Registers models.
 from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers models.
+from apps.reservations import facade as reservations
 
 Row = TypeVar("Row", bound=models.Model)
 _NUMBER = attrgetter("number")
@@ -244,6 +246,20 @@ class ReturnPolicyAdmin(OrganizerScopedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: ReturnPolicy | None = None) -> list[str]:
         return [] if obj is None else ["event"]
 
+    def save_model(self, request: HttpRequest, obj: ReturnPolicy, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        reservations.purge_page(obj.event_id)
+
+    def delete_model(self, request: HttpRequest, obj: ReturnPolicy) -> None:
+        reservations.purge_page(obj.event_id)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ReturnPolicy]) -> None:
+        with transactions.write():
+            for policy in queryset:
+                reservations.purge_page(policy.event_id)
+            super().delete_queryset(request, queryset)
+
 
 class _ReturnPolicyForm(forms.ModelForm):
     """Without hours there is no policy, whatever the other fields have."""
@@ -258,6 +274,12 @@ class _ReturnPolicyFormSet(forms.BaseInlineFormSet):
     @classmethod
     def get_default_prefix(cls) -> str:
         return "returns"  # Django's is empty, because events have no name for this relation.
+
+    def save(self, commit: bool = True) -> Any:
+        saved = super().save(commit)
+        if self.has_changed():
+            reservations.purge_page(self.instance.pk)
+        return saved
 
 
 class _ReturnPolicyInline(admin.StackedInline):

@@ -31,7 +31,7 @@ from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, ho
 from apps.reservations.inventory.availability import free_by_event, free_counts, seat_statuses
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
-from apps.reservations.inventory.cache_invalidation import publish_page_changes
+from apps.reservations.inventory.cache_invalidation import publish_page_changes, purge_page
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
@@ -106,6 +106,7 @@ __all__ = [
     "provide_order_names",
     "provide_received_tickets",
     "publish_page_changes",
+    "purge_page",
     "read_section_stock",
     "refuse_by_gate",
     "release",

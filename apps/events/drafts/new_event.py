@@ -1,6 +1,7 @@
-"""The form that creates a draft from nothing: the event, a venue that may be new, and a seating plan from a file."""
+"""The form that creates a draft from nothing: the event, a venue that may be new, a seating plan from a file, and
+tickets without seats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,17 +11,21 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.text import slugify
 
 from apps.events.creation import (
+    GeneralAdmission,
     add_venue,
     free_slug,
     lock_creation,
     plan_limits,
     store_plan,
+    write_general_admission,
 )
 from apps.events.currencies import CODES
+from apps.events.drafts.general_admission import PREFIX, GeneralAdmissionFormSet, GeneralAdmissionRows
+from apps.events.drafts.tiers import missing_tiers
 from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, parse_plan
+from apps.events.plans import Plan, PlanError, from_layout, parse_plan
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
 from apps.kernel import clock
 from apps.kernel.db import transactions
@@ -72,10 +77,14 @@ class NewEventForm(forms.Form):
 
     parsed: Plan | None = None
     plan_bytes = b""
+    rows: GeneralAdmissionFormSet
+    general_admission: Sequence[GeneralAdmission] = ()
 
     def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
+        has_rows = self.is_bound and f"{PREFIX}-TOTAL_FORMS" in self.data
+        self.rows = GeneralAdmissionRows(self.data if has_rows else None, prefix=PREFIX)
         allowed = permitted_organizers(user, "events.add_event")
         organizers = Organizer.objects.all() if allowed is None else Organizer.objects.filter(pk__in=allowed)
         self._choose("organizer", organizers, keep=organizers.count() > 1)
@@ -147,6 +156,9 @@ class NewEventForm(forms.Form):
             raise forms.ValidationError(f"{file.name}: {error}") from error
         return file
 
+    def is_valid(self) -> bool:
+        return super().is_valid() and self.rows.total_error_count() == 0
+
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if data.get("venue") == NEW:
@@ -161,7 +173,15 @@ class NewEventForm(forms.Form):
             self.add_error("plan", "Choose a file or an earlier plan, not both.")
         elif plan is not None and "organizer" in data and plan.organizer_id != data["organizer"].pk:
             self.add_error("plan", "This plan belongs to another organizer.")
+        self._clean_general_admission(data)
         return data
+
+    def _clean_general_admission(self, data: Mapping[str, Any]) -> None:
+        plan = self.parsed or (from_layout(data["plan"].layout) if data.get("plan") is not None else None)
+        taken = {} if plan is None else {section.slug: section.name for section in plan.sections}
+        categories = [] if plan is None else [category.name for category in plan.categories]
+        if self.rows.is_bound and self.rows.is_valid() and "currency" in data:
+            self.general_admission = self.rows.read(data["currency"], taken, categories)
 
     def _clean_new_venue(self, data: dict[str, Any]) -> None:
         name = data.get("new_venue", "").strip()
@@ -184,11 +204,15 @@ class NewDraft:
     name: str
     notes: tuple[str, ...]
     """What was left out of the plan's file."""
+    is_priced: bool
+    """Whether it has something to sell, with a price for everything."""
 
 
-def create_draft(data: Mapping[str, Any], plan: Plan | None, plan_bytes: bytes) -> NewDraft:
-    """Create the draft that a valid NewEventForm describes, with its on-sale, and its venue and plan if they are new.
-    Raises EventRefused if another user has just created the venue."""
+def create_draft(
+    data: Mapping[str, Any], plan: Plan | None, plan_bytes: bytes, general_admission: Sequence[GeneralAdmission] = ()
+) -> NewDraft:
+    """Create the draft that a valid NewEventForm describes, with its on-sale, its tickets without seats, and its venue
+    and plan if they are new. Raises EventRefused if another user has just created the venue."""
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         # The creations wait for each other, so that two of them find each other's venue and take different slugs.
         lock_creation()
@@ -212,4 +236,13 @@ def create_draft(data: Mapping[str, Any], plan: Plan | None, plan_bytes: bytes) 
         # Never after the start, however long the draft waits for its publication.
         opens_at = data["opens_at"] or min(clock.now(), data["starts_at"] - timedelta(seconds=1))
         OnSale.objects.create(event=event, opens_at=opens_at)
-    return NewDraft(event.pk, event.name, plan.notes if plan is not None else ())
+        layout = stored.layout if stored is not None else {"categories": [], "sections": []}
+        write_general_admission(
+            event,
+            general_admission,
+            colors=[color for _, color in layout["categories"]],
+            first_category=len(layout["categories"]),
+            first_section=len(layout["sections"]),
+        )
+    is_priced = bool(general_admission) and not missing_tiers(event)
+    return NewDraft(event.pk, event.name, plan.notes if plan is not None else (), is_priced)

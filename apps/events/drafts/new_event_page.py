@@ -1,4 +1,5 @@
-"""The admin page that creates an event: one form, then the event's own form with the prices to fill in."""
+"""The admin page that creates an event: one form, then the event's own form with the prices to fill in, or the
+checklist if all prices are known."""
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
@@ -17,12 +18,15 @@ def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
     form = NewEventForm(request.user, request.POST, request.FILES) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:
-            draft = create_draft(form.cleaned_data, form.parsed, form.plan_bytes)
+            draft = create_draft(form.cleaned_data, form.parsed, form.plan_bytes, form.general_admission)
         except EventRefused as error:
             form.add_error("new_venue", str(error))
         else:
             for note in draft.notes:
                 messages.warning(request, note)
+            if draft.is_priced:
+                messages.success(request, f"{draft.name} is created as a draft. Check it, then publish it.")
+                return redirect("admin:events_publish", draft.event_id)
             messages.success(request, f"{draft.name} is created as a draft. Enter the prices, then publish it.")
             response = redirect("admin:events_event_change", draft.event_id)
             response["Location"] += "#categories-group"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django.db import connection
 from django.urls import reverse
 
+from apps.events import facade as events
 from apps.kernel.db import sql, transactions
 from apps.kernel.outbox import facade as outbox
 
@@ -47,6 +48,18 @@ def publish_page_changes() -> int:
             event_id, slug, _PageState(status, version, stock), None if was[0] is None else _PageState(*was)
         )
     return published
+
+
+def purge_page(event_id: int) -> None:
+    """Purge the event's page after a change that the comparison does not read, because an app above keeps it. Joins the
+    caller's transaction. A draft has no page."""
+    try:
+        event = events.get_event_by_id(event_id)
+    except events.EventNotFound:
+        return  # A draft without an on-sale.
+    if event.status != "draft":
+        body = {"event": event.slug, "paths": paths_of(event.slug, "changed"), "reason": "changed"}
+        outbox.publish(TOPIC, event.slug, body)
 
 
 def _publish_page_change(event_id: int, slug: str, now: _PageState, was: _PageState | None) -> bool:

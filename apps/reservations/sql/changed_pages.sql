@@ -9,6 +9,9 @@ FROM (
                on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, on_sale.hold_seconds,
                on_sale.seats_per_reservation_max, on_sale.per_buyer_max, event.doors_at, event.ends_at,
                on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at,
+               venue.address, venue.latitude, venue.longitude, organizer.name, organizer.contact_email,
+               (SELECT max(legal_page.id) FROM events_legalpage AS legal_page
+                WHERE legal_page.organizer_id = event.organizer_id),
                -- Prices are shown with fees and tax.
                on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor,
                on_sale.waives_fees_when_free, on_sale.tax_rate, on_sale.tax_included,
@@ -41,6 +44,7 @@ FROM (
     FROM (SELECT clock_timestamp() AS now) AS moment
     CROSS JOIN events_event AS event
     JOIN events_venue AS venue ON venue.id = event.venue_id
+    JOIN events_organizer AS organizer ON organizer.id = event.organizer_id
     JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
     WHERE event.status <> 'draft' AND event.starts_at > moment.now - interval '1 day'
 ) AS page

@@ -10,8 +10,9 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.events.drafts.new_event import NewEventForm, create_draft
-from apps.events.models import Category, Event, Organizer, Role, SeatingPlan, Venue
+from apps.events.models import Category, Event, Organizer, Role, SeatingPlan, Section, Venue
 from apps.events.plans.colors import PALETTE
+from apps.events.publication import publish_event
 from tests.support import factories
 from tests.support.events.factories import block, encoded, in_days, make_event, plan
 from tests.support.races import storm
@@ -115,6 +116,73 @@ def test_a_member_creates_events_of_its_organizers_only() -> None:
     assert client.get(ADD).status_code == 403
     assert SeatingPlan.objects.count() == 0
     assert Organizer.objects.count() == 2
+
+
+def tickets(*rows: tuple[str, str, str]) -> dict[str, Any]:
+    """Return the rows of general admission as the form sends them."""
+    sent: dict[str, Any] = {"tickets-TOTAL_FORMS": "3", "tickets-INITIAL_FORMS": "0"}
+    for number, row in enumerate((*rows, *[("", "", "")] * (3 - len(rows)))):
+        sent |= {f"tickets-{number}-{name}": value for name, value in zip(ROW_FIELDS, row, strict=True)}
+    return sent
+
+
+ROW_FIELDS = ("name", "capacity", "price")
+
+
+def test_general_admission_is_set_up_on_the_same_form_and_the_checklist_follows(staff: Client) -> None:
+    assert "Tickets without assigned seats" in staff.get(ADD).content.decode()
+    response = staff.post(ADD, fields() | tickets(("Floor", "300", "45.00"), ("", "", ""), ("Upper floor", "80", "0")))
+    event = Event.objects.get()
+    assert response["Location"] == reverse("admin:events_publish", args=[event.pk])
+    sections = Section.objects.filter(event=event).order_by("position").values_list("slug", "kind", "capacity")
+    assert list(sections) == [("floor", "general_admission", 300), ("upper-floor", "general_admission", 80)]
+    prices = Category.objects.filter(event=event).order_by("position").values_list("name", "price_minor", "color")
+    assert list(prices) == [("Floor", 4_500, PALETTE[0]), ("Upper floor", 0, PALETTE[1])]
+    page = staff.get(response["Location"]).content.decode()
+    assert "There is nothing to sell" not in page
+    publish_event(event.pk)
+    assert Client().get("/events/lear/").status_code == 200
+
+
+def test_general_admission_beside_a_seating_plan_asks_for_the_prices_of_the_plan(staff: Client) -> None:
+    response = staff.post(ADD, fields(plan_file=upload("Stalls")) | tickets(("Floor", "300", "45")))
+    event = Event.objects.get()
+    assert response["Location"].endswith("#categories-group")
+    assert Category.objects.get(event=event).position == 1
+    page = staff.get(reverse("admin:events_event_change", args=[event.pk]))
+    formsets = {entry.formset.prefix: entry.formset for entry in page.context["inline_admin_formsets"]}
+    assert [form.initial["key"] for form in formsets["categories"].extra_forms] == ["Stalls"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([("", "300", "45")], "Enter a name, such as Floor."),
+        ([("Floor", "", "45")], "Enter how many tickets there are."),
+        ([("Floor", "300", "")], "Enter the price; 0 for free tickets."),
+        ([("Floor", "0", "45")], "greater than or equal to 1"),
+        ([("Floor", "300", "45,00")], "such as 45.00"),
+        ([("…", "300", "45")], "Enter a name with a letter or a digit."),
+        ([("Floor", "1", "1"), ("floor", "1", "1")], "There is a section “Floor” already."),
+        ([("Stalls", "1", "1")], "There is a section “Stalls” already."),
+        ([("Gold", "1", "1")], "The seating plan has a price category “Gold” already."),
+    ],
+)
+def test_a_row_of_general_admission_that_cannot_be_read_is_refused(
+    staff: Client, rows: list[tuple[str, str, str]], text: str
+) -> None:
+    zones = [block("Stalls", 1, 2, category="Gold", y=100)]
+    file = SimpleUploadedFile("plan.json", encoded(plan(zones, ("Gold",))))
+    response = staff.post(ADD, fields(plan_file=file) | tickets(*rows))
+    assert response.status_code == 400
+    assert text in response.content.decode()
+    assert "Please fix the errors below." in response.content.decode()
+    assert not Event.objects.exists()
+
+
+@pytest.mark.parametrize("count", ["x", "-1", "1000000"])
+def test_a_count_of_rows_that_the_form_cannot_send_is_refused(staff: Client, count: str) -> None:
+    assert staff.post(ADD, fields() | tickets() | {"tickets-TOTAL_FORMS": count}).status_code in (302, 400)
 
 
 @pytest.mark.django_db(transaction=True)

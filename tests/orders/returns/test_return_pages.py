@@ -7,8 +7,11 @@ import pytest
 from django.core import mail
 from django.test import Client
 
+from apps.events.models import Category, Event, OnSale, Section
 from apps.kernel import clock
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import EventCancellation, Order, Refund, ReturnPolicy, Ticket
+from apps.reservations import facade as reservations
 from tests.orders.checkout.test_order_pages import chosen, joined_browser, key_in, pay
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
@@ -180,3 +183,61 @@ def test_staff_sets_the_return_period(admin_client) -> None:
         == 302
     )
     assert ReturnPolicy.objects.get().until_hours == 48
+
+
+def purged_reasons() -> list[str]:
+    """Return the reasons of the messages that purge the event's page, and mark them as delivered."""
+    waiting = OutboxMessage.objects.filter(topic=reservations.PAGE_CHANGED, done_at__isnull=True)
+    reasons = [message.body["reason"] for message in waiting.order_by("id")]
+    waiting.update(done_at=clock.now())
+    return reasons
+
+
+def test_a_changed_return_policy_purges_the_event_page(admin_client) -> None:
+    event = make_event()
+    reservations.publish_page_changes()
+    assert purged_reasons() == ["published"]
+    add = "/admin/orders/returnpolicy/add/"
+    admin_client.post(add, {"event": event.id, "until_hours": 48, "keeps_fees": "on"}, headers=SAME_ORIGIN)
+    assert purged_reasons() == ["changed"]
+    assert "until 2 days before the start" in Client().get("/events/concert/").content.decode()
+    change = f"/admin/orders/returnpolicy/{event.id}/"
+    admin_client.post(f"{change}change/", {"until_hours": 9_000}, headers=SAME_ORIGIN)
+    assert purged_reasons() == [], "the form was refused"
+    admin_client.post(f"{change}change/", {"until_hours": 24}, headers=SAME_ORIGIN)
+    assert purged_reasons() == ["changed"]
+    admin_client.post(f"{change}delete/", {"post": "yes"}, headers=SAME_ORIGIN)
+    assert (ReturnPolicy.objects.count(), purged_reasons()) == (0, ["changed"])
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
+    chosen_rows = {"action": "delete_selected", "_selected_action": [event.id], "post": "yes"}
+    admin_client.post("/admin/orders/returnpolicy/", chosen_rows, headers=SAME_ORIGIN)
+    assert (ReturnPolicy.objects.count(), purged_reasons()) == (0, ["changed"])
+
+
+def test_a_return_policy_that_is_changed_on_the_form_of_the_event_purges_its_page(admin_client) -> None:
+    event = make_event()
+    reservations.publish_page_changes()
+    purged_reasons()
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24, keeps_fees=False)
+    path = f"/admin/events/event/{event.id}/change/"
+    category, section = Category.objects.get(), Section.objects.get()
+    form = {
+        "name": "Concert", "description": "", "on_sale-TOTAL_FORMS": 1, "on_sale-INITIAL_FORMS": 1,
+        "on_sale-0-event": event.id, "on_sale-0-id": OnSale.objects.get().pk,
+        "categories-TOTAL_FORMS": 1, "categories-INITIAL_FORMS": 1, "categories-0-id": category.pk,
+        "categories-0-event": event.id, "sections-TOTAL_FORMS": 1, "sections-INITIAL_FORMS": 1,
+        "sections-0-id": section.pk, "sections-0-event": event.id, "returns-TOTAL_FORMS": 1,
+        "returns-INITIAL_FORMS": 1, "returns-0-event": event.id, "returns-0-until_hours": "24",
+    }  # fmt: skip
+    assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == 302
+    assert purged_reasons() == []
+    admin_client.post(path, form | {"returns-0-until_hours": "12"}, headers=SAME_ORIGIN)
+    assert (ReturnPolicy.objects.get().until_hours, purged_reasons()) == (12, ["changed"])
+
+
+def test_the_return_policy_of_a_draft_purges_nothing(admin_client) -> None:
+    event = make_event()
+    Event.objects.update(status=Event.Status.DRAFT)
+    add = "/admin/orders/returnpolicy/add/"
+    admin_client.post(add, {"event": event.id, "until_hours": 48, "keeps_fees": "on"}, headers=SAME_ORIGIN)
+    assert (ReturnPolicy.objects.count(), purged_reasons()) == (1, [])
