@@ -1,7 +1,7 @@
 """The rows of the form of a new event for tickets without seats: a name, how many there are, and their price."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.utils.text import slugify
@@ -73,6 +73,12 @@ class GeneralAdmissionFormSet(forms.BaseFormSet):
         return found
 
 
-GeneralAdmissionRows = forms.formset_factory(
+_Rows = forms.formset_factory(
     GeneralAdmissionForm, formset=GeneralAdmissionFormSet, extra=ROWS, max_num=ROWS, absolute_max=ROWS
 )
+
+
+def make_rows(data: Mapping[str, Any]) -> GeneralAdmissionFormSet:
+    """Return the rows of the submitted form; empty ones if it has none."""
+    has_rows = f"{PREFIX}-TOTAL_FORMS" in data
+    return cast("GeneralAdmissionFormSet", _Rows(data if has_rows else None, prefix=PREFIX))

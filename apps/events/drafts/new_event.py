@@ -20,7 +20,7 @@ from apps.events.creation import (
     write_general_admission,
 )
 from apps.events.currencies import CODES
-from apps.events.drafts.general_admission import PREFIX, GeneralAdmissionFormSet, GeneralAdmissionRows
+from apps.events.drafts.general_admission import GeneralAdmissionFormSet, make_rows
 from apps.events.drafts.tiers import missing_tiers
 from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.organizers.default_organizer import get_default_organizer
@@ -83,8 +83,7 @@ class NewEventForm(forms.Form):
     def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        has_rows = self.is_bound and f"{PREFIX}-TOTAL_FORMS" in self.data
-        self.rows = GeneralAdmissionRows(self.data if has_rows else None, prefix=PREFIX)
+        self.rows = make_rows(self.data)
         allowed = permitted_organizers(user, "events.add_event")
         organizers = Organizer.objects.all() if allowed is None else Organizer.objects.filter(pk__in=allowed)
         self._choose("organizer", organizers, keep=organizers.count() > 1)

@@ -161,7 +161,7 @@ def test_general_admission_beside_a_seating_plan_asks_for_the_prices_of_the_plan
         ([("Floor", "", "45")], "Enter how many tickets there are."),
         ([("Floor", "300", "")], "Enter the price; 0 for free tickets."),
         ([("Floor", "0", "45")], "greater than or equal to 1"),
-        ([("Floor", "300", "45,00")], "such as 45.00"),
+        ([("Floor", "300", "45,00")], 'id="id_tickets-0-price_error"'),
         ([("…", "300", "45")], "Enter a name with a letter or a digit."),
         ([("Floor", "1", "1"), ("floor", "1", "1")], "There is a section “Floor” already."),
         ([("Stalls", "1", "1")], "There is a section “Stalls” already."),
