@@ -199,7 +199,7 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
     form = SectionForm
     fields = ("name", "slug", "capacity", "category", "position", "needs_access")
     extra = 0
-    verbose_name_plural = "sections (in a draft: general admission; save its category first)"
+    verbose_name_plural = "sections (in a draft only those of general admission; save the price category first)"
     prepopulated_fields = {"slug": ("name",)}
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:

@@ -178,14 +178,14 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
         else:
             messages.warning(request, "None of the selected orders has tickets to send.")
 
-    @admin.action(description="Reissue all tickets with new codes", permissions=["act"])
+    @admin.action(description="Replace the codes of all tickets", permissions=["act"])
     @accounts.sensitive_action
     def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
         confirmation = confirm_action(
             self,
             request,
             queryset,
-            title="Reissue all tickets of these orders?",
+            title="Replace the codes of all tickets of these orders?",
             button="Yes, reissue",
             effect=lambda order: (
                 f"{order.number}, {order.event}, {order.email}",
@@ -197,10 +197,12 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
         who = f"staff:{request.user.pk}"
         count = _apply(request, queryset, _NUMBER, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
-            messages.success(request, f"Reissued and emailed the tickets of {format_count(count, 'order')}.")
+            messages.success(request, f"Replaced the codes of {format_count(count, 'order')}, and emailed the tickets.")
         return None
 
-    @admin.action(description="Cancel and refund: void tickets, refund payments, release seats", permissions=["act"])
+    @admin.action(
+        description="Cancel and refund: tickets are no longer valid, and the seats go back on sale", permissions=["act"]
+    )
     @accounts.sensitive_action
     def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
         confirmation = confirm_action(
@@ -225,7 +227,7 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 def _describe_refund(order: Order) -> tuple[str, str]:
     summary = f"{order.number}, {order.event}, {order.email}"
     if order.status in Order.OPEN:
-        return summary, "not paid yet. It will be canceled and its seats released."
+        return summary, "not paid yet. It will be canceled, and its seats go back on sale."
     if order.status not in Order.STANDING:
         return summary, f"already {order.get_status_display()}. Nothing changes."
     back_minor = sum(payment.captured_minor - payment.refunded_minor for payment in order.payments.all())
@@ -234,7 +236,7 @@ def _describe_refund(order: Order) -> tuple[str, str]:
     inside = valid.filter(checked_in_at__isnull=False).count()
     warning = f"Warning: {inside} of its tickets are checked in. " if inside else ""
     refunded = f"{format_money(back_minor, order.currency)} will be refunded" if back_minor else "no refund"
-    return summary, f"{warning}{refunded}, {tickets} will be void, and the seats released."
+    return summary, f"{warning}{refunded}, {tickets} will no longer be valid, and the seats go back on sale."
 
 
 @admin.register(ReturnPolicy)
@@ -488,7 +490,7 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     def has_door_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.check_in")
 
-    @admin.action(description="Reissue with a new code", permissions=["act"])
+    @admin.action(description="Replace the code", permissions=["act"])
     @accounts.sensitive_action
     def reissue(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
         def reissue(ticket: Ticket) -> bool:
@@ -497,7 +499,10 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
         count = _apply(request, queryset, str, reissue)
         if count:
-            messages.success(request, f"Reissued and emailed {format_count(count, 'ticket')}.")
+            messages.success(
+                request,
+                f"Replaced the code of {format_count(count, 'ticket')}, and emailed {'it' if count == 1 else 'them'}.",
+            )
 
     @admin.action(description="Undo the check-in: the ticket can be used again", permissions=["door"])
     def undo_check_in(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:

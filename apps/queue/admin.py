@@ -98,7 +98,7 @@ KINDS = {
 }
 """The recorded kind of each action."""
 CONFIRMATIONS = {
-    "drain": ("Drain?", "Drain", "all waiting visitors see that the queue is closed"),
+    "drain": ("Drain?", "Drain", "all waiting visitors see that the line is closed"),
     "switch_off": (
         "Switch the waiting room off?",
         "Switch off",
@@ -250,7 +250,7 @@ class WaitingRoomAdmin(OrganizerScopedAdmin, NonAtomicFormMixin, admin.ModelAdmi
     def resume(self, request, queryset):
         self._set_state(request, queryset, "resume")
 
-    @admin.action(description="Drain: close the queue", permissions=["change"])
+    @admin.action(description="Drain: close the line", permissions=["change"])
     def drain(self, request, queryset):
         return self._ask_confirmation(request, queryset, "drain") or self._set_state(request, queryset, "drain")
 
@@ -310,13 +310,13 @@ class QueueEntryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     def has_remove_permission(self, request):
         return request.user.has_perm("queue.change_queueentry")
 
-    @admin.action(description="Remove these visitors from the queue", permissions=["remove"])
+    @admin.action(description="Remove these visitors from the line", permissions=["remove"])
     def remove(self, request, queryset):
         removed = 0
         for entry in queryset.select_related(None):
             with _warn_if_refused(request, f"Number {entry.number}", entry.event_id, "remove"):
                 removed += operations.remove(entry.pk, **_by(request))
-        messages.info(request, f"{format_count(removed, 'visitor')} removed from the queue.")
+        messages.info(request, f"{format_count(removed, 'visitor')} removed from the line.")
 
 
 @admin.register(AdmissionBatch)

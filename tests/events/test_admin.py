@@ -108,8 +108,8 @@ def test_a_draft_accepts_general_admission_of_its_own_categories_and_valid_color
         "sections-0-capacity": 0,
     }  # fmt: skip
     refused = staff.post(page, fields).content.decode()
-    assert "give a color as #rrggbb" in refused
-    assert "must be between 1 and" in refused
+    assert "Enter a color as #rrggbb" in refused
+    assert "Enter a number from 1 to" in refused
     fields |= {"categories-0-color": "#ABC", "sections-0-capacity": 25, "sections-0-needs_access": "on"}
     response = staff.post(page, fields)
     assert response.status_code == 302, [entry.formset.errors for entry in response.context["inline_admin_formsets"]]

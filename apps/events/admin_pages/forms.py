@@ -145,7 +145,7 @@ class OnSaleForm(_EventPartForm):
     )  # fmt: skip
     hold_seconds = DurationField(
         seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay",
-        help_text="From the hold on; from 30 seconds.",
+        help_text="How long reserved tickets wait for their payment; from 30 seconds.",
     )  # fmt: skip
     payment_seconds = DurationField(
         seconds_min=DEADLINE_SECONDS_MIN, seconds_max=PAYMENT_SECONDS_MAX, label="Time for a payment",
@@ -186,7 +186,7 @@ class OnSaleForm(_EventPartForm):
 def _period_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     opens_at, closes_at = data.get("opens_at"), data.get("closes_at")
     if closes_at is not None and opens_at is not None and closes_at <= opens_at:
-        yield "closes_at", "The on-sale must end after it opens."
+        yield "closes_at", "Sales must end after they open."
 
 
 def _room_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -209,7 +209,7 @@ def _room_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "room_rate_per_second", "Enter how many visitors are admitted per second."
         yield "room_active_max", "Enter how many visitors may shop at the same time."
     if lobby is not None and opens_at is not None and lobby >= opens_at:
-        yield "room_lobby_opens_at", "The lobby must open before the on-sale."
+        yield "room_lobby_opens_at", "The lobby must open before sales do."
 
 
 def _presale_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -220,7 +220,7 @@ def _presale_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if until is not None and not condition:
         yield "presale_condition", "Choose who may buy during the presale."
     if until is not None and opens_at is not None and until <= opens_at:
-        yield "presale_until", "The presale must end after the on-sale opens."
+        yield "presale_until", "The presale must end after sales open."
     if closes_at is not None and condition != OnSale.Presale.SIGN_UP:
         yield "sign_up_closes_at", "Only a presale by sign-up has this time: choose it, or leave this empty."
     if condition != OnSale.Presale.SIGN_UP:
@@ -230,7 +230,7 @@ def _presale_errors(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if closes_at is None:
         yield "sign_up_closes_at", "Enter when sign-up closes."
     elif (lobby is not None and closes_at <= lobby) or (opens_at is not None and closes_at > opens_at):
-        yield "sign_up_closes_at", "Sign-up must close after the lobby opens, and by the opening of the on-sale."
+        yield "sign_up_closes_at", "Sign-up must close after the lobby opens, and before sales open."
 
 
 _ON_SALE_CHECKS: tuple[tuple[Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]], frozenset[str]], ...] = (
@@ -267,7 +267,7 @@ class CategoryForm(_EventPartForm):
     def clean_color(self) -> str:
         color = normal_color(self.cleaned_data["color"])
         if not color:
-            raise forms.ValidationError("give a color as #rrggbb")
+            raise forms.ValidationError("Enter a color as #rrggbb.")
         return color
 
 
@@ -279,7 +279,7 @@ class SectionForm(forms.ModelForm):
         fields = ("name", "slug", "capacity", "category", "position")
 
     needs_access = forms.BooleanField(
-        required=False, label="access code", help_text="Holds in this section need an access code."
+        required=False, label="access code", help_text="Buyers need an access code for this section."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -299,5 +299,5 @@ class SectionForm(forms.ModelForm):
     def clean_capacity(self) -> int:
         capacity: int = self.cleaned_data["capacity"]
         if not 1 <= capacity <= CAPACITY_MAX:
-            raise forms.ValidationError(f"must be between 1 and {CAPACITY_MAX}")
+            raise forms.ValidationError(f"Enter a number from 1 to {CAPACITY_MAX:,}.")
         return capacity

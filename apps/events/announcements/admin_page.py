@@ -77,7 +77,7 @@ ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
 def _number(form: QueryDict, name: str) -> int:
     text = form.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise service.AnnouncementRefused("the form is invalid; reload the page")
+        raise service.AnnouncementRefused("the form is invalid; refresh the page")
     return int(text)
 
 

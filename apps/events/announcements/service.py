@@ -84,7 +84,7 @@ def _post_version(
         raise AnnouncementRefused("an announcement needs an author's name")
     key = key or str(uuid.uuid4())
     if len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
-        raise AnnouncementRefused("the form is invalid; reload the page")
+        raise AnnouncementRefused("the form is invalid; refresh the page")
     with transactions.write():
         starts_at = _require_public(event_id)
         latest = queries.lock_feed(event_id)
@@ -118,7 +118,7 @@ def _find_duplicate(event_id: int, announcement: int | None, text: str, key: str
         return None
     is_first = sent.announcement == sent.number
     if sent.text != text or (announcement is None) != is_first or (announcement or sent.number) != sent.announcement:
-        raise AnnouncementRefused("this form was already sent with another text; reload the page")
+        raise AnnouncementRefused("this form was already sent with another text; refresh the page")
     return PostResult(_to_announcement(sent), is_new=False)
 
 
@@ -136,7 +136,7 @@ def _find_unchanged(event_id: int, announcement: int | None, text: str, seen: in
     if not last.text:
         raise AnnouncementRefused(f"announcement {announcement} was retracted; post a new one")
     if seen and text and last.number != seen:
-        raise AnnouncementRefused(f"announcement {announcement} was changed meanwhile by {last.who}; reload the page")
+        raise AnnouncementRefused(f"announcement {announcement} was changed meanwhile by {last.who}; refresh the page")
     return None
 
 

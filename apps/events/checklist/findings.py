@@ -86,7 +86,7 @@ def _check_times(draft: Draft, now: datetime) -> Iterator[Finding]:
         yield Finding(_MISSING, text, draft.form_link("id_starts_at"))
     on_sale = draft.on_sale
     if on_sale is None:
-        text = "There is no on-sale: enter when sales open."
+        text = "Enter when sales open."
         yield Finding(_MISSING, text, draft.form_link("on_sale-group"))
         return
     opens = draft.form_link("id_on_sale-0-opens_at")

@@ -75,7 +75,7 @@ class Event(models.Model):
         PUBLISHED = "published", "published"  # → canceled
         CANCELED = "canceled", "canceled"
 
-    slug = models.SlugField(max_length=80, unique=True)
+    slug = models.SlugField("id in the URL", max_length=80, unique=True)
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True)
     organizer = models.ForeignKey(Organizer, on_delete=models.PROTECT, related_name="events")
@@ -140,18 +140,25 @@ class OnSale(models.Model):
         SIGN_UP = "sign_up", "accounts that have signed up for the draw of the lobby"
 
     event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
-    opens_at = models.DateTimeField()
-    closes_at = models.DateTimeField(null=True, blank=True)
-    hold_seconds = models.PositiveIntegerField("time to pay", default=600, help_text="In seconds, from the hold on.")
+    opens_at = models.DateTimeField("sales open at")
+    closes_at = models.DateTimeField("sales end at", null=True, blank=True)
+    hold_seconds = models.PositiveIntegerField(
+        "time to pay", default=600, help_text="How long reserved tickets wait for their payment."
+    )
     payment_seconds = models.PositiveIntegerField(
-        "time for a payment", default=180, help_text="In seconds: the longest time that a payment may take."
+        "time for a payment", default=180, help_text="The longest time that a payment may take."
     )
     grace_seconds = models.PositiveSmallIntegerField(
-        default=60, help_text="How long after the deadline a payment still counts, if the seats are still reserved."
+        "grace for late payments, seconds",
+        default=60,
+        help_text="How long after the deadline a payment still counts, if the seats are still reserved.",
     )
-    seats_per_reservation_max = models.PositiveSmallIntegerField(default=8)
+    seats_per_reservation_max = models.PositiveSmallIntegerField("tickets at a time, at most", default=8)
     per_buyer_max = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Seats that one buyer may hold or have bought at this event; empty: no limit."
+        "tickets per buyer, at most",
+        null=True,
+        blank=True,
+        help_text="Tickets that one buyer may reserve and buy for this event; empty: no limit.",
     )
     oversell = models.CharField(
         "if oversold",
@@ -173,18 +180,21 @@ class OnSale(models.Model):
         "waiting room: lobby opens at",
         null=True,
         blank=True,
-        help_text="Visitors gather from then until the on-sale opens, and a draw numbers them; empty: no lobby.",
+        help_text="Visitors gather from then until sales open, and a draw numbers them; empty: no lobby.",
     )
 
     presale_condition = models.CharField(
         max_length=10, choices=Presale.choices, blank=True, help_text="Who may buy during the presale; empty: none."
     )
     presale_until = models.DateTimeField(
-        null=True, blank=True, help_text="The presale begins when the on-sale opens, and ends at this time."
+        "presale ends at", null=True, blank=True, help_text="The presale begins when sales open, and ends at this time."
     )
 
     sign_up_closes_at = models.DateTimeField(
-        null=True, blank=True, help_text="A presale by sign-up: sign-up opens with the lobby and closes at this time."
+        "sign-up closes at",
+        null=True,
+        blank=True,
+        help_text="A presale by sign-up: sign-up opens with the lobby and closes at this time.",
     )
 
     # In the order of PricePolicy's fields.
@@ -192,17 +202,17 @@ class OnSale(models.Model):
         "fee per ticket", default=0, help_text="On top of each ticket's price."
     )
     ticket_fee_rate = models.PositiveIntegerField(
-        "fee per ticket, share", default=0, help_text="Percentage of each ticket's price; stored as basis points."
+        "fee per ticket, share", default=0, help_text="Percentage of each ticket's price, in addition to the fee above."
     )
     order_fee_minor = models.PositiveBigIntegerField("fee per order", default=0, help_text="Once per order.")
     waives_fees_when_free = models.BooleanField(
-        default=True, help_text="Tickets with a price of 0 bear no fee, and neither does an order of only such tickets."
+        "no fees on free tickets",
+        default=True,
+        help_text="Tickets with a price of 0 bear no fee, and neither does an order of only such tickets.",
     )
-    tax_rate = models.PositiveIntegerField(
-        default=0, help_text="On prices and fees, stored as basis points; a category may have its own."
-    )
+    tax_rate = models.PositiveIntegerField(default=0, help_text="On prices and fees; a category may have its own.")
     tax_included = models.BooleanField(
-        default=True, help_text="Whether prices and fees include the tax. If not, it is added to them."
+        "prices and fees include the tax", default=True, help_text="If not, the tax is added to them."
     )
 
     terms_since = models.DateTimeField(
@@ -294,9 +304,7 @@ class Category(models.Model):
     name = models.CharField(max_length=120)
     color = models.CharField(max_length=9, default="#6b7280", help_text="#rrggbb")
     price_minor = models.PositiveBigIntegerField("price", help_text="Without fees.")
-    tax_rate = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Stored as basis points. Empty: the event's rate."
-    )
+    tax_rate = models.PositiveIntegerField(null=True, blank=True, help_text="A percentage. Empty: the event's rate.")
     position = models.PositiveSmallIntegerField(default=0)
 
     class Meta:

@@ -55,7 +55,7 @@ TASKS = (
         _B,
     ),
     _task(
-        "See waiting rooms and their record",
+        "See waiting rooms and their log",
         "queue.view_waitingroom queue.view_admissionbatch queue.view_roomact queue.view_ratechange",
         _O,
         _B,
@@ -102,10 +102,14 @@ TASKS = (
         _R,
     ),
     _task(
-        "Return, refund, cancel and reissue orders; resend tickets; correct buyers", "orders.change_order", _O, _B, _F
+        "Return, refund and cancel orders; replace codes; resend tickets; correct buyers",
+        "orders.change_order",
+        _O,
+        _B,
+        _F,
     ),
     _task("See tickets and their transfers", "orders.view_ticket orders.view_tickettransfer", _O, _B),
-    _task("Reissue single tickets", "orders.change_ticket", _O, _B),
+    _task("Replace codes of single tickets", "orders.change_ticket", _O, _B),
     _task("See invoices", "orders.view_invoice", _O, _B, _F),
     _task(
         "See return and transfer policies, and event cancellations",

@@ -55,7 +55,7 @@ class ScheduleForm(ChangeForm):
     message = forms.CharField(
         label="Message to the buyers", required=False, max_length=MESSAGE_LENGTH_MAX,
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text="Part of the mail, which names the old and the new time and says that tickets stay valid.",
+        help_text="Part of the email, which names the old and the new time and says that tickets stay valid.",
     )  # fmt: skip
     return_days = forms.IntegerField(
         label="Return window, days", min_value=1, max_value=RETURN_DAYS_MAX, initial=RETURN_DAYS,
@@ -105,7 +105,7 @@ class LimitsForm(ChangeForm):
                 label="Tickets per buyer, at most", min_value=1, required=False, help_text="Empty: no limit."
             ),
             "hold_seconds": DurationField(
-                seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay after a hold"
+                seconds_min=DEADLINE_SECONDS_MIN, seconds_max=HOLD_SECONDS_MAX, label="Time to pay"
             ),
             "payment_seconds": DurationField(
                 seconds_min=DEADLINE_SECONDS_MIN, seconds_max=PAYMENT_SECONDS_MAX, label="Time that a payment may take"

@@ -59,7 +59,7 @@ def describe(orders: QuerySet[Order]) -> list[str]:
         money = format_money(back_minor, first.currency)
         orders_text = format_count(standing.count(), "order")
         found.append(f"{orders_text} with {format_count(tickets, 'ticket')}: {money} will be refunded.")
-        found.append("Each order gets one mail with your message.")
+        found.append("Each buyer gets one email with your message for each order.")
     if open_count:
         found.append(f"{format_count(open_count, 'unpaid order')} will be canceled.")
     return found or ["There are no orders yet."]

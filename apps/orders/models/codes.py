@@ -18,7 +18,7 @@ class PromoCode(AbstractCode):
         PER_ORDER = "per_order", "amount off the order"
 
     kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.PERCENT)
-    rate = models.PositiveIntegerField("percent off", default=0, help_text="Stored as basis points.")
+    rate = models.PositiveIntegerField("percent off", default=0, help_text="Off the price of each ticket.")
     amount_minor = models.PositiveBigIntegerField(
         "amount off", default=0, help_text="In the event's currency; 0 for a percentage."
     )
@@ -74,6 +74,7 @@ class CodeUse(models.Model):
     )
 
     class Meta:
+        verbose_name = "promo code use"
         ordering = ["-used_at"]
         constraints = [
             models.CheckConstraint(

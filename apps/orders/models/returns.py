@@ -14,11 +14,11 @@ class ReturnPolicy(models.Model):
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
     until_hours = models.PositiveIntegerField(
-        "until hours before the start",
-        help_text="Tickets may be returned until this many hours before the event starts.",
+        "hours before the start",
+        help_text="Buyers may return tickets until this many hours before the event starts.",
     )
     keeps_fees = models.BooleanField(
-        default=True, help_text="Whether the organizer keeps the fees of returned tickets."
+        "fees are not refunded", default=True, help_text="The organizer keeps the fees of returned tickets."
     )
 
     class Meta:

@@ -32,7 +32,8 @@ class OrderChange:
         buyers = Order.objects.filter(event_id=event_id, status__in=Order.STANDING).values("email").distinct().count()
         if figures["orders"]:
             yield f"{sold} {'stays' if figures['tickets'] == 1 else 'stay'} valid for the new times."
-            yield f"{_count(buyers, 'buyer')} and the recipients of transferred tickets get a mail with the new times."
+            mailed = f"{_count(buyers, 'buyer')} and the recipients of transferred tickets"
+            yield f"{mailed} get an email with the new times."
         if proposal.return_until is not None:
             until = format_datetime(proposal.return_until, proposal.event.timezone, with_zone_name=True)
             yield f"Until {until}, buyers may return their tickets. Fees are refunded, too."

@@ -134,7 +134,7 @@ def _unblock_general_admission(event: events.EventView, given: _Given, by: dict[
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     changed = tiers.reprice(event, given.get("category", ""), _price(event, given), **by)
     now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
-    return f"{now}, unchanged." if changed.before == changed.after else f"{now} for new holds."
+    return f"{now}, unchanged." if changed.before == changed.after else f"{now} for tickets reserved from now on."
 
 
 def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:

@@ -109,7 +109,7 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     assert page.get_by_text("Missing").count() == 0
     organizer.click("Preview as a shopper", "link")
     page.wait_for_selector(".preview-bar")
-    assert page.get_by_role("heading", name="Blues Night").is_visible()
+    assert page.get_by_role("heading", name="Blues Night", exact=True).is_visible()
     assert page.get_by_text("Stalls").first.is_visible()
     assert_nothing_sticks_out(page)
     shoot(page, "preview")
@@ -139,7 +139,7 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     assert page.get_by_text("1 ticket in 1 order stays valid for the new times.").is_visible()
     assert_nothing_sticks_out(page)
     shoot(page, "review")
-    organizer.click("Change and mail the buyers")
+    organizer.click("Change and email the buyers")
     page.wait_for_selector(".messagelist .success")
     shoot(page, "changed")
 

@@ -123,7 +123,7 @@ NEEDS_ROOM = {RATE: "Enter how many visitors are admitted", CAP: "Enter how many
         ({RATE: "5", CAP: "0"}, {CAP: "Enter 1 to 1,000,000"}),
         ({RATE: "5", CAP: "x"}, {CAP: "Enter a whole number."}),
         ({LOBBY: 1}, {LOBBY: "A lobby needs a waiting room: enter its rate and its cap.", **NEEDS_ROOM}),
-        ({LOBBY: 3, RATE: "5", CAP: "5"}, {LOBBY: "The lobby must open before the on-sale."}),
+        ({LOBBY: 3, RATE: "5", CAP: "5"}, {LOBBY: "The lobby must open before sales do."}),
         ({"on_sale-0-sign_up_closes_at": 1}, {"on_sale-0-sign_up_closes_at": "Only a presale by sign-up has this"}),
         (
             {"on_sale-0-presale_condition": "sign_up"},
@@ -134,7 +134,7 @@ NEEDS_ROOM = {RATE: "Enter how many visitors are admitted", CAP: "Enter how many
             },
         ),
         ({"on_sale-0-presale_until": 3}, {"on_sale-0-presale_condition": "Choose who may buy during the presale."}),
-        ({"on_sale-0-closes_at": 1}, {"on_sale-0-closes_at": "The on-sale must end after it opens."}),
+        ({"on_sale-0-closes_at": 1}, {"on_sale-0-closes_at": "Sales must end after they open."}),
     ],
 )
 def test_a_waiting_room_that_is_asked_for_is_complete_or_the_form_is_refused(

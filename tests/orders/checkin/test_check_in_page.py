@@ -153,7 +153,7 @@ def test_staff_reissues_tickets_by_ticket_and_by_order(order, admin_client) -> N
     one = order.tickets.first()
     form = {"action": "reissue", "_selected_action": [str(one.pk)]}
     assert (
-        "Reissued and emailed 1 ticket"
+        "Replaced the code of 1 ticket"
         in admin_client.post("/admin/orders/ticket/", form, headers=SAME_ORIGIN, follow=True).content.decode()
     )
     one.refresh_from_db()

@@ -359,7 +359,7 @@ def test_staff_sees_the_refund_before_confirming_it(concert, admin_client) -> No
     confirmation = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN)
     page = confirmation.content.decode()
     assert confirmation.status_code == 200
-    assert "$100.00 will be refunded, 2 tickets will be void" in page
+    assert "$100.00 will be refunded, 2 tickets will no longer be valid" in page
     assert "not paid yet. It will be canceled" in page
     assert not Order.objects.exclude(ended_at=None).exists()
     done = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN, follow=True)

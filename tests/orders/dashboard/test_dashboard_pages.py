@@ -21,10 +21,10 @@ from tests.support.orders.sale import SAME_ORIGIN, buy
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SEEN: dict[Role, set[str]] = {
-    Role.ORGANIZER: {"Sold", "Held", "Left", "Revenue", "Selling now", "Checked in"},
-    Role.BOX_OFFICE: {"Sold", "Held", "Left", "Revenue", "Selling now", "Checked in"},
-    Role.FINANCE: {"Sold", "Held", "Left", "Revenue", "Selling now"},
-    Role.READ_ONLY: {"Sold", "Held", "Left", "Revenue", "Selling now", "Checked in"},
+    Role.ORGANIZER: {"Sold", "Reserved", "Left", "Revenue", "Selling now", "Checked in"},
+    Role.BOX_OFFICE: {"Sold", "Reserved", "Left", "Revenue", "Selling now", "Checked in"},
+    Role.FINANCE: {"Sold", "Reserved", "Left", "Revenue", "Selling now"},
+    Role.READ_ONLY: {"Sold", "Reserved", "Left", "Revenue", "Selling now", "Checked in"},
     Role.DOOR: {"Checked in"},
 }
 EXPORTS: dict[Role, set[str]] = {

@@ -157,7 +157,7 @@ def test_staff_acts_are_recorded(waiting: Client, room: events.EventView) -> Non
     assert changed.status_code == 302
     assert ": 1 admitted." in act("admit_now", count="5")
     assert "cannot become" not in act("resume")
-    assert "all waiting visitors see that the queue is closed" in act("drain", why="sold at the door")
+    assert "all waiting visitors see that the line is closed" in act("drain", why="sold at the door")
     assert WaitingRoom.objects.get().state == "open"
     assert "drained" in act("drain", why="sold at the door", confirmed="yes")
     standing = WaitingRoom.objects.get()
