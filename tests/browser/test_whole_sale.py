@@ -221,6 +221,12 @@ def test_on_a_phone_the_pay_button_stays_in_view_and_the_first_error_has_the_foc
         return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
 
     assert is_in_view()
+    page.set_viewport_size({"width": 360, "height": 740})
+    height = 740
+    field, pay_button = page.get_by_label("Name", exact=True).bounding_box(), button.bounding_box()
+    assert field is not None
+    assert pay_button is not None
+    assert field["y"] + field["height"] < pay_button["y"], "summary, details and Pay are on one screen"
     page.evaluate("scrollTo(0, 300)")
     assert is_in_view()
     page.get_by_label("Name", exact=True).fill("Ada Lovelace")
