@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils.crypto import salted_hmac
 
+from apps.accounts.browser_names import browser_name
 from apps.kernel import clock
 
 NAME_LENGTH_MAX = 150
@@ -121,3 +122,7 @@ class SecurityEvent(models.Model):
             models.Index(fields=["kind", "-id"], name="accounts_security_event_kind"),
             models.Index(fields=["name", "-id"], name="accounts_security_event_name"),
         ]
+
+    @property
+    def browser(self) -> str:
+        return browser_name(self.user_agent)

@@ -13,6 +13,12 @@ from apps.kernel.http import client_address
 from apps.kernel.observability import access_log
 
 Kind = SecurityEvent.Kind
+ACTIVITY_SHOWN_MAX = 8
+_OWN_ACTIVITY = (
+    Kind.SIGNED_UP, Kind.LOGGED_IN, Kind.TOKENS_ISSUED, Kind.LOGGED_OUT_EVERYWHERE, Kind.PASSWORD_CHANGED,
+    Kind.PASSWORD_RESET, Kind.EMAIL_CHANGED, Kind.SECOND_FACTOR_ADDED, Kind.SECOND_FACTOR_REMOVED,
+    Kind.RECOVERY_CODES_CREATED, Kind.SECOND_FACTOR_RESET, Kind.PERSONAL_DATA_DOWNLOADED,
+)  # fmt: skip
 _DELETED_AT_ONCE = 10_000
 
 
@@ -42,6 +48,11 @@ def has_logged_in_from(request: HttpRequest, name: str) -> bool:
     return (
         bool(address) and SecurityEvent.objects.filter(account__username=name, kind__in=kinds, address=address).exists()
     )
+
+
+def list_own_activity(user: User) -> list[SecurityEvent]:
+    """Return the latest log-ins to this account and changes of its credentials, newest first, for its owner."""
+    return list(SecurityEvent.objects.filter(account=user, kind__in=_OWN_ACTIVITY).order_by("-pk")[:ACTIVITY_SHOWN_MAX])
 
 
 def delete_old() -> int:

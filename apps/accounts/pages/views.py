@@ -77,7 +77,7 @@ class LogOut(allauth_views.LogoutView):
 
 @method_decorator(login_required, name="dispatch")
 class AccountPage(TemplateView):
-    """The user's email address, password, second factors and devices."""
+    """The user's email address, password, second factors, devices and latest log-ins."""
 
     template_name = "accounts/account.html"
 
@@ -92,6 +92,7 @@ class AccountPage(TemplateView):
             "passkeys": [one.wrap() for one in owned if one.type == types.WEBAUTHN],
             "has_recovery_codes": any(one.type == types.RECOVERY_CODES for one in owned),
             "has_second_factor": codes.has_second_factor(user),
+            "activity": security_log.list_own_activity(user),
         }
 
 

@@ -5,18 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.test import RequestFactory
-
 from apps.events.models import EventChange
 from apps.events.revisions import service as revisions
 from apps.kernel import clock
 from apps.kernel.checks import reconciler
+from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import mail, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import AmountChanged, TicketsNotValid
-from apps.orders.lookup.order_lookup import request_order_list
 from apps.orders.models import (
     ComparedDay,
     Order,
@@ -314,11 +312,13 @@ def to_confirm(scenario: Scenario, label: str) -> Sale:
 
 
 def to_find(scenario: Scenario, label: str) -> Sale:
-    """The buyer has asked for a mail with the orders of the address."""
+    """The buyer has asked for a mail with the orders of the address. The message has a key of its own: all sales have
+    one address, for which another message may be parked."""
     sale = bought(scenario, label)
     park()
     email = Order.objects.get(pk=sale.order_id).email
-    request_order_list(RequestFactory().post("/orders/find"), {"email": email})
+    with transactions.write():
+        outbox.publish(topics.SEND_ORDER_LIST, str(sale.order_id), {"email": email})
     return sale
 
 
