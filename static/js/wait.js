@@ -191,7 +191,7 @@ function show(status) {
     part("odds").textContent = odds;
     showProgress(number);
     announcement = `${number > 1 ? `Your position in line is ${figure(number)}.` : "You’re next."} ${waitWords(status)}`;
-    document.title = `${stage === "paused" ? "Paused, " : ""}${number > 1 ? `${figure(number)} in line` : "You’re next"} · ${pageTitle}`;
+    document.title = `${stage === "paused" ? "Paused · " : ""}${number > 1 ? `${figure(number)} in line` : "You’re next"} · ${pageTitle}`;
   }
   // Announce at most once a minute, not every update: people who use a screen reader also do other things while waiting.
   if (announcement && announcement !== part("says").textContent && (changed || Date.now() - announcedAt > ANNOUNCE_MS_MIN)) {
