@@ -18,7 +18,7 @@ class EventCancellation(models.Model):
     words = models.TextField(
         "message to the buyers",
         max_length=WORDS_LENGTH_MAX,
-        help_text="Sent in one mail per order.",
+        help_text="Sent in one email per order.",
     )
     started_by = models.CharField(max_length=120)
     started_at = models.DateTimeField()

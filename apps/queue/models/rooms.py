@@ -28,14 +28,18 @@ class WaitingRoom(models.Model):
         "events.Event", on_delete=models.CASCADE, primary_key=True, related_name="waiting_room"
     )
     state = models.CharField(max_length=10, choices=State.choices, default=State.OFF)
-    rate_per_second = models.PositiveIntegerField(default=50)
-    active_max = models.PositiveIntegerField(default=500, help_text="Visitors shopping at once.")
-    claim_seconds = models.PositiveIntegerField(default=120, help_text="Time to claim an admission.")
+    rate_per_second = models.PositiveIntegerField("rate", default=50, help_text="Visitors admitted per second.")
+    active_max = models.PositiveIntegerField("cap", default=500, help_text="Visitors who may shop at the same time.")
+    claim_seconds = models.PositiveIntegerField(
+        "time to claim, seconds", default=120, help_text="How long an admitted visitor may take to come."
+    )
     admission_seconds = models.PositiveIntegerField(
-        default=300, help_text="Time to start a reservation after claiming."
+        "time to choose, seconds", default=300, help_text="How long a visitor may take to reserve tickets."
     )
     next_number = models.PositiveBigIntegerField(default=1)
-    head = models.PositiveBigIntegerField(default=0, help_text="The highest number whose turn has come.")
+    head = models.PositiveBigIntegerField(
+        "number reached", default=0, help_text="The highest number whose turn has come."
+    )
     epoch = models.PositiveBigIntegerField(
         default=0, help_text="The epoch of the latest leader; earlier leaders are refused."
     )
@@ -47,10 +51,13 @@ class WaitingRoom(models.Model):
     supply_held = models.PositiveIntegerField(null=True, blank=True, help_text="Held tickets, which may become free.")
     supply_at = models.DateTimeField(null=True, blank=True)
     rate_floor = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Rate control never goes below it; empty: a tenth of the rate."
+        "lowest rate", null=True, blank=True, help_text="Rate control never goes below it; empty: a tenth of the rate."
     )
     rate_now = models.FloatField(
-        null=True, blank=True, help_text="The rate allowed by rate control, between floor and rate; empty: the rate."
+        "current rate",
+        null=True,
+        blank=True,
+        help_text="The rate allowed by rate control, between floor and rate; empty: the rate.",
     )
     message = models.CharField(max_length=280, blank=True, help_text="Shown to waiting visitors.")
     message_at = models.DateTimeField(null=True, blank=True)

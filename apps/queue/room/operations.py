@@ -113,7 +113,7 @@ LIMITS: dict[str, tuple[str, int, int]] = {
     "rate_per_second": ("rate", 1, RATE_MAX),
     "active_max": ("cap", 0, ACTIVE_MAX),
     "claim_seconds": ("time to claim", CLAIM_SECONDS_MIN, WINDOW_SECONDS_MAX),
-    "admission_seconds": ("time to start", 1, WINDOW_SECONDS_MAX),
+    "admission_seconds": ("time to choose", 1, WINDOW_SECONDS_MAX),
 }
 """Each limit: its name in messages, its minimum and its maximum."""
 

@@ -85,7 +85,7 @@ class Summary:
     def supply_words(self) -> str:
         if self.supply_available is None:
             return "not reported yet"
-        return f"{self.supply_available:,} free, {self.supply_held or 0:,} held"
+        return f"{self.supply_available:,} available, {self.supply_held or 0:,} reserved"
 
 
 @dataclass(frozen=True, slots=True)

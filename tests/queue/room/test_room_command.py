@@ -76,7 +76,7 @@ def test_show_prints_the_state_of_the_room(event: events.EventView) -> None:
     for words in (
         "Concert (concert): open", "waiting    3", "shopping   1 of 2",
         "2.5/s, reduced from 10/s to protect the system",
-        "1 admitted during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held",
+        "1 admitted during the last minute", "numbers    1 reached of 4", "1,234 available, 6 reserved",
         "message    Hello / all",
         "never reduced below 1/s", "VIP links  0 open", "admitted manually, 1 of 1 (first night)",
     ):  # fmt: skip

@@ -50,8 +50,8 @@ def test_the_page_shows_the_state_of_the_room(boss: Client, event: events.EventV
     WaitingRoom.objects.update(rate_now=1.5, supply_available=12, supply_held=3, message="<b>hi</b>")
     shown = boss.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
     for words in (
-        "1 of 2", "1 of 4", "1.5/s", "Below the configured 10/s", "12 free, 3 held", "/events/concert/fairness",
-        "&lt;b&gt;hi&lt;/b&gt;", "admitted manually: 1 of 1", "&lt;i&gt;early&lt;/i&gt;",
+        "1 of 2", "1 of 4", "1.5/s", "Below the configured 10/s", "12 available, 3 reserved",
+        "/events/concert/fairness", "&lt;b&gt;hi&lt;/b&gt;", "admitted manually: 1 of 1", "&lt;i&gt;early&lt;/i&gt;",
     ):  # fmt: skip
         assert words in shown
     assert "<b>hi</b>" not in shown
