@@ -390,6 +390,10 @@ if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)
     raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
 
 # --- files -------------------------------------------------------------------------------------------------------
+# Further fonts for PDFs, for scripts that the bundled ones lack; empty: none.
+PDF_FONTS_FOLDER = env.str("PDF_FONTS_FOLDER", default="")
+if PDF_FONTS_FOLDER and not Path(PDF_FONTS_FOLDER).is_dir():
+    raise ImproperlyConfigured("PDF_FONTS_FOLDER must be a folder")
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 # Production sets STATIC_ROOT and runs `collectstatic`: file names contain a content hash, files are compressed and

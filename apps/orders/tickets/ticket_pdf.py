@@ -1,32 +1,23 @@
 """Render tickets: a QR code as SVG, and an order's tickets as one PDF with a page each."""
 
 import io
+from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import segno
-from reportlab.pdfgen.canvas import Canvas
 
 from apps.events import facade as events
-from apps.kernel.formatting import WEEKDAY_DATE_TIME, format_datetime, format_money
+from apps.kernel.formatting import TIME, WEEKDAY_DATE_TIME, format_datetime, format_money
 from apps.kernel.templatetags.fairgate import grouped
-from apps.orders.pdf_layout import (
-    ACCENT,
-    BOLD,
-    INK,
-    MUTED,
-    PALE,
-    TEXT,
-    fit,
-    register_fonts,
-    wrap,
-    write,
-    write_centered,
-)
+from apps.orders.pdf import rendering
+from apps.orders.pdf.text_fit import fit, fit_title
 from apps.orders.selectors import OrderView, TicketView
 
-PAGE = (420, 595)  # A5 upright, in points.
-MARGIN = 36
 QR_MASK = 3
+_WIDTH, _SIZES = 348, (12.0, 10.0, 8.0, 6.0)
+"""In points, as in `tickets.typ`: the width between the margins; the sizes of a field."""
+_HINT = "Show this code at the door. It is valid for one entry."
 
 
 def qr_svg(code: str) -> str:
@@ -45,94 +36,65 @@ def _qr(code: str) -> segno.QRCode:
 def tickets_pdf(order: OrderView) -> bytes:
     """Return a PDF of the order's valid tickets. Each has a page with its event, date in the venue's time zone, seat,
     holder and code."""
-    register_fonts()
-    out = io.BytesIO()
-    canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
-    canvas.setTitle(f"Tickets for {order.event.name}")
-    canvas.setAuthor("Fairgate")
-    canvas.setSubject(f"Order {order.number}")
-    for ticket in order.valid_tickets:
-        _draw_ticket(canvas, order.event, ticket, order.number)
-        canvas.showPage()
-    canvas.save()
-    return out.getvalue()
+    return _render(order.event, order.valid_tickets, f"Tickets for {order.event.name}", order.number)
 
 
 def ticket_pdf(event: events.EventView, ticket: TicketView) -> bytes:
     """Return a PDF of one ticket for the person who has it: without its order and its price."""
-    register_fonts()
-    out = io.BytesIO()
-    canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
-    canvas.setTitle(f"Ticket for {event.name}")
-    canvas.setAuthor("Fairgate")
-    _draw_ticket(canvas, event, ticket, "")
-    canvas.showPage()
-    canvas.save()
-    return out.getvalue()
+    return _render(event, [ticket], f"Ticket for {event.name}", "")
 
 
-def _draw_ticket(canvas: Canvas, event: events.EventView, ticket: TicketView, order_number: str) -> None:
-    """Draw the ticket; without an order's number, also without the price."""
-    width, height = PAGE
-    canvas.setFillColor(ACCENT)
-    canvas.rect(0, height - 118, width, 118, stroke=0, fill=1)
-    canvas.setFillColor(PALE)
-    write(canvas, MARGIN, height - 40, "FAIRGATE", BOLD, 11)
-    y = height - 66.0
-    title_size, lines = fit(event.name, BOLD, width - 2 * MARGIN)
-    for line in lines:
-        write(canvas, MARGIN, y, line, BOLD, title_size)
-        y -= title_size * 1.2
-    canvas.setFillColor(INK)
-    y = height - 150
-    for label, value in _ticket_fields(event, ticket, with_price=bool(order_number)):
-        canvas.setFillColor(MUTED)
-        write(canvas, MARGIN, y, label, TEXT, 8)
-        canvas.setFillColor(INK)
-        y -= 15
-        for line in wrap(value, BOLD, 12, width - 2 * MARGIN)[:2]:
-            write(canvas, MARGIN, y, line, BOLD, 12)
-            y -= 15
-        y -= 7
-    canvas.setDash(3, 3)
-    canvas.setStrokeColor(MUTED)
-    canvas.line(MARGIN, 238, width - MARGIN, 238)
-    canvas.setDash()
-    canvas.setFillColor(INK)
-    _draw_qr(canvas, ticket.code, x=(width - 170) / 2, y=56, size=170)
-    canvas.setFillColor(MUTED)
-    write_centered(canvas, width / 2, 40, grouped(ticket.code), TEXT, 9)
-    note = "Show this code at the door. It is valid for one entry."
-    write_centered(canvas, width / 2, 24, f"Order {order_number}. {note}" if order_number else note, TEXT, 7)
-
-
-def _ticket_fields(event: events.EventView, ticket: TicketView, *, with_price: bool) -> list[tuple[str, str]]:
+def _render(event: events.EventView, tickets: Sequence[TicketView], title: str, order_number: str) -> bytes:
+    """Render the tickets; without an order's number, also without their prices."""
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
-    seat = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
+    doors = "" if event.doors_at is None else f". Doors {format_datetime(event.doors_at, event.timezone, TIME)}"
+    return rendering.render(
+        "tickets",
+        {
+            "title": title,
+            "author": "Fairgate",
+            "subject": f"Order {order_number}" if order_number else "",
+            "event": fit_title(event.name, _WIDTH, 54, (40, 33, 27, 22, 17, 13, 9)),
+            "date": fit(f"{start}{doors}", _WIDTH, 12, _SIZES),
+            "venue": fit(f"{event.venue_name}, {event.city}" if event.city else event.venue_name, _WIDTH, 26, _SIZES),
+            "hint": f"Order {order_number}. {_HINT}" if order_number else _HINT,
+            "tickets": [
+                {
+                    "note": f"Ticket {at} of {len(tickets)}" if len(tickets) > 1 else "Ticket",
+                    **_describe_ticket(ticket, with_price=bool(order_number)),
+                }
+                for at, ticket in enumerate(tickets, 1)
+            ],
+        },
+        images=[_draw_qr(ticket.code) for ticket in tickets],
+    )
+
+
+def _describe_ticket(ticket: TicketView, *, with_price: bool) -> dict[str, Any]:
     price = format_money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
-    return [
-        ("Date", start),
-        ("Venue", f"{event.venue_name}, {event.city}" if event.city else event.venue_name),
-        ("Seat" if ticket.row else "Section", seat),
-        ("Category and price", f"{ticket.category}, {price}") if with_price else ("Category", ticket.category),
-        ("Holder", ticket.holder),
-    ]
+    seat = [("Section", ticket.section, 160), ("Row", ticket.row, 80), ("Seat", ticket.number, 80)]
+    place = seat if ticket.row else [("Section", ticket.label, _WIDTH)]
+    category = [("Category", fit(ticket.category, 167, 22, _SIZES)), ("Price", fit(price, 167, 22, _SIZES))]
+    return {
+        "place": [(label, fit_title(value, width, 24, (24, 18, 12, 8))) for label, value, width in place],
+        "fields": category if with_price else category[:1],
+        "holder": fit(ticket.holder, _WIDTH, 22, _SIZES),
+        "code": grouped(ticket.code),
+    }
 
 
-def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
-    # Write one rectangle per run of dark modules, in whole module units, directly into the page. That takes a tenth of
-    # the time of a path of single modules, and an on-sale renders tens of thousands of tickets.
+def _draw_qr(code: str) -> str:
+    """Return the QR code as one SVG path with a rectangle for each run of dark modules, without a quiet zone: the page
+    around it is white."""
     matrix = _qr(code).matrix
-    lines = []
+    drawn = []
     for line, modules in enumerate(matrix):
         column = 0
         for dark, run in groupby(modules):
             length = sum(1 for _ in run)
             if dark:
-                lines.append(f"{column} {len(matrix) - 1 - line} {length} 1 re")
+                drawn.append(f"M{column} {line}h{length}v1h-{length}z")
             column += length
-    canvas.saveState()
-    canvas.translate(x, y)
-    canvas.scale(size / len(matrix), size / len(matrix))
-    canvas.addLiteral(" ".join([*lines, "f"]))
-    canvas.restoreState()
+    size = len(matrix)
+    path = "".join(drawn)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}"><path d="{path}"/></svg>'

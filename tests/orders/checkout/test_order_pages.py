@@ -319,7 +319,7 @@ def test_the_pdf_has_a_page_per_ticket_with_seat_holder_and_code(concert) -> Non
         assert "The Venue" in page
         assert "(UTC)" in page
         assert "Zoë Ångström" in page
-    assert "Hall, row A, seat 1" in pages[0]
+    assert "Section Hall Row A Seat 1" in pages[0]
     assert "Floor" in pages[1]
     assert reader.metadata.subject == f"Order {view.number}"
 

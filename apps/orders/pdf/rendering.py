@@ -1,0 +1,85 @@
+"""Renders documents as PDF by Typst, from the templates and fonts in this folder: no system fonts, no network.
+
+The library, its fonts and a template are loaded once per process, when it renders its first document. A document
+contains the used glyphs of its fonts. The same data give the same bytes.
+"""
+
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typst
+from django.conf import settings
+
+_FOLDER = Path(__file__).parent
+_TEMPLATES = _FOLDER / "templates"
+_LONG_WORD = re.compile(r"\S{25,}")
+_PIECE = re.compile(r"(.{12})(?=.)")
+# Control characters except line breaks; marks that override the direction of the text after them.
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+_compilers = threading.local()
+_has_rendered = False
+_is_forked = False
+
+
+class RenderedBeforeFork(RuntimeError):
+    """This process was forked from one that had rendered: the threads of the library exist only there."""
+
+
+def render(template: str, data: Mapping[str, Any], *, images: Sequence[str] = ()) -> bytes:
+    """Return the PDF of the template (`tickets`) with this data and these SVG images. Strings are printed as they are,
+    never as markup."""
+    global _has_rendered  # noqa: PLW0603  # Of this process.
+    if _is_forked:
+        raise RenderedBeforeFork("a process that renders PDFs must not be forked from one that already did")
+    _has_rendered = True
+    encoded = json.dumps({**_printable(data), "images": list(images)}, ensure_ascii=False)
+    pdf = _compiler(template).compile(format="pdf", sys_inputs={"data": encoded})
+    assert isinstance(pdf, bytes)
+    return pdf
+
+
+def _compiler(template: str) -> typst.Compiler:
+    """Return this thread's compiler of the template: a compiler serves one call at a time."""
+    found = _compilers.__dict__.get(template)
+    if found is None:
+        found = typst.Compiler(_TEMPLATES / f"{template}.typ", root=_TEMPLATES, font_paths=_fonts())
+        _compilers.__dict__[template] = found
+    return found
+
+
+@cache
+def _fonts() -> typst.Fonts:
+    # Documents are small: further threads would only compete with other processes. The library reads this once.
+    os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    folders = [str(_FOLDER / "fonts"), *([settings.PDF_FONTS_FOLDER] if settings.PDF_FONTS_FOLDER else [])]
+    return typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=folders)
+
+
+def _printable(value: Any) -> Any:
+    """Return the value with every string printable: without control characters, and with zero-width spaces at which
+    a long word may break."""
+    match value:
+        case str():
+            text = _UNPRINTABLE.sub("", value.encode("utf-8", "replace").decode())
+            return _LONG_WORD.sub(lambda word: _PIECE.sub("\\1\N{ZERO WIDTH SPACE}", word[0]), text)
+        case Mapping():
+            return {key: _printable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_printable(each) for each in value]
+        case _:
+            return value
+
+
+def _after_fork() -> None:
+    global _is_forked  # noqa: PLW0603  # Of this process.
+    _is_forked = _has_rendered
+
+
+os.register_at_fork(after_in_child=_after_fork)
