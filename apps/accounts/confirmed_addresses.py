@@ -31,6 +31,13 @@ def is_name_unconfirmed(name: str) -> bool:
     return User.objects.filter(~Exists(confirmed), username=name, is_staff=False).exists()
 
 
+def has_unconfirmed_sign_up(user: User) -> bool:
+    """Return whether the account signed up itself and has not confirmed its address, although that is required: another
+    person may have signed up with this address. An account that an administrator created has no such address."""
+    own = EmailAddress.objects.filter(user=user)
+    return is_confirmation_required() and own.exists() and not own.filter(email=user.email, verified=True).exists()
+
+
 def connect() -> None:
     """Confirm the address of an account whose password is reset: the link was in a mail to this address. A customer
     whose first mail is lost needs no other way."""

@@ -2,7 +2,7 @@
 
 from django.http.response import HttpResponseBase
 
-from apps.accounts.confirmed_addresses import confirmed_address
+from apps.accounts.confirmed_addresses import confirmed_address, has_unconfirmed_sign_up
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.personal_data import (
@@ -50,6 +50,7 @@ __all__ = [
     "delete_signed_in_cookie",
     "erase_account",
     "export_account",
+    "has_unconfirmed_sign_up",
     "is_current",
     "is_revoked",
     "is_staff",

@@ -4,13 +4,15 @@ from typing import Any
 
 from allauth.account.models import EmailAddress, EmailConfirmation
 from allauth.mfa.models import Authenticator
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import UserChangeForm
 from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
 
-from apps.accounts import pending_address
+from apps.accounts import confirmed_addresses, pending_address
 from apps.accounts.models import SecurityEvent, User
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
@@ -27,11 +29,22 @@ for model in (EmailAddress, EmailConfirmation, Authenticator, Group):
         admin.site.unregister(model)
 
 
+class UserForm(UserChangeForm):
+    """Grants no access for staff to an account whose address another person may have signed up with."""
+
+    def clean_is_staff(self) -> bool:
+        is_staff: bool = self.cleaned_data["is_staff"]
+        if is_staff and not self.instance.is_staff and confirmed_addresses.has_unconfirmed_sign_up(self.instance):
+            raise forms.ValidationError("This account has not confirmed its email address yet.")
+        return is_staff
+
+
 @admin.register(User)
 class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
     """Only superusers grant privileges, and change or delete accounts of staff: with the permission to change accounts,
     a member of staff could otherwise become a superuser, or take over a superuser's account by its email address."""
 
+    form = UserForm
     readonly_fields = ["last_login", "date_joined", "token_version", "token_version_changed_at"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:

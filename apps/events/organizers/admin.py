@@ -112,6 +112,12 @@ class MembershipForm(forms.ModelForm):
         user = users.filter(username=accounts.account_name(name)).first()
         if user is None or not user.is_active:
             raise forms.ValidationError("There is no active account with this username. It must sign up first.")
+        if accounts.has_unconfirmed_sign_up(user):
+            # A stranger may have signed up with a colleague's address. Staff log in without a confirmed one.
+            raise forms.ValidationError(
+                "This account has not confirmed its email address yet. Ask your colleague to open the link in our "
+                "email, or to reset the password."
+            )
         self.instance.user = user
         return name
 

@@ -4,6 +4,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
@@ -108,6 +109,28 @@ def test_the_migration_assigns_existing_events_to_the_default_organizer() -> Non
 def _migrate(targets: list[tuple[str, str]]) -> None:
     executor = MigrationExecutor(connection)
     executor.migrate(targets)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_an_account_with_an_unconfirmed_address_becomes_no_staff(client: Client, settings: Any) -> None:
+    """A stranger may have signed up with a colleague's address, and would log in as staff with the own password."""
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    opera = factories.make_organizer("opera")
+    user = get_user_model().objects.create_user("ann@example.org", "ann@example.org")
+    address = EmailAddress.objects.create(user=user, email=user.email, primary=True, verified=False)
+    client.force_login(get_user_model().objects.create_superuser("root"))
+    sent = {"organizer": opera.pk, "username": "ann@example.org", "role": "door"}
+    answer = client.post("/admin/events/membership/add/", sent, headers=SAME_ORIGIN)
+    assert "has not confirmed its email address" in answer.text
+    profile = {"username": user.username, "email": user.email, "is_active": "on", "is_staff": "on"}
+    changed = client.post(f"/admin/accounts/user/{user.pk}/change/", profile, headers=SAME_ORIGIN)
+    assert "has not confirmed its email address" in changed.text
+    user.refresh_from_db()
+    assert not Membership.objects.exists()
+    assert not user.is_staff
+    EmailAddress.objects.filter(pk=address.pk).update(verified=True)
+    assert client.post("/admin/events/membership/add/", sent, headers=SAME_ORIGIN).status_code == 302
 
 
 @pytest.mark.django_db
