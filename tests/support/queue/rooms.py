@@ -80,7 +80,8 @@ def backdate_admissions(*entries: facade.EntryView) -> None:
 
 def claim_or_get_entry(entry: facade.EntryView) -> facade.EntryView:
     """Poll the status of the entry, as its visitor."""
-    found = positions.claim_or_get_entry(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
+    caller = facade.Caller(account_id=entry.account_id, entry_id=entry.id)
+    found = positions.claim_or_get_entry(events.get_event_by_id(entry.event_id), caller)
     assert found is not None
     return found
 
