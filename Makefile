@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reset test test-all test-app bench bench-full lint format venv lock sbom audit-dependencies clean
+.PHONY: help demo reset test test-all test-app tour bench bench-full lint format venv lock sbom audit-dependencies clean
 
 # The first of these that is a supported Python; `make PYTHON=/path/to/python3.12 …` overrides it.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -46,6 +46,9 @@ test-app: $(VENV)/.tests ## Run every test of one app: make test-app APP=orders
 	@test -n "$(APP)" -a -f "tests/$(APP)/__init__.py" || { \
 		echo "Name a folder of tests/, for example: make test-app APP=orders"; exit 1; }
 	@exec $(PYTEST) --hypothesis-profile=full tests/$(APP) $(wildcard tests/*/$(APP)) $(TEST_ARGS)
+
+tour: $(VENV)/.tests ## Take the pictures of docs/tour.md again (TOUR=checkout,order takes only these)
+	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -q -p no:xdist --show-capture=no tests/browser/tour/pictures.py
 
 bench: $(VENV)/.bench ## Measure every ratio of docs/performance.md, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite $(BENCH_ARGS)
