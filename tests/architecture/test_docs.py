@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+TOUR_BYTES_MAX = 2_500_000
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = sorted(
     path
@@ -131,3 +132,10 @@ def test_a_missing_target_is_reported(text: str) -> None:
 )
 def test_an_existing_target_is_not_reported(text: str) -> None:
     assert list(missing(text, CHECKOUT)) == []
+
+
+def test_the_tour_names_each_of_its_pictures_and_they_are_small() -> None:
+    folder = CHECKOUT / "docs" / "tour"
+    named = set(re.findall(r'src="tour/([\w-]+\.webp)"', (CHECKOUT / "docs" / "tour.md").read_text(encoding="utf-8")))
+    assert named == {path.name for path in folder.iterdir()}
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= TOUR_BYTES_MAX
