@@ -16,7 +16,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import daily_comparison
 from apps.orders.reports import publication
 from apps.queue.entries import vip_links
-from apps.queue.models import QueueEntry
+from apps.queue.models import AdmissionBatch, QueueEntry
 from apps.queue.room import operations
 from tests.support.events.factories import block, encoded, plan, spec
 from tests.support.factories import hold, join, make_event
@@ -145,6 +145,7 @@ def report_sale() -> None:
             joined_at = event.policy.opens_at + timedelta(seconds=10 + 12 * number**2)
             ready_at = joined_at + timedelta(seconds=20 + 15 * number)
             QueueEntry.objects.filter(pk=entry.pk).update(joined_at=joined_at, ready_at=ready_at)
+            AdmissionBatch.objects.filter(event_id=event.id, from_number=entry.number).update(at=ready_at)
         publish(event)
     finally:
         publication.COMPLETE_AFTER = complete_after
