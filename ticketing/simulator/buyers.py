@@ -36,6 +36,7 @@ class Buyer(Visitor):
         "_came_back",
         "_choices",
         "_found_nothing",
+        "_has_asked",
         "_held_until",
         "_holds",
         "_order",
@@ -51,11 +52,15 @@ class Buyer(Visitor):
         super().__init__(name, context, rng, habits)
         self._terms = terms
         self._choices = self._holds = 0
-        self._came_back = self._found_nothing = False
+        self._came_back = self._found_nothing = self._has_asked = False
         self._held_until = ""
         self._selection: dict[str, Any] = {}
         self._reservation = self._order = ""
         self._poll_seconds = ORDER_POLL_SECONDS
+
+    @property
+    def may_hold(self) -> bool:
+        return self._has_asked
 
     def start_visit(self) -> float | None:
         return self.continue_with(self.choose_section, self.think_seconds())
@@ -103,6 +108,8 @@ class Buyer(Visitor):
 
     async def hold(self) -> float | None:
         """Hold the selection. A repeated key returns the same reservation, so the request may be retried."""
+        # Before the request: its response may be lost.
+        self._has_asked = True
         body = {**self._selection, "replace": self._reservation} if self._reservation else self._selection
         key = f"{self.name}-hold-{self._holds + 1}"
         response = await self._submit("hold", f"/events/{self.context.event}/reservations", key, body)

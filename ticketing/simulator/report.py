@@ -129,6 +129,7 @@ ENDS = (
     "expired in line",
     "left in line",
     "completed in line",
+    "left holding tickets",
     "failed",
     "did not start",
     "stopped in line",

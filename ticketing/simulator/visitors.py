@@ -158,6 +158,11 @@ class Visitor:
         return in_seconds
 
     @property
+    def may_hold(self) -> bool:
+        """Whether the visitor has asked for tickets, so that the site may know of a reservation."""
+        return False
+
+    @property
     def token(self) -> str:
         return self.admission_token or self.queue_token
 
@@ -292,6 +297,9 @@ class Visitor:
     async def leave(self) -> float | None:
         self.context.line.may_have_ended(self.name)
         response = await self.context.api.call("leave", "DELETE", self.context.queue, token=self.token)
+        if response.problem == "still-holding" and self.may_hold:
+            # A documented refusal: the tickets stay held, and the place with them, until the hold ends.
+            return self.finish("left holding tickets")
         if response.status != 200:
             return self.unexpected("leave", response)
         if self.admission_token:

@@ -104,6 +104,10 @@ class FakeSite:
     streams: "Streams" = field(default_factory=Streams)
     work_counter: int = 0
     """Each join needs the solution of a challenge with this counter; 0: none does."""
+    holders: set[str] = field(default_factory=set)
+    """Visitors with a reservation: they cannot leave."""
+    lets_go: bool = True
+    """Visitors without a reservation can leave."""
     addresses: set[str] = field(default_factory=set)
     """From which joins came."""
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
@@ -167,8 +171,21 @@ class FakeSite:
         entry.polls += 1
         return self.status_response("poll", entry)
 
+    async def hold(self, request: web.Request) -> web.Response:
+        self.holders.add(self.entry_of(request).visitor)
+        return web.json_response({"reservation_id": "r-1", "reserved_until": in_minutes(5)}, status=201)
+
+    async def checkout(self, request: web.Request) -> web.Response:
+        return web.json_response({"order_id": "o-1"}, status=202)
+
+    async def order(self, request: web.Request) -> web.Response:
+        """Serve an order whose payment takes longer than any run."""
+        return web.json_response({"status": "paying"})
+
     async def leave(self, request: web.Request) -> web.Response:
         entry = self.entry_of(request)
+        if entry.visitor in self.holders or not self.lets_go:
+            return problem(409, "still-holding")
         self.left.append(entry.visitor)
         return web.json_response({"status": "left", "position_in_queue": 0, "next_poll": 60_000})
 
@@ -196,6 +213,9 @@ async def open_site(**options: Any) -> AsyncIterator[FakeSite]:
             web.get("/api/events/{event}/sections", fake.sections),
             web.get("/api/events/{event}/sections/updates", fake.updates),
             web.post("/api/events/{event}/queue", fake.join),
+            web.post("/api/events/{event}/reservations", fake.hold),
+            web.post("/api/reservations/{reservation}/checkout", fake.checkout),
+            web.get("/api/orders/{order}", fake.order),
             web.delete("/api/events/{event}/queue", fake.leave),
             web.get("/api/events/{event}/queue/status", fake.status),
         ]

@@ -212,6 +212,22 @@ async def test_an_interrupted_run_leaves_the_queue() -> None:
     assert result.figures.counts["stopped in line"] == 20
 
 
+async def test_buyers_who_hold_tickets_when_a_run_ends_may_not_leave() -> None:
+    """`still-holding` is documented: the run is clean."""
+    async with open_site() as site:
+        result = await visited(site, seconds_max=1, visitors=2, buyers=2)
+    assert result.ended == "time limit"
+    assert result.is_clean, result.figures.breaches
+    assert result.figures.counts["left holding tickets"] == len(site.holders) == 2
+
+
+async def test_a_visitor_who_asked_for_no_tickets_must_be_able_to_leave() -> None:
+    async with open_site() as site:
+        site.lets_go = False
+        result = await visited(site, visitors=2)
+    assert set(result.figures.breaches.counts) == {"unexpected responses"}
+
+
 async def test_a_run_ends_at_its_time_limit() -> None:
     async with open_site(polls_to_wait=10_000) as site:
         result = await visited(site, seconds_max=1, visitors=2)
