@@ -11,14 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import LiteralString
 
 import django
 import psycopg
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, connection
 from psycopg import sql
 
 from tests.support.servers import CHECKOUT, DATABASE_OF_RUN
@@ -160,3 +160,11 @@ def _execute(server: psycopg.Connection, statement: LiteralString, *names: str) 
 
 if __name__ == "__main__":
     main()
+
+
+def lose_the_database() -> None:
+    """End this thread's session, as a crash of the server does, and raise the error of the next statement."""
+    with connection.cursor() as cursor:
+        with suppress(DatabaseError):
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        cursor.execute("SELECT 1")

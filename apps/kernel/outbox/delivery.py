@@ -1,5 +1,9 @@
 """Delivers messages concurrently in one process: one thread claims messages, and other threads handle one each.
 
+If the database fails while a message is handled, the handler's end cannot be recorded, and the claim would hide the
+message for the rest of its visibility timeout: 45 s for a charge. So the process keeps such claims and ends them once
+the database is back. A claim of a process that is killed still expires by itself.
+
 A stuck handler (a provider that uses its whole timeout) occupies one thread and delays no other message until all
 threads are occupied. Threads start when there is work and end after IDLE_SECONDS without any.
 """
@@ -14,12 +18,16 @@ from django.db import close_old_connections, connections
 
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.kernel.outbox import facade
-from apps.kernel.outbox.facade import Message
+from apps.kernel.outbox.facade import ClaimNotEnded, Message
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 5.0
 """An idle thread ends after this time and closes its database connection."""
+
+
+END_AGAIN_SECONDS = 1.0
+"""The interval at which claims are ended again that the database could not end."""
 
 
 class Delivery:
@@ -41,6 +49,9 @@ class Delivery:
         """Claimed and not yet settled messages, by topic."""
         self._threads = 0
         self._idle = 0
+        self._unended: list[ClaimNotEnded] = []
+        """Claims of handlers that have ended while the database failed."""
+        self._is_ender_running = False
         self.handed_over_count = 0
         """Messages whose handler has finished."""
         self.failure: Exception | None = None
@@ -138,6 +149,9 @@ class Delivery:
                 try:
                     close_old_connections()
                     facade.hand_over(message)
+                except ClaimNotEnded as claim:
+                    logger.warning("%s: %s", claim, claim.__cause__)
+                    self._end_later(claim)
                 except Exception:
                     logger.exception("message %s (%s) could not be settled", message.id, message.topic)
                 finally:
@@ -152,6 +166,43 @@ class Delivery:
             with self._changed:
                 self._threads -= 1
                 self._changed.notify_all()
+
+    def _end_later(self, claim: ClaimNotEnded) -> None:
+        with self._changed:
+            self._unended.append(claim)
+            if not self._is_ender_running and not self._is_closed:
+                self._is_ender_running = True
+                self._start("outbox-ends", self._end_claims)
+
+    def _end_claims(self) -> None:
+        """End the kept claims, again and again until all have ended or this is closed."""
+        try:
+            while claims := self._claims_to_end():
+                ended = [claim for claim in claims if self._end(claim)]
+                with self._changed:
+                    self._unended = [claim for claim in self._unended if claim not in ended]
+                    if len(ended) < len(claims):
+                        self._changed.wait_for(lambda: self._is_closed, END_AGAIN_SECONDS)
+                if ended:
+                    self.wake()
+        finally:
+            connections.close_all()
+
+    def _claims_to_end(self) -> list[ClaimNotEnded]:
+        with self._changed:
+            claims = [] if self._is_closed else list(self._unended)
+            self._is_ender_running = bool(claims)
+            return claims
+
+    def _end(self, claim: ClaimNotEnded) -> bool:
+        try:
+            close_old_connections()  # The one that failed is replaced.
+            claim.end()
+        except Exception as error:  # noqa: BLE001 - It is tried again; the claim expires in any case.
+            self._repeated_errors.record_failure("claims were not ended", error)
+            return False
+        self._repeated_errors.over("claims were not ended")
+        return True
 
     def _next(self) -> Message | None:
         with self._changed:

@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import InterfaceError, connection, transaction
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
@@ -133,6 +134,17 @@ def register_wake(wake: Callable[[], object]) -> None:
     _wake[:] = [wake]
 
 
+class ClaimNotEnded(Exception):
+    """The handler has ended, but the database failed when the claim was to be ended. The claim would hide the message
+    for the rest of its visibility timeout: call `end` until it succeeds."""
+
+    def __init__(self, message: Message, end: Callable[[], None]) -> None:
+        super().__init__(f"the claim of message {message.id} ({message.topic}) could not be ended")
+        self.end = end
+        """Ends the claim as the handler's outcome requires: settled, postponed or due for a retry. Raises errors of the
+        database. Safe to repeat: only the latest claim of a message can be ended."""
+
+
 class NewMessage(NamedTuple):
     """A message to write."""
 
@@ -226,8 +238,18 @@ def deliver(limit: int = 50) -> int:
 def hand_over(message: Message) -> None:
     """Run the handler with no transaction and no lock open; then settle, retry or give up the claimed message.
 
-    Raises only errors of the database: then the claim expires and another worker takes the message.
+    Raises only ClaimNotEnded, from the database's error. Unless the caller ends the claim later, it expires and another
+    worker takes the message.
     """
+    end = _handle(message)
+    try:
+        end()
+    except (*transactions.FAILURES, InterfaceError) as error:
+        raise ClaimNotEnded(message, end) from error
+
+
+def _handle(message: Message) -> Callable[[], None]:
+    """Run the handler; return the end of the claim that its outcome requires."""
     topic = _topics.get(message.topic)
     try:
         if topic is None:
@@ -236,8 +258,7 @@ def hand_over(message: Message) -> None:
             raise WorkerLost(f"the worker ended during each of {topic.attempts_max} attempts")
         topic.handler(message)
     except RetryLater as later:
-        if _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000]):
-            outbox_metrics.ended(message.topic, "later")
+        return partial(_end_postponed, message, later.seconds, str(later)[:2000])
     except Exception as error:
         # No error of a handler may lose its message or stop the delivery of others.
         has_trace = not isinstance(error, NotDelivered)
@@ -252,19 +273,26 @@ def hand_over(message: Message) -> None:
             error,
             exc_info=has_trace,
         )
-        attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, exponential_backoff())
-        ended = _end_claim(
-            _retry,
-            message,
-            backoff=backoff(message.attempts),
-            attempts_max=attempts_max,
-            error=summary,
-        )
-        for (is_dead,) in ended:
-            outbox_metrics.ended(message.topic, "given up" if is_dead else "failed")
-    else:
-        for handled_seconds, delivered_seconds in _end_claim(_settle, message):
-            outbox_metrics.deleted(message.topic, handled_seconds, delivered_seconds)
+        return partial(_end_failed, message, summary)
+    return partial(_end_settled, message)
+
+
+def _end_postponed(message: Message, seconds: float, why: str) -> None:
+    if _end_claim(_postpone, message, wait=timedelta(seconds=seconds), why=why):
+        outbox_metrics.ended(message.topic, "later")
+
+
+def _end_failed(message: Message, error: str) -> None:
+    topic = _topics.get(message.topic)
+    attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, exponential_backoff())
+    wait = backoff(message.attempts)
+    for (is_dead,) in _end_claim(_retry, message, backoff=wait, attempts_max=attempts_max, error=error):
+        outbox_metrics.ended(message.topic, "given up" if is_dead else "failed")
+
+
+def _end_settled(message: Message) -> None:
+    for handled_seconds, delivered_seconds in _end_claim(_settle, message):
+        outbox_metrics.deleted(message.topic, handled_seconds, delivered_seconds)
 
 
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:

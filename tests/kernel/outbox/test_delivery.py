@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, OperationalError, close_old_connections, transaction
 
+from apps.kernel import clock
+from apps.kernel.outbox import delivery as delivery_module
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
+from tests.support.batches import wait_until
+from tests.support.databases import lose_the_database
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS_MAX = 20
@@ -120,6 +124,92 @@ def test_a_delivery_with_one_thread_starts_messages_in_the_order_of_publication(
     delivery.wake()
     assert delivery.wait(SECONDS_MAX)
     assert [number for _, number in deliveries.ended] == list(range(8))
+
+
+@pytest.fixture
+def _own_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_topics", {})
+    monkeypatch.setattr(outbox, "_wake", [])
+
+
+def next_attempt_in(key: str) -> float:
+    """Return the seconds until the message may be claimed again; below zero: it may be claimed now."""
+    message = OutboxMessage.objects.get(key=key)
+    return (max(message.available_at, message.claimed_until or message.available_at) - clock.now()).total_seconds()
+
+
+@pytest.mark.usefixtures("_own_topics")
+def test_a_handler_that_loses_the_database_is_tried_again_after_its_backoff(make_delivery: Any) -> None:
+    """Neither the handler's work nor its failure can be written. Once the database is back, the claim ends: the message
+    waits for its backoff of two seconds and not for the claim's ten minutes."""
+    handled: list[int] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.attempts)
+        if message.attempts == 1:
+            lose_the_database()
+
+    outbox.register_handler("test", handle)
+    publish(("a", 1))
+    delivery = make_delivery(1)
+    delivery.wake()
+    wait_until(lambda: OutboxMessage.objects.filter(claimed_until=None, attempts=1).exists(), "the claim has ended")
+    assert 0 < next_attempt_in("a") <= 2
+    OutboxMessage.objects.update(available_at=clock.now())
+    delivery.wake()
+    wait_until(lambda: left() == [], "the message is delivered")
+    assert handled == [1, 2]
+
+
+@pytest.mark.usefixtures("_own_topics")
+def test_control_a_claim_that_is_not_ended_hides_its_message_until_it_expires() -> None:
+    outbox.register_handler("test", lambda message: lose_the_database())
+    publish(("a", 1))
+    (message,) = outbox.claim(1)
+    with pytest.raises(outbox.ClaimNotEnded) as claim:
+        outbox.hand_over(message)
+    close_old_connections()
+    assert next_attempt_in("a") > outbox.VISIBILITY.total_seconds() - SECONDS_MAX
+    assert outbox.claim(1) == []
+    claim.value.end()
+    assert next_attempt_in("a") <= 2
+
+
+@pytest.mark.usefixtures("_own_topics")
+def test_a_handler_that_is_done_when_the_database_is_lost_does_not_run_again(
+    make_delivery: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim cannot be settled three times in a row; then it is settled."""
+    monkeypatch.setattr(delivery_module, "END_AGAIN_SECONDS", 0.01)
+    handled: list[str] = []
+    outbox.register_handler("test", lambda message: handled.append(message.key))
+    failures = iter(range(3))
+    settle = outbox._end_claim
+
+    def fails_thrice(*args: Any, **params: Any) -> Any:
+        if next(failures, None) is not None:
+            raise OperationalError("the database is away")
+        return settle(*args, **params)
+
+    monkeypatch.setattr(outbox, "_end_claim", fails_thrice)
+    publish(("a", 1))
+    make_delivery(1).wake()
+    wait_until(lambda: left() == [], "the message is settled")
+    assert handled == ["a"]
+
+
+@pytest.mark.usefixtures("_own_topics")
+def test_a_kept_claim_that_another_worker_has_taken_since_is_left_to_it() -> None:
+    outbox.register_handler("test", lambda message: lose_the_database())
+    publish(("a", 1))
+    (message,) = outbox.claim(1)
+    with pytest.raises(outbox.ClaimNotEnded) as claim:
+        outbox.hand_over(message)
+    close_old_connections()
+    OutboxMessage.objects.update(claimed_until=clock.now())
+    (taken,) = outbox.claim(1)
+    claim.value.end()
+    assert OutboxMessage.objects.get().receipt == taken.receipt
 
 
 def test_two_deliveries_deliver_every_message_once_and_each_key_in_order(
