@@ -106,6 +106,8 @@ class FakeSite:
     """Each join needs the solution of a challenge with this counter; 0: none does."""
     holders: set[str] = field(default_factory=set)
     """Visitors with a reservation: they cannot leave."""
+    sells: bool = False
+    """Holds and checkouts succeed, and the payment of every order takes longer than any run."""
     lets_go: bool = True
     """Visitors without a reservation can leave."""
     addresses: set[str] = field(default_factory=set)
@@ -172,6 +174,8 @@ class FakeSite:
         return self.status_response("poll", entry)
 
     async def hold(self, request: web.Request) -> web.Response:
+        if not self.sells:
+            return problem(404, "not-found")
         self.holders.add(self.entry_of(request).visitor)
         return web.json_response({"reservation_id": "r-1", "reserved_until": in_minutes(5)}, status=201)
 
@@ -179,7 +183,6 @@ class FakeSite:
         return web.json_response({"order_id": "o-1"}, status=202)
 
     async def order(self, request: web.Request) -> web.Response:
-        """Serve an order whose payment takes longer than any run."""
         return web.json_response({"status": "paying"})
 
     async def leave(self, request: web.Request) -> web.Response:

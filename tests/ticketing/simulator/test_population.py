@@ -214,7 +214,7 @@ async def test_an_interrupted_run_leaves_the_queue() -> None:
 
 async def test_buyers_who_hold_tickets_when_a_run_ends_may_not_leave() -> None:
     """`still-holding` is documented: the run is clean."""
-    async with open_site() as site:
+    async with open_site(sells=True) as site:
         result = await visited(site, seconds_max=1, visitors=2, buyers=2)
     assert result.ended == "time limit"
     assert result.is_clean, result.figures.breaches
