@@ -43,9 +43,9 @@ class _RunAdmin(ReadOnlyAdmin):
 
 @admin.register(AuditRun)
 class AuditRunAdmin(_RunAdmin):
-    list_display = ["started_at", "is_clean", "breach_count", "duration_ms"]
-    list_filter = [Outcome]
-    fields = ["started_at", "duration_ms", "is_clean", "breach_count", "findings"]
+    list_display = ["started_at", "scope", "is_clean", "breach_count", "duration_ms"]
+    list_filter = [Outcome, "scope"]
+    fields = ["started_at", "scope", "duration_ms", "is_clean", "breach_count", "findings"]
 
     def line(self, finding):
         result = "; ".join(finding["breaches"]) or finding.get("unchecked") or "clean"

@@ -73,14 +73,26 @@ class Signal(models.Model):
 class AuditRun(models.Model):
     """One run of the auditor, clean if it found no breach and could check everything."""
 
+    class Scope(models.TextChoices):
+        CHANGES = "changes", "what had changed"
+        EVERYTHING = "everything", "everything"
+
+    scope = models.CharField(max_length=12, choices=Scope.choices, default=Scope.EVERYTHING, db_default="everything")
     started_at = models.DateTimeField()
-    duration_ms = models.PositiveIntegerField()
+    duration_ms = models.PositiveBigIntegerField()
     breach_count = models.PositiveIntegerField()
     report = models.JSONField()
+    horizon = models.BigIntegerField(
+        null=True, blank=True, help_text="The next audit of changes begins with this transaction."
+    )
+    cluster = models.BigIntegerField(null=True, blank=True, help_text="The database cluster that counts transactions.")
 
     class Meta:
         ordering = ["-started_at"]
-        indexes = [models.Index(fields=["-started_at"], name="audit_run_latest")]
+        indexes = [
+            models.Index(fields=["-started_at"], name="audit_run_latest"),
+            models.Index(fields=["scope", "-started_at"], name="audit_run_latest_of_scope"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.started_at:%Y-%m-%d %H:%M:%S} {self.verdict}"

@@ -124,7 +124,7 @@ INSERT INTO orders_order (id, number, reservation_id, event_id, entry_id, buyer,
                           total_minor, currency, pay_deadline, placed_at, confirmed_at)
 SELECT order_id, 'B' || %(event_id)s || '-' || n, reservation_id, %(event_id)s, entry_id, buyer,
        substr(buyer, 9) || '@example.org', 'A Buyer', CASE status WHEN 'paying' THEN 'paying' ELSE 'confirmed' END, '',
-       10000, 'USD', clock_timestamp() + interval '1 day', clock_timestamp(),
+       10000, 'USD', (SELECT pay_deadline FROM reservations_reservation WHERE id = reservation_id), clock_timestamp(),
        CASE status WHEN 'confirmed' THEN clock_timestamp() END
 FROM person
 WHERE status IN ('paying', 'confirmed')

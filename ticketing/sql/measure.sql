@@ -7,16 +7,28 @@ CROSS JOIN LATERAL (VALUES
 ) AS figure (name, value)
 UNION ALL
 SELECT figure.name, '', figure.value
-FROM (SELECT * FROM kernel_auditrun ORDER BY started_at DESC LIMIT 1) AS audit
+FROM (
+    SELECT
+        sum(audit.breach_count) AS breach_count,
+        sum((
+            SELECT count(*)
+            FROM jsonb_array_elements(audit.report) AS checked
+            WHERE coalesce(checked ->> 'unchecked', '') <> ''
+        )) AS unchecked_count,
+        max(audit.started_at + audit.duration_ms * interval '1 ms') AS finished_at,
+        max(audit.started_at + audit.duration_ms * interval '1 ms') FILTER (WHERE kind.scope = 'everything') AS whole_at
+    FROM (VALUES ('changes'), ('everything')) AS kind (scope)
+    CROSS JOIN LATERAL (
+        SELECT * FROM kernel_auditrun AS run WHERE run.scope = kind.scope ORDER BY started_at DESC LIMIT 1
+    ) AS audit
+) AS audits
 CROSS JOIN LATERAL (VALUES
-    ('audit_breaches_count', audit.breach_count::float8),
-    ('audit_unchecked_count', (
-        SELECT count(*)::float8
-        FROM jsonb_array_elements(audit.report) AS checked
-        WHERE coalesce(checked ->> 'unchecked', '') <> ''
-    )),
-    ('audit_finished_seconds', extract(epoch FROM audit.started_at + audit.duration_ms * interval '1 ms')::float8)
+    ('audit_breaches_count', audits.breach_count::float8),
+    ('audit_unchecked_count', audits.unchecked_count::float8),
+    ('audit_finished_seconds', extract(epoch FROM audits.finished_at)::float8),
+    ('audit_whole_finished_seconds', extract(epoch FROM audits.whole_at)::float8)
 ) AS figure (name, value)
+WHERE figure.value IS NOT NULL
 UNION ALL
 SELECT figure.name, '', figure.value
 FROM (SELECT * FROM kernel_reconcilerun WHERE part IS NULL ORDER BY started_at DESC LIMIT 1) AS run

@@ -3,14 +3,26 @@
 The sale continues during an audit, and two statements see two snapshots. So a check either decides within one
 statement, or treats a finding from several statements as a suspicion and confirms it in one. Reads are short, because
 an open snapshot prevents VACUUM from removing dead rows, which slows down every hold.
+
+There are two kinds of audit. Every minute one checks what has changed since the last one, so its cost does not grow
+with history. Beside it, `whole_audit.py` checks everything again and again, slowly. It alone finds what no transaction
+of ours has written, such as a raw edit, and it alone runs the checks that need every row.
+
+"Changed since" is a transaction horizon and not a time or an id: a transaction that commits late has an early time and
+an early id. An audit stores the xmin of a snapshot that it takes before it reads. Every transaction below it has ended,
+so its changes were visible to this audit. The next audit reads what transactions from this xmin on have written, some
+of it twice. While an audit finds a breach or cannot check everything, the horizon stays: the next audit checks the same
+changes again.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, connection
@@ -33,9 +45,15 @@ LONG_SECONDS = 0.1
 """The batch size is halved after a batch that took longer than this, and doubled after a quicker one."""
 ATTEMPTS_MAX = 2
 LATE_SECONDS = 180
-"""An audit runs every minute. If the latest is older than this, the current state is unknown."""
+"""An audit of changes runs every minute. If the latest is older than this, the current state is unknown."""
+WHOLE_LATE_SECONDS = 24 * 3_600
+"""If the latest audit of everything is older than this, something prevents it."""
 
 T = TypeVar("T")
+
+
+def no_rest(worked_seconds: float) -> None:
+    """Go on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +62,10 @@ class AuditContext:
 
     only: str = ""
     """The slug of the one event to check; empty: all events."""
+    since: int | None = None
+    """Check what transactions from this id on have changed; None: everything."""
+    rest: Callable[[float], None] = no_rest
+    """Called after each batch with the seconds that it took; it may wait."""
     _read: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
     def once(self, read: "Callable[[AuditContext], T]") -> T:
@@ -64,6 +86,8 @@ class Check:
     """I1 to I10, as docs/architecture.md numbers them."""
     promise: str
     find: Find
+    needs_everything: bool = False
+    """It cannot be limited to what has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +100,13 @@ class Finding:
 
 
 _checks: list[Check] = []
+_horizon = sql.load("apps.kernel", "audit_horizon")
 
 
-def register(invariant: str, promise: str, find: Find) -> None:
-    """Add a check to every audit; registering the same invariant and promise again replaces it."""
-    check = Check(invariant, promise, find)
+def register(invariant: str, promise: str, find: Find, *, needs_everything: bool = False) -> None:
+    """Add a check to every audit; registering the same invariant and promise again replaces it. One that
+    `needs_everything` is left out of audits of changes."""
+    check = Check(invariant, promise, find, needs_everything)
     _checks[:] = [known for known in _checks if (known.invariant, known.promise) != (invariant, promise)] + [check]
 
 
@@ -91,8 +117,87 @@ def read_cursor() -> Iterator[Any]:
         yield cursor
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows that one short transaction examines: those of a range of keys, or those with given keys."""
+
+    keys: dict[str, Any]
+    """`after` and `until`, or `ids`."""
+
+    def rows(self, statement: sql.Statement, cursor: Any, **params: Any) -> Sequence[tuple[Any, ...]]:
+        """Execute the statement, which is written for a range of keys, on these rows."""
+        chosen = for_ids(statement) if "ids" in self.keys else statement
+        return chosen.rows(cursor, **self.keys, **params)
+
+
+_RANGE = re.compile(r"([\w.]+) > %\(after\)s\s+AND \1 <= %\(until\)s")
+
+
+@cache
+def for_ids(statement: sql.Statement) -> sql.Statement:
+    """Return the statement with each range of keys, `key > %(after)s AND key <= %(until)s`, replaced by a list of
+    keys, `%(ids)s`. So the audit of changes runs the same statements as the audit of everything."""
+    text, count = _RANGE.subn(r"\1 = ANY(%(ids)s)", statement.text)
+    assert count, f"{statement.name}: no range of keys"
+    assert "%(after)s" not in text, f"{statement.name}: another range of keys"
+    return sql.Statement(statement.name, text)
+
+
+def scan(
+    context: AuditContext,
+    rows: QuerySet[Any],
+    first: Any,
+    check_batch: Callable[[Any, Batch], None],
+    *,
+    changed: Callable[[], Iterable[Any]],
+    key: str = "pk",
+) -> None:
+    """Call `check_batch(cursor, batch)` for each batch of these rows, or in an audit of changes for each batch of the
+    keys that `changed()` returns."""
+    if context.since is None:
+        scan_in_batches(
+            rows,
+            first,
+            lambda cursor, after, until: check_batch(cursor, Batch({"after": after, "until": until})),
+            key=key,
+            rest=context.rest,
+        )
+        return
+    keys = sorted(set(changed()))
+    for start in range(0, len(keys), PIECE_MAX):
+        with read_cursor() as cursor:
+            check_batch(cursor, Batch({"ids": keys[start : start + PIECE_MAX]}))
+
+
+def find(
+    context: AuditContext,
+    rows: QuerySet[Any],
+    first: Any,
+    statements: Sequence[sql.Statement],
+    *,
+    changed: Callable[[], Iterable[Any]],
+    key: str = "pk",
+    **params: Any,
+) -> list[list[Sequence[Any]]]:
+    """Scan these rows like `scan`, and return the list of rows that each statement has found."""
+    found: list[list[Sequence[Any]]] = [[] for _ in statements]
+
+    def check_batch(cursor: Any, batch: Batch) -> None:
+        for breaches, statement in zip(found, statements, strict=True):
+            breaches += batch.rows(statement, cursor, **params)
+
+    scan(context, rows, first, check_batch, changed=changed, key=key)
+    return found
+
+
 def scan_in_batches(
-    rows: QuerySet[Any], after: Any, check_batch: Callable[[Any, Any, Any], None], *, key: str = "pk", last: Any = None
+    rows: QuerySet[Any],
+    after: Any,
+    check_batch: Callable[[Any, Any, Any], None],
+    *,
+    key: str = "pk",
+    last: Any = None,
+    rest: Callable[[float], None] = no_rest,
 ) -> Any:
     """Call `check_batch(cursor, after, until)` for each batch of these rows in the order of `key`, in a short
     transaction per batch.
@@ -111,7 +216,9 @@ def scan_in_batches(
                 return after
             check_batch(cursor, after, until)
         after = until
-        size = max(PIECE_MIN, size // 2) if time.monotonic() - begun > LONG_SECONDS else min(PIECE_MAX, size * 2)
+        worked = time.monotonic() - begun
+        size = max(PIECE_MIN, size // 2) if worked > LONG_SECONDS else min(PIECE_MAX, size * 2)
+        rest(worked)
 
 
 def collect(
@@ -128,11 +235,12 @@ def collect(
     return found
 
 
-def run(only: str = "") -> list[Finding]:
-    """Run every registered check in the order of invariants, on all events or on the one with the slug `only`."""
-    context = AuditContext(only)
+def run(only: str = "", *, since: int | None = None, rest: Callable[[float], None] = no_rest) -> list[Finding]:
+    """Run every registered check in the order of invariants, on all events or on the one with the slug `only`; with
+    `since`, on what transactions from this id on have changed."""
+    context = AuditContext(only, since, rest)
     ordered = sorted(_checks, key=lambda check: (int(check.invariant.lstrip("I")), check.promise))
-    return [_run_check(check, context) for check in ordered]
+    return [_run_check(check, context) for check in ordered if since is None or not check.needs_everything]
 
 
 def _run_check(check: Check, context: AuditContext) -> Finding:
@@ -163,11 +271,12 @@ def report(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-def audit(only: str = "") -> AuditRun:
-    """Run an audit and return its result without storing it."""
+def audit(only: str = "", *, since: int | None = None, rest: Callable[[float], None] = no_rest) -> AuditRun:
+    """Run an audit like `run` and return its result without storing it."""
     started_at, begun = clock.now(), time.monotonic()
-    findings = run(only)
+    findings = run(only, since=since, rest=rest)
     return AuditRun(
+        scope=AuditRun.Scope.EVERYTHING if since is None else AuditRun.Scope.CHANGES,
         started_at=started_at,
         duration_ms=int((time.monotonic() - begun) * 1000),
         breach_count=sum(len(finding.breaches) for finding in findings),
@@ -177,34 +286,87 @@ def audit(only: str = "") -> AuditRun:
 
 @dataclass(frozen=True, slots=True)
 class AuditStatus:
-    """The latest audit, summarized for status pages."""
+    """The latest audits, summarized for status pages."""
 
     latest: AuditRun | None
+    """The latest audit of changes or of everything; one with breaches comes first."""
     is_late: bool
     """The auditor seems to have stopped; its last result does not describe the current state."""
+    whole: AuditRun | None = None
+    """The latest audit of everything."""
+    is_whole_late: bool = False
+    """Nothing has checked everything for long."""
 
     @property
     def color(self) -> str:
-        """red if the latest audit found a breach, green if it is recent and clean, amber if the state is unknown."""
+        """red if the latest audit of either kind found a breach, green if both are recent and clean, amber if the state
+        is unknown."""
         if self.latest is not None and self.latest.breach_count:
             return "red"
-        if self.latest is None or self.is_late or not self.latest.is_clean:
+        is_unknown = self.latest is None or self.is_late or self.is_whole_late
+        if is_unknown or not all(run.is_clean for run in (self.latest, self.whole) if run is not None):
             return "amber"
         return "green"
 
 
 def get_status() -> AuditStatus:
-    """Return the latest audit and whether it is recent."""
-    latest = AuditRun.objects.first()
-    if latest is None:
+    """Return the latest audits and whether they are recent."""
+    by_scope = [AuditRun.objects.filter(scope=scope).first() for scope in AuditRun.Scope.values]
+    runs = sorted((run for run in by_scope if run is not None), key=lambda run: run.started_at, reverse=True)
+    if not runs:
         return AuditStatus(None, is_late=False)
-    return AuditStatus(latest, is_late=clock.now() - latest.finished_at > timedelta(seconds=LATE_SECONDS))
+    now = clock.now()
+    whole = next((run for run in runs if run.scope == AuditRun.Scope.EVERYTHING), None)
+    return AuditStatus(
+        next((run for run in runs if run.breach_count), runs[0]),
+        is_late=now - max(run.finished_at for run in runs) > timedelta(seconds=LATE_SECONDS),
+        whole=whole,
+        is_whole_late=whole is not None and now - whole.finished_at > timedelta(seconds=WHOLE_LATE_SECONDS),
+    )
 
 
-def run_and_record() -> AuditRun:
-    """Run an audit of all events and store its result; delete the oldest results beyond KEPT_RUNS."""
-    result = audit()
+def run_and_record(rest: Callable[[float], None] = no_rest) -> AuditRun:
+    """Run an audit of everything and store its result."""
+    return _store(audit(rest=rest))
+
+
+def run_on_changes_and_record() -> AuditRun:
+    """Check what has changed since the last audit of changes, and store the result.
+
+    The first one, and the first after the database was restored into another cluster (whose transactions are counted
+    anew), only sets the horizon: an audit of everything that begins later finds what was before.
+    """
+    cluster, horizon, next_id = _read_horizon()
+    before = AuditRun.objects.filter(scope=AuditRun.Scope.CHANGES, cluster=cluster, horizon__lte=next_id).first()
+    since = horizon if before is None or before.horizon is None else before.horizon
+    result = audit(since=since)
+    reached = horizon if result.is_clean else since
+    result.cluster, result.horizon = cluster, reached
+    for forget in _forgets:
+        forget(reached)
+    return _store(result)
+
+
+def _read_horizon() -> tuple[int, int, int]:
+    """Return the cluster's identifier, the transaction below which all have ended, and the next transaction's id."""
+    with read_cursor() as cursor:
+        ((cluster, horizon, next_id),) = _horizon.rows(cursor)
+    return cluster, horizon, next_id
+
+
+_forgets: list[Callable[[int], object]] = []
+
+
+def register_forget(forget: Callable[[int], object]) -> None:
+    """Call `forget(horizon)` after each audit of changes: no later one asks for changes of earlier transactions."""
+    if forget not in _forgets:
+        _forgets.append(forget)
+
+
+def _store(result: AuditRun) -> AuditRun:
+    """Store the result; delete the oldest of its scope beyond KEPT_RUNS."""
     result.save()
-    kept = AuditRun.objects.order_by("-started_at").values("pk")[:KEPT_RUNS]
-    AuditRun.objects.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
+    of_scope = AuditRun.objects.filter(scope=result.scope)
+    kept = of_scope.order_by("-started_at").values("pk")[:KEPT_RUNS]
+    of_scope.exclude(pk__in=list(kept.values_list("pk", flat=True))).delete()
     return result

@@ -4,6 +4,9 @@ Money, tickets and reservations agree (I4), a promo code is used up to its limit
 each provider message is applied once, however often it arrived (I7), and only payments in time count (I8).
 Rows are read in batches by id, each batch with one statement and one snapshot per check, so that no long read stays
 open.
+
+An audit of changes checks the orders that a transaction since its horizon has written, or whose reservation it has. The
+database records them itself: triggers on the tables of an order insert its id into `orders_changedorder`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +19,7 @@ from apps.kernel.db import sql
 from apps.kernel.http import idempotency
 from apps.kernel.models import IdempotentAnswer
 from apps.orders import topics
-from apps.orders.models import Order, PromoCode, ProviderMessage
+from apps.orders.models import ChangedOrder, CodeUse, Order, PromoCode, ProviderMessage
 from apps.orders.payments import settlement
 
 UNPROCESSED_MINUTES_MAX = 15
@@ -39,6 +42,7 @@ _messages = sql.load(_PACKAGE, "audit_messages")
 _unanswered = sql.load(_PACKAGE, "audit_unanswered")
 _answers = sql.load(_PACKAGE, "audit_answers")
 _inbox = sql.load(_PACKAGE, "audit_inbox")
+_changed_orders = sql.load(_PACKAGE, "audit_changed_orders")
 
 _ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _transfers, _reservations, _times, _code_uses, _credit)
 _ONCE_STATEMENTS = (_messages, _unanswered)
@@ -47,6 +51,7 @@ Rows = list[Sequence[Any]]
 
 def register() -> None:
     """Register these checks with the auditor."""
+    auditor.register_forget(forget_changes)
     auditor.register(
         "I4",
         "captured less refunded is what each order is owed",
@@ -77,7 +82,7 @@ def register() -> None:
         "a standing order has exactly one confirmed reservation",
         _make_check(_reservations, "order {} is {}, its reservation {} is {}"),
     )
-    auditor.register("I4", "invoice numbers have no gap", _check_invoices)
+    auditor.register("I4", "invoice numbers have no gap", _check_invoices, needs_everything=True)
     auditor.register(
         "I4",
         "an invoice has its order's total, and credit notes do not exceed it",
@@ -95,7 +100,9 @@ def register() -> None:
         "every order's checkout response is stored unchanged",
         _make_check(_unanswered, "order {}: {} stored responses, {} of them with another total", _walk_once),
     )
-    auditor.register("I6", "each key has one stored response, which is still true", _check_answers)
+    auditor.register(
+        "I6", "each key has one stored response, which is still true", _check_answers, needs_everything=True
+    )
     auditor.register(
         "I7",
         "provider messages changed each payment once",
@@ -113,19 +120,56 @@ def _event_id(context: auditor.AuditContext) -> int | None:
     return events.get_event(context.only).id if context.only else None
 
 
+def _changes(context: auditor.AuditContext) -> list[Sequence[Any]]:
+    """Return the changed orders and reservations: the order's id (None: there is none) and the reservation's."""
+    with auditor.read_cursor() as cursor:
+        return list(_changed_orders.rows(cursor, since=context.since))
+
+
+def _changed_ids(context: auditor.AuditContext) -> list[UUID]:
+    return [order_id for order_id, _ in context.once(_changes) if order_id is not None]
+
+
+def _changed_reservations(context: auditor.AuditContext) -> list[UUID]:
+    return [reservation_id for _, reservation_id in context.once(_changes)]
+
+
+def _changed_codes(context: auditor.AuditContext) -> list[int]:
+    used = CodeUse.objects.filter(order_id__in=_changed_ids(context))
+    return list(used.values_list("code_id", flat=True).distinct())
+
+
+def _unprocessed_messages() -> list[int]:
+    return list(ProviderMessage.objects.filter(processed_at__isnull=True).values_list("pk", flat=True))
+
+
+def forget_changes(horizon: int) -> None:
+    """Delete the records of changes of earlier transactions."""
+    ChangedOrder.objects.filter(transaction_id__lt=horizon).delete()
+
+
 def _walk_orders(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
     """Return what each statement about orders finds."""
     event_id = context.once(_event_id)
-    found = auditor.collect(Order.objects.all(), UUID(int=0), _ORDER_STATEMENTS, event_id=event_id)
+    found = auditor.find(
+        context,
+        Order.objects.all(),
+        UUID(int=0),
+        _ORDER_STATEMENTS,
+        changed=lambda: _changed_ids(context),
+        event_id=event_id,
+    )
     return dict(zip(_ORDER_STATEMENTS, found, strict=True))
 
 
 def _walk_once(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
     """Return what the statements about responses and messages of orders find."""
-    found = auditor.collect(
+    found = auditor.find(
+        context,
         Order.objects.all(),
         UUID(int=0),
         _ONCE_STATEMENTS,
+        changed=lambda: _changed_ids(context),
         event_id=context.once(_event_id),
         known=settlement.KNOWN,
         late=settlement.TOO_LATE,
@@ -162,23 +206,33 @@ def _check_times(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def _check_code_limits(context: auditor.AuditContext) -> Iterator[str]:
-    (found,) = auditor.collect(PromoCode.objects.all(), 0, [_code_limits], event_id=context.once(_event_id))
+    (found,) = auditor.find(
+        context,
+        PromoCode.objects.all(),
+        0,
+        [_code_limits],
+        changed=lambda: _changed_codes(context),
+        event_id=context.once(_event_id),
+    )
     for code, uses_max, count in found:
         yield f"code {code}: used by {count} orders, its limit is {uses_max}"
 
 
 def _check_orphans(context: auditor.AuditContext) -> Iterator[str]:
     slugs = {view.id: view.slug for view in events.list_events()}
-    for event, reservation_id, number, status in find_orphaned_reservations(context.once(_event_id)):
+    orphaned = find_orphaned_reservations(context.once(_event_id), context)
+    for event, reservation_id, number, status in orphaned:
         name = slugs.get(event, f"event {event}")
         yield f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip()
 
 
-def find_orphaned_reservations(event_id: int | None) -> Rows:
+def find_orphaned_reservations(event_id: int | None, context: auditor.AuditContext | None = None) -> Rows:
     """Return confirmed reservations without a standing order: event, reservation, order number and status. Without an
     order the number is "no order" and the status empty."""
     reservations = Order.reservation.field.related_model._default_manager.all()
-    (found,) = auditor.collect(reservations, UUID(int=0), [_orphans], event_id=event_id)
+    scope = context or auditor.AuditContext()
+    changed = lambda: _changed_reservations(scope)  # noqa: E731
+    (found,) = auditor.find(scope, reservations, UUID(int=0), [_orphans], changed=changed, event_id=event_id)
     return found
 
 
@@ -191,16 +245,19 @@ def _check_invoices(context: auditor.AuditContext) -> Iterator[str]:
 
 
 def _check_answers(context: auditor.AuditContext) -> Iterator[str]:
-    (found,) = auditor.collect(IdempotentAnswer.objects.all(), 0, [_answers], event_id=context.once(_event_id))
+    rows, event_id = IdempotentAnswer.objects.all(), context.once(_event_id)
+    (found,) = auditor.find(context, rows, 0, [_answers], changed=list, event_id=event_id)
     for scope, key, wrong in found:
         yield f"{scope}, key {key}: {wrong}"
 
 
 def _check_inbox(context: auditor.AuditContext) -> Iterator[str]:
-    (found,) = auditor.collect(
+    (found,) = auditor.find(
+        context,
         ProviderMessage.objects.all(),
         0,
         [_inbox],
+        changed=_unprocessed_messages,
         event_id=context.once(_event_id),
         topic=topics.PROVIDER_MESSAGE,
         minutes_max=UNPROCESSED_MINUTES_MAX,

@@ -8,7 +8,7 @@ from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.event_changes import CancellationFailure, EventCancellation, ScheduleMail, ScheduleNotice
-from apps.orders.models.history import OrderHistoryEntry
+from apps.orders.models.history import ChangedOrder, OrderHistoryEntry
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
@@ -24,6 +24,7 @@ __all__ = [
     "ATTEMPTS_MAX",
     "ERASED_DOMAIN",
     "CancellationFailure",
+    "ChangedOrder",
     "CodeUse",
     "ComparedDay",
     "DoorLink",

@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
+from apps.kernel.db.transaction_ids import CurrentTransactionId
 from apps.orders.models.orders import Order
 
 
@@ -33,3 +34,15 @@ class OrderHistoryEntry(models.Model):
 
     def __str__(self) -> str:
         return self.text
+
+
+class ChangedOrder(models.Model):
+    """An order that a transaction has written. Triggers on the tables of an order add these rows for the audit, which
+    deletes them once it has checked the order."""
+
+    id = models.BigAutoField(primary_key=True)
+    order_id = models.UUIDField(editable=False)
+    transaction_id = models.BigIntegerField(db_default=CurrentTransactionId(), editable=False)
+
+    def __str__(self) -> str:
+        return f"{self.order_id} in {self.transaction_id}"

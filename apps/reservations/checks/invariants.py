@@ -4,8 +4,14 @@ Seats and reservations are scanned once each, in batches, and all checks use the
 the seat, the line, the reservation and the ledger in one transaction, so these always agree within one statement, also
 during a sale. Only the number of a section's seats is summed over several batches: if the sum looks wrong, one
 statement checks that section again.
+
+An audit of changes checks the reservations with a ledger entry of a transaction since its horizon and the other live
+ones of their admissions; the seats of their lines, and those that staff changed; the general-admission sections of
+both, if they have fewer than LINES_MAX live lines; the buyers and addresses of these reservations. Overdue reservations
+and the inventory rows of general admission are all checked, since a deadline that passes writes nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,6 +32,9 @@ GUARD_KNOWN_SECONDS = 30
 plan plus the longest wait in a batch queue."""
 OVERDUE_MAX = 1_000
 LAST_SEAT = 2**63 - 1
+LINES_MAX = 5_000
+"""An audit of changes sums the lines of a general-admission section that has fewer. A sum of more grows with history,
+and is left to the audit of everything."""
 
 _PACKAGE = "apps.reservations"
 _seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
@@ -48,6 +57,9 @@ _access_codes = sql.load(_PACKAGE, "audit_access_codes")
 _access_of_buyers = sql.load(_PACKAGE, "audit_access_of_buyers")
 _caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
 _overdue = sql.load(_PACKAGE, "audit_overdue")
+_changed_reservations = sql.load(_PACKAGE, "audit_changed_reservations")
+_changed_seats = sql.load(_PACKAGE, "audit_changed_seats")
+_changed_sections = sql.load(_PACKAGE, "audit_changed_sections")
 
 Rows = list[Sequence[Any]]
 
@@ -115,6 +127,34 @@ class _GeneralAdmissionFindings:
     lost: Rows = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Changes:
+    """The keys of the rows that an audit of changes checks."""
+
+    reservations: list[UUID]
+    buyers: dict[int, set[str]]
+    """By event, as the addresses."""
+    emails: dict[int, set[str]]
+    access_codes: set[int]
+    seats: list[int]
+    sections: set[int]
+    """General-admission sections."""
+
+
+def _changes(context: auditor.AuditContext) -> _Changes:
+    buyers: dict[int, set[str]] = defaultdict(set)
+    emails: dict[int, set[str]] = defaultdict(set)
+    with auditor.read_cursor() as cursor:
+        rows = _changed_reservations.rows(cursor, since=context.since)
+        seats = [seat for (seat,) in _changed_seats.rows(cursor, since=context.since)]
+        sections = {section for (section,) in _changed_sections.rows(cursor, since=context.since)}
+    for _, event_id, buyer, email, _ in rows:
+        buyers[event_id].add(buyer)
+        emails[event_id].add(email)
+    codes = {code for *_, code in rows if code is not None}
+    return _Changes([row[0] for row in rows], buyers, emails, codes, seats, sections)
+
+
 def _scope(context: auditor.AuditContext) -> _Scope:
     if context.only:
         one = events.get_event(context.only)
@@ -126,17 +166,24 @@ def _scope(context: auditor.AuditContext) -> _Scope:
 def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
     scope, seen = context.once(_scope), _SeatFindings()
 
+    def scan_facts(cursor: Any, batch: auditor.Batch) -> None:
+        seen.facts += batch.rows(_seat_facts, cursor)
+        seen.owners += batch.rows(_seat_owners, cursor)
+        seen.shared += batch.rows(_seats_shared, cursor)
+
+    if context.since is not None:
+        auditor.scan(context, SeatInventory.objects.all(), 0, scan_facts, changed=lambda: context.once(_changes).seats)
+        return seen
+
     def scan(cursor: Any, after: int, until: int) -> None:
         for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
             seen.totals[section_id] = seen.totals.get(section_id, 0) + int(seats)
             held, sold, line_held, line_sold = counts
             if (held, sold) != (line_held, line_sold):
                 seen.uneven.add(section_id)
-        seen.facts += _seat_facts.rows(cursor, after=after, until=until)
-        seen.owners += _seat_owners.rows(cursor, after=after, until=until)
-        seen.shared += _seats_shared.rows(cursor, after=after, until=until)
+        scan_facts(cursor, auditor.Batch({"after": after, "until": until}))
 
-    scan_seats(scan, scope.event_id)
+    scan_seats(scan, scope.event_id, context.rest)
     if scope.event_id is not None:
         seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
         seen.owners = [row for row in seen.owners if row[1] == scope.event_id]
@@ -144,16 +191,18 @@ def _walk_seats(context: auditor.AuditContext) -> _SeatFindings:
     return seen
 
 
-def scan_seats(scan: Callable[[Any, int, int], None], event_id: int | None) -> None:
+def scan_seats(
+    scan: Callable[[Any, int, int], None], event_id: int | None, rest: Callable[[float], None] = auditor.no_rest
+) -> None:
     """Call `scan(cursor, after, until)` for each batch of seats of this event, or of all events; then once for the ids
     after the last seat, which only lines of missing seats can have. Batches contain other events' seats as well."""
     if event_id is None:
-        beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan)
+        beyond = auditor.scan_in_batches(SeatInventory.objects.all(), 0, scan, rest=rest)
     else:
         with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=event_id)
         if first is not None:
-            auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last)
+            auditor.scan_in_batches(SeatInventory.objects.all(), first - 1, scan, last=last, rest=rest)
     with auditor.read_cursor() as cursor:
         scan(cursor, beyond or 0, LAST_SEAT)
 
@@ -161,22 +210,24 @@ def scan_seats(scan: Callable[[Any, int, int], None], event_id: int | None) -> N
 def _walk_reservations(context: auditor.AuditContext) -> _ReservationFindings:
     scope, seen = context.once(_scope), _ReservationFindings()
 
-    def scan(cursor: Any, after: UUID, until: UUID) -> None:
-        piece = {"after": after, "until": until, "event_id": scope.event_id}
-        seen.lines += _lines.rows(cursor, **piece)
-        seen.facts += _reservation_facts.rows(cursor, **piece)
-        seen.admissions |= set(_admissions.rows(cursor, **piece))
-        seen.ledger += _ledger.rows(cursor, **piece)
-        seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
+    def scan(cursor: Any, batch: auditor.Batch) -> None:
+        event = {"event_id": scope.event_id}
+        seen.lines += batch.rows(_lines, cursor, **event)
+        seen.facts += batch.rows(_reservation_facts, cursor, **event)
+        seen.admissions |= set(batch.rows(_admissions, cursor, **event))
+        seen.ledger += batch.rows(_ledger, cursor, **event)
+        seen.access += batch.rows(_access, cursor, **event, known_seconds=GUARD_KNOWN_SECONDS)
 
-    auditor.scan_in_batches(Reservation.objects.all(), UUID(int=0), scan)
+    changed = lambda: context.once(_changes).reservations  # noqa: E731
+    auditor.scan(context, Reservation.objects.all(), UUID(int=0), scan, changed=changed)
     return seen
 
 
 def _walk_lines(context: auditor.AuditContext) -> Rows:
-    """Return live lines of reservations that do not exist, which a scan of the reservations cannot find."""
-    event_id = context.once(_scope).event_id
-    (found,) = auditor.collect(ReservationLine.objects.all(), 0, [_lines_of_none], event_id=event_id)
+    """Return live lines of reservations that do not exist, which a scan of the reservations cannot find. No transaction
+    of ours deletes a reservation, so an audit of changes has none to check."""
+    event_id, rows = context.once(_scope).event_id, ReservationLine.objects.all()
+    (found,) = auditor.find(context, rows, 0, [_lines_of_none], changed=list, event_id=event_id)
     return found
 
 
@@ -189,8 +240,11 @@ def _walk_general_admission(context: auditor.AuditContext) -> _GeneralAdmissionF
     scope, seen = context.once(_scope), _GeneralAdmissionFindings()
     for section_id, event_id, kind, _ in context.once(_list_sections):
         if kind == "general_admission" and event_id in scope.slugs:
+            lines_max = None
+            if context.since is not None:
+                lines_max = LINES_MAX if section_id in context.once(_changes).sections else 0
             with auditor.read_cursor() as cursor:
-                seen.rows += _general_admission.rows(cursor, section_id=section_id)
+                seen.rows += _general_admission.rows(cursor, section_id=section_id, lines_max=lines_max)
     with auditor.read_cursor() as cursor:
         seen.lost += _general_admission_lost.rows(cursor, event_id=scope.event_id)
     return seen
@@ -199,7 +253,10 @@ def _walk_general_admission(context: auditor.AuditContext) -> _GeneralAdmissionF
 def _check_section_totals(context: auditor.AuditContext) -> Iterator[str]:
     scope, seats = context.once(_scope), context.once(_walk_seats)
     for section_id, event_id, kind, capacity in context.once(_list_sections):
-        is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
+        # An audit of changes counts no section.
+        is_suspect = context.since is None and (
+            section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
+        )
         if kind != "reserved" or event_id not in scope.slugs or not is_suspect:
             continue
         # Seats may have been added between two batches, or the event published after the last one: check again in one
@@ -280,16 +337,32 @@ def _check_admissions_and_caps(context: auditor.AuditContext) -> Iterator[str]:
     for event in scope.views:
         most = event.policy.per_buyer_max
         if most is not None:
-            for kind, buyer, count in _above_cap(event, most):
+            for kind, buyer, count in _above_cap(context, event, most):
                 yield f"{event.slug}: {kind} {buyer} has {count} of at most {most}"
 
 
-def _above_cap(event: events.EventView, most: int) -> Rows:
+def _above_cap(context: auditor.AuditContext, event: events.EventView, most: int) -> Rows:
     """Return who has more than the limit by a reservation from since it holds: a lower limit takes nothing away."""
     counted = Reservation.objects.filter(event_id=event.id, status__in=Reservation.LIVE_OR_CONFIRMED)
     params = {"event_id": event.id, "per_buyer_max": most, "since": events.cap_since(event)}
-    (buyers,) = auditor.collect(counted, "", [_caps_of_buyers], key="buyer", **params)
-    (emails,) = auditor.collect(counted.exclude(email=""), "", [_caps_of_emails], key="email", **params)
+    (buyers,) = auditor.find(
+        context,
+        counted,
+        "",
+        [_caps_of_buyers],
+        changed=lambda: context.once(_changes).buyers.get(event.id, ()),
+        key="buyer",
+        **params,
+    )
+    (emails,) = auditor.find(
+        context,
+        counted.exclude(email=""),
+        "",
+        [_caps_of_emails],
+        changed=lambda: context.once(_changes).emails.get(event.id, ()),
+        key="email",
+        **params,
+    )
     return [*(("buyer", *row) for row in buyers), *(("email", *row) for row in emails)]
 
 
@@ -302,7 +375,9 @@ def _check_access(context: auditor.AuditContext) -> Iterator[str]:
         else:
             yield f"{which} in {section}, which requires an access code, without one"
     statements = [_access_codes, _access_of_buyers]
-    found = auditor.collect(AccessCode.objects.all(), 0, statements, event_id=scope.event_id)
+    changed = lambda: context.once(_changes).access_codes  # noqa: E731
+    rows = AccessCode.objects.all()
+    found = auditor.find(context, rows, 0, statements, changed=changed, event_id=scope.event_id)
     for event_id, code, buyer, most, count in chain(*found):
         yield f"{scope.name(event_id)}: access code {code}{buyer}: used by {count} reservations of at most {most}"
 

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.kernel import maintenance, secret_key
+from apps.kernel.checks import whole_audit
 from apps.kernel.observability import health_signals, metrics, operations_port
 from apps.queue.lobby import draw
 from apps.queue.room import gatekeeper
@@ -35,6 +36,10 @@ class Command(BaseCommand):
         # A draw may take long, and must not delay them either.
         drawer = threading.Thread(target=draw.loop, args=(stopping,), name="drawer", daemon=True)
         drawer.start()
+        # Takes minutes to hours, and must not delay the jobs either.
+        auditor = threading.Thread(target=whole_audit.loop, args=(stopping,), name="auditor", daemon=True)
+        auditor.start()
         maintenance.loop(stopping)
         ticker.join(timeout=2)
         drawer.join(timeout=2)
+        auditor.join(timeout=2)
