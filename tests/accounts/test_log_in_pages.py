@@ -74,10 +74,12 @@ def test_log_in_and_log_out(browser: Client, ann: User) -> None:
     assert signed_in_id(browser) == str(ann.pk)
     assert browser.cookies["signed_in"].value == "1"
     assert browser.get("/api/me/header?shared=1").json()["account"]["name"] == str(ann)
-    assert browser.get(LOG_OUT).status_code == 405, "a link on another page must not log anyone out"
+    assert "Log out?" in browser.get(LOG_OUT).content.decode()
+    assert signed_in_id(browser) == str(ann.pk), "a link on another page must not log anyone out"
     assert browser.post(LOG_OUT).status_code == 302
     assert signed_in_id(browser) is None
     assert browser.cookies["signed_in"].value == ""
+    assert browser.get(LOG_OUT).url == "/"
 
 
 def test_a_staff_name_that_is_not_an_email_address_can_log_in(browser: Client, db: None) -> None:

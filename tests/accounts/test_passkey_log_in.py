@@ -77,3 +77,13 @@ def test_a_challenge_needs_its_valid_cookie(ann: User, cookie: str, monkeypatch:
             browser.cookies[passkey_log_in.COOKIE] = cookie
     assert browser.post(PASSKEY, {"credential": credential}).status_code == 302
     assert account_of(browser) is None
+
+
+@pytest.mark.parametrize(
+    ("credential", "why"),
+    [("", "Passkeys need JavaScript"), ('{"id": 1}', "not accepted"), ("[" * 9_000, "not accepted")],
+)
+def test_a_refused_passkey_is_explained_on_the_log_in_page(db: None, credential: str, why: str) -> None:
+    page = guest().post(PASSKEY, {"credential": credential, "next": "/tickets/"}, follow=True)
+    assert page.redirect_chain == [("/accounts/log-in?next=%2Ftickets%2F", 302)]
+    assert why in page.content.decode()

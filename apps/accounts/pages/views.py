@@ -62,9 +62,9 @@ class SignUp(allauth_views.SignupView):
 
 
 class LogOut(allauth_views.LogoutView):
-    """Log the user out in this browser."""
+    """Log the user out in this browser. GET only asks: a link on another page must not log a person out."""
 
-    http_method_names = ["post", "options"]
+    http_method_names = ["get", "head", "post", "options"]
 
     def post(self, *args: Any, **kwargs: Any) -> HttpResponse:
         is_signed_in = self.request.user.is_authenticated

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 CREDENTIAL_LENGTH_MAX = 20_000
 PASSKEY_NAME_LENGTH_MAX = 60
+_NO_PASSKEY = "No passkey was used. Passkeys need JavaScript. Try again, or use another way."
 
 
 class _CodeMixin:
@@ -61,16 +62,22 @@ def _refuse_malformed(check: Callable[[], Any]) -> Any:
     library; each becomes a form error."""
     try:
         return check()
-    except (forms.ValidationError, problems.Problem):
+    except forms.ValidationError as error:
+        raise (_not_accepted() if error.code == "incorrect_code" else error) from error
+    except problems.Problem:
         raise
     except Exception as error:
         logger.info("a malformed credential was refused: %s", type(error).__name__)
-        raise get_adapter().validation_error("incorrect_code") from error
+        raise _not_accepted() from error
+
+
+def _not_accepted() -> forms.ValidationError:
+    return forms.ValidationError("The passkey was not accepted. Try again, or use another way.", code="incorrect_code")
 
 
 class _CredentialField(forms.JSONField):
     def __init__(self) -> None:
-        super().__init__(widget=forms.HiddenInput)
+        super().__init__(widget=forms.HiddenInput, error_messages={"required": _NO_PASSKEY})
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -78,7 +85,7 @@ class _CredentialField(forms.JSONField):
                 return super().to_python(value)
         except RecursionError:  # Nested very deeply.
             pass
-        raise get_adapter().validation_error("incorrect_code")
+        raise _not_accepted()
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         return initial  # The form is never shown with a refused credential.

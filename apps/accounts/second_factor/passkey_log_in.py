@@ -7,6 +7,7 @@ A cookie could be sent twice, so the passkey's row has the challenges that it ha
 import hashlib
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.internal.auth import STATE_SESSION_KEY
@@ -41,6 +42,14 @@ class LogInWithPasskey(LoginWebAuthnView):
             _set_cookie(request, response, state)
         elif COOKIE in request.COOKIES:
             response.delete_cookie(COOKIE, path=COOKIE_PATH, samesite="Strict")
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """Return to the log-in page, which shows the error and keeps where to go afterwards."""
+        response = super().form_invalid(form)
+        target = self.request.POST.get("next", "")
+        if target:
+            response.headers["Location"] += f"?{urlencode({'next': target})}"
         return response
 
     def form_valid(self, form: Any) -> HttpResponse:

@@ -119,6 +119,14 @@ def test_pages_before_the_log_in(visitor: Visitor, ann: User, settings: Any) -> 
     visitor.look_at_error("sign-up-errors", "Create your account", "Enter a valid email address.")
     visitor.send(username="ann@example.org", password=PASSWORD)
     visitor.look_at_error("sign-up-taken", "Create your account", "An account with this email address already exists.")
+    visitor.go("/accounts/log-in")
+    visitor.page.locator("#passkey_credential").evaluate("field => { field.value = '[1]'; field.form.submit() }")
+    visitor.page.get_by_text("The passkey was not accepted.").wait_for()
+    visitor.look("log-in-passkey-refused", "Log in")
+    settings.PROOF_OF_WORK_LOG_IN = "on"
+    visitor.go("/accounts/log-in")
+    visitor.look("log-in-work", "Log in")
+    settings.PROOF_OF_WORK_LOG_IN = "off"
     visitor.go("/accounts/log-in/inactive")
     visitor.look("inactive", "This account is closed")
     settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
@@ -171,6 +179,8 @@ def test_pages_of_an_account(visitor: Visitor, ann: User) -> None:
     visitor.look_at_error("email-errors", "Change your email address", "Enter a valid email address.")
     visitor.send(email="a.much.longer.address.of.ann.with.many.words@mail.example.org")
     visitor.look("account-pending", "Your account")
+    visitor.go("/accounts/log-out")
+    visitor.look("log-out", "Log out?")
     visitor.go("/accounts/confirm")
     visitor.look("confirm-password", "Confirm that it’s you")
     visitor.send(password="wrong")
