@@ -15,6 +15,7 @@ from django.http.response import HttpResponseBase
 from django.utils.cache import get_conditional_response
 
 from apps.events.selectors import EventCard
+from apps.kernel.http.content_encoding import request_takes_gzip
 
 BROWSER_SECONDS = 10
 
@@ -46,3 +47,22 @@ def public_page(request: HttpRequest, html: str, cache_control: str) -> HttpResp
     etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
     page = HttpResponse(body, headers={"Cache-Control": cache_control, "ETag": etag})
     return get_conditional_response(request, etag=etag, response=page) or page
+
+
+def conditional_response(request: HttpRequest, version: str) -> HttpResponseBase | None:
+    """Return 304 if the client has this version, in whichever encoding (412 if it requires another); else None."""
+    etag = f'"{version}"'
+    response = get_conditional_response(request, etag=etag)
+    if response is not None:
+        response.headers["Vary"], response.headers["ETag"] = "Accept-Encoding", etag
+    return response
+
+
+def compressed_json(request: HttpRequest, body: bytes, compressed: bytes, version: str) -> HttpResponse:
+    """Return a JSON document of which the caller keeps both encodings, so that no request compresses it again. The ETag
+    of the compressed one is weak, as in responses that Django's middleware compresses."""
+    headers = {"Vary": "Accept-Encoding", "ETag": f'"{version}"'}
+    if request_takes_gzip(request):
+        body = compressed
+        headers |= {"Content-Encoding": "gzip", "ETag": f'W/"{version}"'}
+    return HttpResponse(body, content_type="application/json", headers=headers)

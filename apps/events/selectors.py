@@ -1,5 +1,6 @@
 """Reads for pages and the API: the catalog, one event, and its public seating plan."""
 
+import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +33,9 @@ FEW_SHARE = 0.2
 """At most so many tickets, and at most this share of the capacity, are "only … left"."""
 PLANS_MAX = 64
 PLAN_BYTES_MAX = 64 * 1024 * 1024
-"""Plans kept in one process, and their size; a venue with 100,000 seats has a plan of about six megabytes."""
+"""Plans kept in one process, and their size with the compressed copies; a venue with 100,000 seats has a plan of about
+six megabytes."""
+_PLAN_COMPRESSION = 6
 
 _event_page = sql.load("apps.events", "event_page")
 
@@ -267,33 +270,44 @@ def plan_version(slug: str) -> str:
     return event_views.plan_version(event_views.get_event(slug).id)
 
 
-def plan_document(slug: str) -> bytes:
-    """Return the public plan as JSON: geometry and prices, the same for every visitor, without availability.
+class PlanDocument(NamedTuple):
+    body: bytes
+    compressed: bytes
+    """`body` compressed with gzip."""
+
+    @property
+    def byte_count(self) -> int:
+        return len(self.body) + len(self.compressed)
+
+
+def plan_document(slug: str, version: str = "") -> PlanDocument:
+    """Return the public plan as JSON: geometry and prices, the same for every visitor, without availability. `version`
+    is its `plan_version`; empty: it is read.
 
     Seats are columns, in the order of their ids (`event_views.seat_ids_in_plan_order`). Raises EventNotFound.
     """
-    return _plans.read((slug, plan_version(slug)))
+    return _plans.read((slug, version or plan_version(slug)))
 
 
-def _read_plan(key: tuple[str, str]) -> bytes:
-    """Return the plan from Redis, or build it."""
+def _read_plan(key: tuple[str, str]) -> PlanDocument:
+    """Return the plan from Redis, or build it; compress it. Redis has it uncompressed only."""
     slug, version = key
     name = f"events:plan:{slug}:{version}"
-    cached = cache.get(name)
-    if isinstance(cached, bytes):
-        return cached
-    document = msgspec.json.encode(_plan(slug))
-    cache.set(name, document, PLAN_CACHE_SECONDS)
-    return document
+    body = cache.get(name)
+    if not isinstance(body, bytes):
+        body = msgspec.json.encode(_plan(slug))
+        cache.set(name, body, PLAN_CACHE_SECONDS)
+    return PlanDocument(body, gzip.compress(body, _PLAN_COMPRESSION, mtime=0))
 
 
-class _PlanCache(RefreshingCache[tuple[str, str], bytes]):
+class _PlanCache(RefreshingCache[tuple[str, str], PlanDocument]):
     """The plans of this process, by slug and version. Without Redis, each request would build its plan again, which
-    takes a second of a processor for a large venue. Threads that need the same plan wait for one of them to read it."""
+    takes a second of a processor for a large venue; and each would compress it, which takes longer than everything else
+    that a request for a plan does. Threads that need the same plan wait for one of them to read it."""
 
-    def _keep(self, values: Mapping[tuple[str, str], bytes], begun: float) -> None:
-        kept = sum(len(entry.value) for entry in list(self._kept.values()))
-        if kept + sum(map(len, values.values())) > PLAN_BYTES_MAX:
+    def _keep(self, values: Mapping[tuple[str, str], PlanDocument], begun: float) -> None:
+        kept = sum(entry.value.byte_count for entry in list(self._kept.values()))
+        if kept + sum(document.byte_count for document in values.values()) > PLAN_BYTES_MAX:
             self.clear()
         super()._keep(values, begun)
 

@@ -96,27 +96,20 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
     }
 
 
-def _plan_etag(request: HttpRequest, slug: str) -> str | None:
-    try:
-        return f'"{selectors.plan_version(slug)}"'
-    except event_views.EventNotFound:
-        return None
-
-
 @require_safe
-def plan(request: HttpRequest, slug: str) -> HttpResponse:
-    response = _plan(request, slug)
+def plan(request: HttpRequest, slug: str) -> HttpResponseBase:
+    try:
+        version = selectors.plan_version(slug)
+        response = http_cache.conditional_response(request, version) or _plan(request, slug, version)
+    except event_views.EventNotFound as error:
+        raise Http404 from error
     response.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_PAGE_SECONDS)
     return response
 
 
-@condition(etag_func=_plan_etag)
-def _plan(request: HttpRequest, slug: str) -> HttpResponse:
-    try:
-        document = selectors.plan_document(slug)
-    except event_views.EventNotFound as error:
-        raise Http404 from error
-    return HttpResponse(document, content_type="application/json")
+def _plan(request: HttpRequest, slug: str, version: str) -> HttpResponse:
+    document = selectors.plan_document(slug, version)
+    return http_cache.compressed_json(request, document.body, document.compressed, version)
 
 
 @require_safe

@@ -1,10 +1,9 @@
 """The reservation endpoints on the fast path. `api_views` serves the same endpoints on the site."""
 
 import asyncio
-import re
 import time
 import uuid
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json, problem_reply
 from apps.kernel.http import client_address, idempotency, problems
+from apps.kernel.http.content_encoding import takes_gzip
 from apps.queue import facade as queue
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import CountFrame, count_frame
@@ -36,7 +36,6 @@ from apps.reservations.page_header import held_tickets
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
 _GZIP = (b"content-encoding", b"gzip")
-_ZERO_QUALITY = re.compile(r"q=0(\.0*)?")
 EVENTS_MAX = 1_000
 
 # However many requests arrive, the relay's counts are fetched at most ten times a second. If no relay runs, this
@@ -56,19 +55,9 @@ async def sections(request: Request, slug: str) -> Reply:
     if known is not None and has_etag(known, frame.etag):
         return Reply(304, b"", headers)
     accepted = request.headers.plain(b"accept-encoding")
-    if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
+    if frame.compressed is not None and accepted is not None and takes_gzip(accepted):
         return Reply(200, frame.compressed, (JSON, _GZIP, *headers))
     return Reply(200, frame.body, (JSON, *headers))
-
-
-@lru_cache(maxsize=256)
-def _takes_gzip(accepted: bytes) -> bool:
-    weights: dict[str, str] = {}
-    for part in accepted.decode("latin-1").lower().split(","):
-        coding, _, parameters = part.partition(";")
-        weights[coding.strip()] = parameters.replace(" ", "")
-    # "q=0", "q=0." and "q=0.000" mean not acceptable.
-    return "gzip" in weights and _ZERO_QUALITY.fullmatch(weights["gzip"]) is None
 
 
 async def hold(request: Request, slug: str) -> Reply:

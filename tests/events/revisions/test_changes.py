@@ -169,8 +169,8 @@ def test_the_terms_of_each_time_are_found_in_the_record() -> None:
 def test_the_public_plan_and_pages_in_caches_follow_a_change_of_the_fees() -> None:
     event = make_event()
     cache_invalidation.publish_page_changes()
-    before = json.loads(selectors.plan_document(event.slug))["categories"][0]["full_price_minor"]
+    before = json.loads(selectors.plan_document(event.slug).body)["categories"][0]["full_price_minor"]
     change(event, Kind.FEES, ticket_fee_minor=250)
-    assert json.loads(selectors.plan_document(event.slug))["categories"][0]["full_price_minor"] == before + 250
+    assert json.loads(selectors.plan_document(event.slug).body)["categories"][0]["full_price_minor"] == before + 250
     with connection.cursor() as cursor:
         assert cache_invalidation._changed_pages.rows(cursor, rest_seconds=-1, limit=9)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from apps.kernel.fastpath import cache
+from apps.kernel.http.content_encoding import takes_gzip
 from apps.queue.facade import EntryView
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
 from apps.reservations import async_views as reservations
@@ -126,4 +127,4 @@ def test_sold_out_demand_is_refused_synchronously_and_never_to_a_buyer_who_holds
     ],
 )
 def test_counts_are_compressed_for_clients_that_accept_it(accepted: bytes, takes: bool) -> None:
-    assert reservations._takes_gzip(accepted) is takes
+    assert takes_gzip(accepted) is takes
