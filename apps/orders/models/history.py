@@ -28,6 +28,8 @@ class OrderHistoryEntry(models.Model):
     class Meta:
         ordering = ["id"]
         verbose_name_plural = "order history entries"
+        # An erasure and an export of a person find the entries with a former address.
+        indexes = [models.Index(fields=["address"], name="order_history_of_address")]
         constraints = [
             models.CheckConstraint(condition=Q(kind="mail") | ~Q(who=""), name="order_history_entry_has_actor"),
         ]

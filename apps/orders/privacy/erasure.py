@@ -31,7 +31,7 @@ from apps.orders.models import (
     TicketTransfer,
     WebhookDelivery,
 )
-from apps.orders.privacy.person import Person, entries_of
+from apps.orders.privacy.person import Person, entries_of, history_in_orders_of_others
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
@@ -65,6 +65,7 @@ def erase_person(person: Person) -> Erasure:
 
     done = erase(entries_of(person), may_erase)
     _erase_received(person)
+    _erase_former_addresses(person)
     queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
     for email in person.emails:
         reservations.delete_caps_of_email(email)
@@ -131,6 +132,36 @@ def _erase_received(person: Person) -> None:
                 transfers.filter(accepted_at=None, ended_at=None).update(ended_at=clock.now())
                 Ticket.objects.filter(transfer__in=transfers).update(holder=NAME)
                 _erase_transfers(transfers)
+
+
+def _erase_former_addresses(person: Person) -> None:
+    """Erase the person's addresses from the history of others' orders, and from the messages about them to organizers.
+    One transaction for each order. A person with a valid ticket for an event that is not over keeps the history."""
+    order_ids = history_in_orders_of_others(person).order_by("order").values_list("order", flat=True).distinct()
+    for order_id in order_ids:
+        with transactions.write():
+            order = lock_order(order_id)
+            if not is_settled(order, clock.now()) and _held_tickets(person, order).exists():
+                continue
+            # Read again under the lock: the order may just have been corrected back to the address.
+            history_in_orders_of_others(person).filter(order=order).update(address=order.erased_email)
+            if order.email not in person.emails:
+                _erase_former_buyer(person, order)
+
+
+def _erase_former_buyer(person: Person, order: Order) -> None:
+    """Replace the person in the messages about an order that has been corrected to another buyer since. Joins the
+    caller's transaction, which holds the order's lock."""
+    messages = list(OrganizerMessage.objects.filter(order=order, body__order__email__in=list(person.emails)))
+    for message in messages:
+        former = message.body["order"]["name"]
+        message.body["order"]["email"] = order.erased_email
+        if former != order.name:
+            message.body["order"]["name"] = NAME
+            message.body["tickets"] = [
+                ticket | ({"holder": NAME} if ticket["holder"] == former else {}) for ticket in message.body["tickets"]
+            ]
+    OrganizerMessage.objects.bulk_update(messages, ["body"])
 
 
 def _erase_transfers(transfers: QuerySet[TicketTransfer]) -> None:

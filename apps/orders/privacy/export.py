@@ -18,7 +18,7 @@ from apps.orders.models import (
     Ticket,
     TicketTransfer,
 )
-from apps.orders.privacy.person import Person, entries_of
+from apps.orders.privacy.person import Person, entries_of, history_in_orders_of_others
 from apps.orders.selectors import get_order
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -48,6 +48,23 @@ def export_person(person: Person) -> dict[str, Any]:
             .select_related("ticket__order")
             .order_by("offered_at", "pk")
         ],
+        "history_in_orders_of_others": [
+            _former(entry)
+            for entry in history_in_orders_of_others(person).select_related("order__event").order_by("at", "pk")
+        ],
+    }
+
+
+def _former(entry: OrderHistoryEntry) -> dict[str, Any]:
+    """Return an entry with the person's address without its order, and without the reason of a correction: both are
+    about another person."""
+    is_mail = entry.kind == OrderHistoryEntry.Kind.MAIL
+    return {
+        "event": entry.order.event.slug,
+        "at": _iso(entry.at),
+        "kind": entry.kind,
+        "text": entry.text if is_mail else "",
+        "address": entry.address,
     }
 
 

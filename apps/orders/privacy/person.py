@@ -3,11 +3,11 @@
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.accounts import facade as accounts
 from apps.orders.checkout.buyer_details import normalize_email
-from apps.orders.models import Order
+from apps.orders.models import Order, OrderHistoryEntry
 from apps.queue import facade as queue
 
 
@@ -50,3 +50,11 @@ def entries_of(person: Person) -> list[UUID]:
     """Return the queue entries of the person's orders and accounts."""
     orders = Order.objects.filter(person.own_orders)
     return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(person.account_ids)})
+
+
+def history_in_orders_of_others(person: Person) -> QuerySet[OrderHistoryEntry]:
+    """Return the entries with the person's addresses in the history of orders that belong to others: corrections of
+    such an address to another one, mails sent before them, and mails about tickets that were passed on. Entries of an
+    order that has one of the addresses belong to that order."""
+    entries = OrderHistoryEntry.objects.filter(address__in=person.emails)
+    return entries.exclude(order__email__in=person.emails).exclude(order__account__in=person.account_ids)
