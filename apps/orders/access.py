@@ -4,7 +4,8 @@ The link, which may have been forwarded, reads and downloads. To cancel, return,
 browser must once open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 from uuid import UUID
@@ -185,6 +186,24 @@ def count_code_attempt(request: HttpRequest, reservation: reservations.Reservati
     )
     if wait is not None:
         raise problems.RateLimited(wait)
+
+
+@contextmanager
+def limit_cap_refusals(reservation: reservations.ReservationView) -> Iterator[None]:
+    """Limit the checkouts of one queue entry that a purchase cap refuses, as attempts to use a code: each reveals that
+    an address has bought. Raises RateLimited before a checkout is decided if the entry has had too many.
+
+    Only refusals count, so a checkout that succeeds uses up nothing; they do not count for the client's address, so
+    that an attacker does not stop the checkouts of neighbors."""
+    subject = f"cap:{reservation.entry_id}"
+    wait = rate_limits.attempt_wait("code", "", subject)
+    if wait is not None:
+        raise problems.RateLimited(wait)
+    try:
+        yield
+    except reservations.PurchaseCapReached:
+        rate_limits.record_attempt("code", "", subject)
+        raise
 
 
 def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None) -> None:

@@ -9,7 +9,7 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
-    rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password" or "account"
+    rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password", "account" or "code"
     rate_limits.record_attempt(kind, address, token)
 
 limit failed attempts: the first returns the wait if no attempt is left, the second counts a failure.

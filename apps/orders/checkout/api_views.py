@@ -46,9 +46,11 @@ class Checkout(APIView):
         key = idempotency.key_of(request._request)
         account_id = access.require_caller(request).account_id or reservation.account_id
         email, name = access.account_details(account_id)
-        return idempotency.response_of(
-            check_out(reservation, get_json_object(request), key, email=email, name=name, account_id=account_id)
-        )
+        with access.limit_cap_refusals(reservation):
+            answer = check_out(
+                reservation, get_json_object(request), key, email=email, name=name, account_id=account_id
+            )
+        return idempotency.response_of(answer)
 
 
 class Quote(APIView):

@@ -74,14 +74,15 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
             return _checkout_page(
                 request, _form_context(reservation, order, _submitted(request, code=quoted.code), quoted)
             )
-        check_out(
-            reservation,
-            fields,
-            key,
-            email=initial["email"],
-            name=initial["name"],
-            account_id=access.require_caller(request).account_id,
-        )
+        with access.limit_cap_refusals(reservation):
+            check_out(
+                reservation,
+                fields,
+                key,
+                email=initial["email"],
+                name=initial["name"],
+                account_id=access.require_caller(request).account_id,
+            )
     except (problems.Invalid, reservations.PurchaseCapReached) as problem:
         form = _submitted(request)
         if isinstance(problem, TermsNotAccepted):
@@ -95,7 +96,11 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
         return _checkout_page(request, _form_context(reservation, order, form, quoted), problem.status)
     except (CodeRefused, problems.RateLimited) as problem:
         form = _submitted(request)
-        form.add_code_error(problem.detail)
+        if code.strip():
+            form.add_code_error(problem.detail)
+        else:
+            form.is_valid()
+            form.add_error(None, problem.detail)
         quoted = quote(reservation, order, {})
         return _checkout_page(request, _form_context(reservation, order, form, quoted), problem.status)
     except problems.IdempotencyMismatch:
