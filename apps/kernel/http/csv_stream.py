@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from django.http import StreamingHttpResponse
 
+from apps.kernel.invisible_characters import first_visible
+
 Cell = str | int | None
 _FORMULA_STARTS = "=+-@＝＋－＠"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -19,11 +21,12 @@ class _Echo:
 
 
 def safe_cell(cell: Cell) -> Cell:
-    """Return the cell so that no spreadsheet runs it as a formula: text that begins like one gets an apostrophe."""
+    """Return the cell so that no spreadsheet runs it as a formula: text that begins like one gets an apostrophe,
+    also after invisible characters."""
     if not isinstance(cell, str):
         return cell
     text = cell.replace("\x00", "")
-    start = text.lstrip()[:1]
+    start = first_visible(text)
     return f"'{text}" if (start and start in _FORMULA_STARTS) or text[:1] in ("\t", "\r", "\n") else text
 
 

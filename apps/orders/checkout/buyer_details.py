@@ -10,10 +10,13 @@ from django.core.validators import EmailValidator
 
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import problems
+from apps.kernel.invisible_characters import first_visible, remove_invisible
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120
 FIELDS = ("email", "name", "payment_method", "code", "terms")
+_REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, lone surrogates, separators of lines and paragraphs."""
 _check_email = EmailValidator()
 
 
@@ -97,12 +100,12 @@ def _take(payload: Mapping[str, Any], field: str, default: str, length_max: int,
     if not isinstance(value, str):
         errors[field] = "must be a string"
         return ""
-    value = unicodedata.normalize("NFC", value.strip())
+    value = unicodedata.normalize("NFC", remove_invisible(value).strip())
     # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
     # start another header line in a mail.
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
+    if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in value):
         errors[field] = "contains unprintable characters"
-    elif not value:
+    elif not first_visible(value):
         errors[field] = "is required"
     elif len(value) > length_max:
         errors[field] = f"must be at most {length_max} characters"

@@ -6,6 +6,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
+from apps.kernel.invisible_characters import KEPT, remove_invisible
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.checkout.buyer_details import read_email, read_name
@@ -31,8 +32,8 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) 
     if errors:
         raise problems.Invalid(errors)
     name = read_name({"name": name})
-    why = " ".join(why.split())
-    if not why or not why.isprintable() or len(why) > WHY_LENGTH_MAX:
+    why = " ".join(remove_invisible(why).split())
+    if not why or not all(one.isprintable() or one in KEPT for one in why) or len(why) > WHY_LENGTH_MAX:
         raise problems.Invalid({"why": f"is required, at most {WHY_LENGTH_MAX} printable characters"})
     event_id = Order.objects.filter(pk=order_id).values_list("event_id", flat=True).first()
     if event_id is not None:
