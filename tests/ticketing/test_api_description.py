@@ -146,5 +146,7 @@ def test_the_docs_page_loads_everything_from_this_site(client: Client, db: None)
     assert "'unsafe-inline'" not in response.headers["Content-Security-Policy"]
     assert not re.search(r"<script(?![^>]*\bsrc=)", page), "an inline script would be blocked"
     assert not re.search(r"<style|\sstyle=|https?://", page)
+    for part in ('class="site-header"', 'class="site-footer"', "<noscript>", 'content="light dark"'):
+        assert part in page
     for source in re.findall(r'(?:src|href)="(/static/[^"]+)"', page):
-        assert finders.find(source.removeprefix("/static/")), source
+        assert finders.find(source.removeprefix("/static/").partition("#")[0]), source
