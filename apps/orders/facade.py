@@ -14,7 +14,7 @@ from apps.orders import access, mail, topics
 from apps.orders.cancellation import event_cancellation
 from apps.orders.checkin import door_links
 from apps.orders.checkout import guest_orders
-from apps.orders.invoices import invoices
+from apps.orders.invoices import invoice_lists, invoices
 from apps.orders.lookup import order_lookup
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
@@ -71,14 +71,19 @@ def handlers() -> list[TopicHandler]:
     }
     return [
         TopicHandler(topics.CHARGE, charges.handle_charge, provider_call),
-        TopicHandler(topics.ASK, charges.handle_inquiry, provider_call),
+        TopicHandler(topics.ASK, charges.handle_inquiry, provider_call, {"list_handler": charges.handle_inquiries}),
         TopicHandler(topics.REFUND, refunds.send, provider_call),
         TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, {"attempts_max": 3}),
         TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, provider_call, {"attempts_max": 3}),
         # The claim is extended after each batch. A failed comparison is scheduled again later.
         TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), {"attempts_max": 3}),
-        TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
-        TopicHandler(topics.INVOICE, invoices.handle_invoice_message, short),
+        TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short, {"list_handler": inbox.process_list}),
+        TopicHandler(
+            topics.INVOICE,
+            invoices.handle_invoice_message,
+            short,
+            {"list_handler": invoice_lists.handle_invoice_messages},
+        ),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short),

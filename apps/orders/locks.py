@@ -19,7 +19,7 @@ from apps.orders.models import Order, Payment, PromoCode
 
 _lock_order = sql.load("apps.orders", "lock_order")
 _lock_order_of_payment = sql.load("apps.orders", "lock_order_of_payment")
-_count_paper = sql.load("apps.orders", "count_paper")
+_count_papers = sql.load("apps.orders", "count_papers")
 _payments_beside = sql.load("apps.orders", "payments_beside")
 
 
@@ -81,10 +81,11 @@ def lock_code(code_id: int) -> PromoCode:
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
 
 
-def next_invoice_number(kind: str, series: str, year: int) -> tuple[int, datetime]:
-    """Return the next number of this series and the time, both read under the counter's lock. Joins the caller's
-    transaction, which takes no further lock: the next document of the series waits for its commit."""
+def draw_invoice_numbers(kind: str, series: str, year: int, count: int) -> tuple[range, datetime]:
+    """Return the next `count` numbers of this series and the time, read under the counter's lock. Joins the caller's
+    transaction, which takes no further lock and uses every number: the next document of the series waits for its
+    commit."""
     require_transaction()
     with connection.cursor() as cursor:
-        ((number, now),) = _count_paper.rows(cursor, kind=kind, series=series, year=year)
-    return number, now
+        ((last, now),) = _count_papers.rows(cursor, kind=kind, series=series, year=year, count=count)
+    return range(last - count + 1, last + 1), now

@@ -64,7 +64,7 @@ __all__ = [
     "claim_or_get_entry",
     "claim_or_get_entry_async",
     "claim_or_get_loaded",
-    "complete_entry",
+    "complete_entries",
     "delete_place_cookies",
     "entry_by_id",
     "entry_states_from_rows",
@@ -141,7 +141,7 @@ def read_room_counts(event_id: int) -> Any:
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
 _lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)
-_complete_entry = sql.load("apps.queue", "complete_entry")
+_complete_entries = sql.load("apps.queue", "complete_entries")
 _set_busy_until = sql.load("apps.queue", "set_busy_until")
 _setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, exactly=True)
 
@@ -209,10 +209,11 @@ def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) 
         raise RuntimeError(f"{touched} of {len(ids)} entries updated")
 
 
-def complete_entry(cursor: sql.Cursor, entry_id: UUID) -> None:
-    """Mark the entry completed: its admission was used. The caller holds the entry's lock."""
+def complete_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID]) -> None:
+    """Mark these entries completed: their admissions were used. The caller holds the entries' locks."""
     require_transaction(cursor)
-    _complete_entry.count(cursor, entry_id=entry_id)
+    if entry_ids:
+        _complete_entries.count(cursor, entry_ids=entry_ids)
 
 
 def require_entry(event_id: int, entry: EntryView | None) -> EntryView:

@@ -1,6 +1,7 @@
 """The interface of the reservations app, for its own views and for the apps above it."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,9 +11,10 @@ from django.db import connection
 from apps.events import facade as events
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
-from apps.reservations import payment
+from apps.reservations import confirmations, payment
 from apps.reservations.checks.oversell_compensation import provide_compensation_hooks
 from apps.reservations.checks.seat_history import provide_order_names
+from apps.reservations.confirmations import Confirmation
 from apps.reservations.errors import (
     NotEnoughLeft,
     PaymentInProgress,
@@ -68,6 +70,7 @@ __all__ = [
     "METRICS",
     "PAGE_CHANGED",
     "PAGE_CHANGED_BY_STOCK",
+    "Confirmation",
     "Held",
     "HoldOutcome",
     "HoldRequest",
@@ -89,6 +92,7 @@ __all__ = [
     "cancel_pending",
     "change_email",
     "confirm",
+    "confirm_plain",
     "count_email_seats",
     "examine_access_code",
     "free_by_event",
@@ -206,3 +210,9 @@ def confirm(
     """See `payment.confirm`. Joins the caller's transaction."""
     reservation = payment.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
     return view_reservations([reservation], {} if event is None else {event.id: event})[0]
+
+
+def confirm_plain(given: Sequence[Confirmation]) -> dict[UUID, ReservationView]:
+    """See `confirmations.confirm_plain`: return the confirmed ones, by reservation. Joins the caller's transaction."""
+    rows = confirmations.confirm_plain(given)
+    return {view.id: view for view in view_reservations(rows, {one.event.id: one.event for one in given})}

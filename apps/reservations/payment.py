@@ -18,7 +18,7 @@ from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.holds import access_codes
 from apps.reservations.lifecycle import after_commit
 from apps.reservations.lifecycle.changes import DeadlineChange
-from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
+from apps.reservations.lifecycle.queue_slots import complete_slots, refresh_slots
 from apps.reservations.lifecycle.release import lock
 from apps.reservations.models import AccessCode, Reservation
 
@@ -156,7 +156,7 @@ def confirm(
     reservation.confirmed_at = now
     _change_status(reservation, Reservation.Status.CONFIRMED, who=who, why=why, now=now)
     entry_id = reservation.entry_id
-    transaction.on_commit(lambda: complete_slot(entry_id), robust=True)
+    transaction.on_commit(lambda: complete_slots([entry_id]), robust=True)
     return reservation
 
 
@@ -223,7 +223,13 @@ def _count_paid_seats(cursor: sql.Cursor, reservation: Reservation, email: str) 
     """Return the address's seats without those of this reservation: those that are confirmed or were received from
     other buyers. Seats that it passed on still count for it."""
     ((paid,),) = _count_of_email.rows(cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk)
-    return int(paid) + sum(count(reservation.event_id, email) for count in _received)
+    return int(paid) + count_received(reservation.event_id, email)
+
+
+def count_received(event_id: int, email: str) -> int:
+    """Return how many of the event's tickets this address has received from other buyers. The caller has locked the
+    address's cap row."""
+    return sum(count(event_id, email) for count in _received)
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:

@@ -1,11 +1,13 @@
-"""Delivers messages concurrently in one process: one thread claims messages, and other threads handle one each.
+"""Delivers messages concurrently in one process: one thread claims messages, and other threads handle one message or
+one list of messages each.
 
 If the database fails while a message is handled, the handler's end cannot be recorded, and the claim would hide the
 message for the rest of its visibility timeout: 45 s for a charge. So the process keeps such claims and ends them once
 the database is back. A claim of a process that is killed still expires by itself.
 
 A stuck handler (a provider that uses its whole timeout) occupies one thread and delays no other message until all
-threads are occupied. Threads start when there is work and end after IDLE_SECONDS without any.
+threads are occupied. Lists have threads of their own, one for each topic with a list handler. Threads start when there
+is work and end after IDLE_SECONDS without any.
 """
 
 import logging
@@ -35,18 +37,25 @@ class Delivery:
     due times."""
 
     def __init__(self, size: int, messages_max: int | None = None) -> None:
-        """`size`: the most delivery threads. `messages_max`: the most messages to claim in all; None: no limit."""
+        """`size`: the most messages that are handled alone at once. `messages_max`: the most messages to claim in all,
+        none of them in lists; None: no limit."""
         self._size = size
         self._left = messages_max
+        self._has_lists = messages_max is None
         self._changed = threading.Condition()
         self._is_wake_pending = False
         self._is_closed = False
         self._is_claimer_running = False
         """A thread is claiming or waiting to claim."""
         self._is_claiming = False
-        self._claimed: deque[Message] = deque()
+        self._claimed: deque[list[Message]] = deque()
+        """Messages to be handled alone, and lists of messages to be handled together."""
         self._under_way: Counter[str] = Counter()
         """Claimed and not yet settled messages, by topic."""
+        self._busy_lists: set[str] = set()
+        """Topics with a list that is claimed and not yet settled."""
+        self._alone_count = 0
+        """Claimed and not yet settled messages that are handled alone."""
         self._threads = 0
         self._idle = 0
         self._unended: list[ClaimNotEnded] = []
@@ -92,7 +101,7 @@ class Delivery:
 
     def _claim_loop(self) -> None:
         try:
-            while (free := self._wait_for_capacity()) > 0:
+            while (free := self._wait_for_capacity()) is not None:
                 self._claim(free)
         finally:
             connections.close_all()
@@ -104,15 +113,16 @@ class Delivery:
                     self._start("outbox-claims", self._claim_loop)
                 self._changed.notify_all()
 
-    def _wait_for_capacity(self) -> int:
-        """Wait until a claim may find messages for a free thread. Return how many to claim; 0: this thread may end."""
+    def _wait_for_capacity(self) -> int | None:
+        """Wait until a claim may find messages for a free thread. Return how many to claim that are handled alone;
+        None: this thread may end."""
         with self._changed:
             while True:
                 has_reason = self._changed.wait_for(
-                    lambda: self._is_closed or (self._is_wake_pending and self._free_count() > 0), IDLE_SECONDS
+                    lambda: self._is_closed or (self._is_wake_pending and self._may_claim()), IDLE_SECONDS
                 )
-                if self._is_closed or not (has_reason or self.under_way_count):
-                    return 0
+                if self._is_closed or not (has_reason or self.under_way_count) or self._left == 0:
+                    return None
                 if has_reason:
                     self._is_wake_pending, self._is_claiming = False, True
                     return self._free_count()
@@ -122,9 +132,10 @@ class Delivery:
         failure: Exception | None = None
         with self._changed:
             under_way = Counter(self._under_way)
+            busy_lists = set(self._busy_lists) if self._has_lists else None
         try:
             close_old_connections()
-            messages = facade.claim(free, under_way)
+            messages = facade.claim(free, under_way, busy_lists=busy_lists)
             self._repeated_errors.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; other deliveries continue.
             self._repeated_errors.record_failure("messages were not claimed", error)
@@ -135,9 +146,13 @@ class Delivery:
                 self._left -= len(messages)
             # If a claim found messages, there may be more.
             self._is_wake_pending |= bool(messages)
-            for message in messages:
-                self._under_way[message.topic] += 1
-                self._claimed.append(message)
+            for unit in self._units_of(messages):
+                self._under_way[unit[0].topic] += len(unit)
+                if self._is_list(unit):
+                    self._busy_lists.add(unit[0].topic)
+                else:
+                    self._alone_count += 1
+                self._claimed.append(unit)
                 if len(self._claimed) > self._idle:
                     self._threads += 1
                     self._start("outbox-delivers", self._work)
@@ -145,19 +160,27 @@ class Delivery:
 
     def _work(self) -> None:
         try:
-            while (message := self._next()) is not None:
+            while (unit := self._next()) is not None:
                 try:
                     close_old_connections()
-                    facade.hand_over(message)
+                    if self._is_list(unit):
+                        facade.hand_over_list(unit)
+                    else:
+                        facade.hand_over(unit[0])
                 except ClaimNotEnded as claim:
                     logger.warning("%s: %s", claim, claim.__cause__)
                     self._end_later(claim)
                 except Exception:
-                    logger.exception("message %s (%s) could not be settled", message.id, message.topic)
+                    names = ", ".join(f"{message.id} ({message.topic})" for message in unit)
+                    logger.exception("message %s could not be settled", names)
                 finally:
                     with self._changed:
-                        self._under_way[message.topic] -= 1
-                        self.handed_over_count += 1
+                        self._under_way[unit[0].topic] -= len(unit)
+                        if self._is_list(unit):
+                            self._busy_lists.discard(unit[0].topic)
+                        else:
+                            self._alone_count -= 1
+                        self.handed_over_count += len(unit)
                         # The next message of its key may be due now, and this thread is free.
                         self._is_wake_pending = not self._is_closed
                         self._changed.notify_all()
@@ -204,7 +227,17 @@ class Delivery:
         self._repeated_errors.over("claims were not ended")
         return True
 
-    def _next(self) -> Message | None:
+    def _is_list(self, unit: list[Message]) -> bool:
+        return self._has_lists and facade.is_listed(unit[0])
+
+    def _units_of(self, messages: list[Message]) -> list[list[Message]]:
+        """Return the messages in the units in which they are handled, by the due time of the units' first messages."""
+        units: dict[int | str, list[Message]] = {}
+        for message in messages:
+            units.setdefault(message.topic if self._is_list([message]) else message.id, []).append(message)
+        return list(units.values())
+
+    def _next(self) -> list[Message] | None:
         with self._changed:
             self._idle += 1
             try:
@@ -213,9 +246,12 @@ class Delivery:
             finally:
                 self._idle -= 1
 
+    def _may_claim(self) -> bool:
+        return self._free_count() > 0 or (self._has_lists and facade.has_free_list(self._busy_lists))
+
     def _free_count(self) -> int:
-        """Return how many more messages may be claimed."""
-        free = self._size - self.under_way_count
+        """Return how many more messages that are handled alone may be claimed."""
+        free = self._size - self._alone_count
         return free if self._left is None else min(free, self._left)
 
     def _start(self, name: str, act: Callable[[], None]) -> None:

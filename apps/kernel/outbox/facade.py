@@ -5,7 +5,7 @@ A claim is a visibility timeout in the message's row. Wake-ups only shorten the 
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -33,6 +33,8 @@ key are put aside (`is_behind`), so that the next claim skips them."""
 SPARE_COUNT = 16
 """Candidates examined beyond the limit, since concurrent claims have some of them locked."""
 PUT_ASIDE_ROUNDS_MAX = 1_000
+LIST_MAX = 100
+"""Messages of a topic with a list handler that are handled together."""
 oldest_due_seconds = outbox_metrics.oldest_due_seconds
 
 _publish = sql.load("apps.kernel.outbox", "publish_messages")
@@ -40,6 +42,9 @@ _claim = sql.load("apps.kernel.outbox", "claim_messages")
 _set_behind = sql.load("apps.kernel.outbox", "set_behind")
 _unblock_next_message = sql.load("apps.kernel.outbox", "unblock_next_message")
 _settle = sql.load("apps.kernel.outbox", "settle_message")
+_settle_all = sql.load("apps.kernel.outbox", "settle_messages")
+_unblock_next_messages = sql.load("apps.kernel.outbox", "unblock_next_messages")
+_give_back = sql.load("apps.kernel.outbox", "give_back_messages")
 _retry = sql.load("apps.kernel.outbox", "retry_message")
 _postpone = sql.load("apps.kernel.outbox", "postpone_message")
 _prolong = sql.load("apps.kernel.outbox", "prolong_claim")
@@ -60,6 +65,9 @@ class Message:
 
 
 Handler = Callable[[Message], None]
+ListHandler = Callable[[Sequence[Message]], Collection[int]]
+"""Handles messages of one topic together. Returns the ids of those that the topic's handler must handle alone; it has
+changed nothing for these."""
 Backoff = Callable[[int], timedelta]
 """Returns how long a message waits after its n-th failed attempt, counted from 1."""
 
@@ -78,6 +86,7 @@ class Topic:
     attempts_max: int
     backoff: Backoff
     together_max: int | None
+    list_handler: ListHandler | None
 
 
 _topics: dict[str, Topic] = {}
@@ -112,6 +121,7 @@ def register_handler(
     attempts_max: int = ATTEMPTS_MAX,
     backoff: Backoff | None = None,
     together_max: int | None = None,
+    list_handler: ListHandler | None = None,
 ) -> None:
     """Deliver messages of this topic to `handler`, which must be safe to run twice for one message.
 
@@ -120,9 +130,16 @@ def register_handler(
     it is given up until an operator retries it, and the next message of its key is delivered. RetryLater is not a
     failure. A process handles at most `together_max` messages of the topic at once, so that slow and less important
     topics leave threads to payments.
+
+    `list_handler` gets the new messages of the topic first, up to LIST_MAX at once and one list at a time in a process:
+    the messages that arrive meanwhile are the next list. Messages that it returns, all of them if it fails, and
+    messages of earlier attempts go to `handler`, each alone. It takes much less time than `visibility`.
     """
     assert attempts_max >= 1
-    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or exponential_backoff(), together_max)
+    assert together_max is None or list_handler is None
+    _topics[topic] = Topic(
+        handler, visibility, attempts_max, backoff or exponential_backoff(), together_max, list_handler
+    )
 
 
 def has_handler(topic: str) -> bool:
@@ -183,24 +200,32 @@ def wake() -> None:
         call()
 
 
-def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> list[Message]:
+def claim(
+    limit: int, under_way: Mapping[str, int] = MappingProxyType({}), *, busy_lists: Collection[str] | None = None
+) -> list[Message]:
     """Claim up to `limit` due messages for their topic's visibility timeout, one per key. Return them by due time.
 
-    `under_way` is the number of messages that the caller already has in progress, by topic. A claim may miss due
-    messages: after one that found any, claim again.
+    `under_way` is the number of messages that the caller already has in progress, by topic. With `busy_lists`, the
+    topics of which the caller has a list in progress, the new messages of other topics with a list handler are claimed
+    too, and do not count for `limit`. A claim may miss due messages: after one that found any, claim again.
     """
-    claimed = _claim_once(limit, under_way)
+    claimed = _claim_once(limit, under_way, busy_lists)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
         # Return claimed messages first: putting a long backlog of one key aside takes seconds, once.
         if claimed or _put_aside() == 0:
             break
-        claimed = _claim_once(limit, under_way)
+        claimed = _claim_once(limit, under_way, busy_lists)
     return sorted(claimed, key=lambda message: (message.available_at, message.id))
 
 
-def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
+def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None) -> list[Message]:
     topics = sorted(_topics)
     limits = [(_topics[topic].together_max, under_way.get(topic, 0)) for topic in topics]
+    in_lists = [busy_lists is not None and _topics[topic].list_handler is not None for topic in topics]
+    allowances = [None if limit is None else max(0, limit - count) for limit, count in limits]
+    for place, topic in enumerate(topics):
+        if in_lists[place]:
+            allowances[place] = 0 if topic in (busy_lists or ()) else LIST_MAX
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
             cursor,
@@ -210,7 +235,8 @@ def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
             visibility=VISIBILITY,
             topics=topics,
             visibilities=[_topics[topic].visibility for topic in topics],
-            allowances=[None if limit is None else max(0, limit - count) for limit, count in limits],
+            allowances=allowances,
+            in_lists=in_lists,
         )
     # Django returns jsonb as text from a plain cursor.
     return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
@@ -235,13 +261,81 @@ def deliver(limit: int = 50) -> int:
     return delivered
 
 
+def is_listed(message: Message) -> bool:
+    """Return whether the message may be handled together with others of its topic: it was never claimed before."""
+    topic = _topics.get(message.topic)
+    return topic is not None and topic.list_handler is not None and message.attempts == 1
+
+
+def has_free_list(busy_lists: Collection[str]) -> bool:
+    """Return whether there is a topic with a list handler that is not among these."""
+    return any(topic.list_handler is not None and name not in busy_lists for name, topic in _topics.items())
+
+
+def hand_over_list(messages: Sequence[Message]) -> None:
+    """Run the list handler of these messages' topic, for which `is_listed` is true, with no transaction and no lock
+    open; then settle what it handled, and give the others back, to be handled alone.
+
+    Raises only ClaimNotEnded, as `hand_over` does.
+    """
+    if len(messages) == 1:
+        hand_over(messages[0])
+        return
+    left = _run_list_handler(messages)
+    handled = [message for message in messages if message.id not in left]
+    others = [message for message in messages if message.id in left]
+    _end_or_keep(messages[0], partial(_end_list, handled, others))
+
+
+def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
+    topic = (handled or others)[0].topic
+    with transactions.write(), connection.cursor() as cursor:
+        settled, *_ = sql.execute_batch(
+            cursor,
+            [
+                _settle_all.call(**_claims_of(handled)),
+                _unblock_next_messages.call(topic=topic, keys=[message.key for message in handled]),
+                _give_back.call(**_claims_of(others)),
+            ],
+        )
+    ended = {pk: seconds for pk, *seconds in settled.rows}
+    for message in handled:
+        if message.id in ended:
+            outbox_metrics.deleted(message.topic, *ended[message.id])
+        else:
+            _report_overtaken(message)
+    for message in others:
+        outbox_metrics.ended(message.topic, "later")
+    if others:
+        wake()
+
+
+def _claims_of(messages: Iterable[Message]) -> dict[str, Any]:
+    messages = list(messages)
+    return {"ids": [message.id for message in messages], "receipts": [message.receipt for message in messages]}
+
+
+def _run_list_handler(messages: Sequence[Message]) -> Collection[int]:
+    """Return the ids of the messages that must be handled alone: all of them, if the handler fails."""
+    handler = _topics[messages[0].topic].list_handler
+    assert handler is not None
+    try:
+        return handler(messages)
+    except Exception:
+        logger.exception("%s messages (%s) failed together and are handled alone", len(messages), messages[0].topic)
+        return [message.id for message in messages]
+
+
 def hand_over(message: Message) -> None:
     """Run the handler with no transaction and no lock open; then settle, retry or give up the claimed message.
 
     Raises only ClaimNotEnded, from the database's error. Unless the caller ends the claim later, it expires and another
     worker takes the message.
     """
-    end = _handle(message)
+    _end_or_keep(message, _handle(message))
+
+
+def _end_or_keep(message: Message, end: Callable[[], None]) -> None:
     try:
         end()
     except (*transactions.FAILURES, InterfaceError) as error:
@@ -256,7 +350,8 @@ def _handle(message: Message) -> Callable[[], None]:
             raise NoHandler(message.topic)
         if message.attempts > topic.attempts_max:
             raise WorkerLost(f"the worker ended during each of {topic.attempts_max} attempts")
-        topic.handler(message)
+        if not (is_listed(message) and not _run_list_handler([message])):
+            topic.handler(message)
     except RetryLater as later:
         return partial(_end_postponed, message, later.seconds, str(later)[:2000])
     except Exception as error:
@@ -308,13 +403,15 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
             ],
         )
     if not ended.rows:
-        outbox_metrics.ended(message.topic, "overtaken")
-        logger.warning(
-            "the claim of message %s (%s) expired before it was settled; another worker has it",
-            message.id,
-            message.topic,
-        )
+        _report_overtaken(message)
     return ended.rows
+
+
+def _report_overtaken(message: Message) -> None:
+    outbox_metrics.ended(message.topic, "overtaken")
+    logger.warning(
+        "the claim of message %s (%s) expired before it was settled; another worker has it", message.id, message.topic
+    )
 
 
 def prolong(message: Message) -> bool:

@@ -20,17 +20,17 @@ from apps.kernel import clock
 from apps.kernel.db import model_rows, sql, transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
-from apps.orders.locks import lock_order, next_invoice_number
+from apps.orders.locks import draw_invoice_numbers, lock_order
 from apps.orders.models import Invoice, InvoiceKind, Order, OrderAdjustment, OrderLine
 
-_papers = sql.load("apps.orders", "papers_of_order")
+_papers = sql.load("apps.orders", "papers_of_orders")
 _lines = sql.load("apps.orders", "lines_of_orders")
-_adjusted = sql.load("apps.orders", "adjusted_of_order")
+_adjusted = sql.load("apps.orders", "adjusted_of_orders")
 _PREFIX = {InvoiceKind.INVOICE: "", InvoiceKind.CREDIT_NOTE: "C"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """A line of an invoice or credit note."""
 
     description: str
@@ -62,16 +62,16 @@ def issue(order_id: UUID) -> list[Invoice]:
         order = lock_order(order_id)
         if order.confirmed_at is None or not order.total_minor:
             return []
-        papers, lines, adjusted_minor, now = _read_billing(order)
+        papers, lines, adjusted, now = read_billing([order])
         year = timezone.localtime(now).year
         written = []
         invoice = next((paper for paper in papers if paper.kind == InvoiceKind.INVOICE), None)
         if invoice is None:
-            invoice = _create_invoice(order, year, InvoiceKind.INVOICE, _rows_of(lines), None)
+            invoice = _create_invoice(order, year, InvoiceKind.INVOICE, rows_of(lines), None)
             written.append(invoice)
         credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
         # The order keeps its uncanceled lines, plus fees kept from returned ones, less goodwill refunds.
-        owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted_minor
+        owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted.get(order.pk, 0)
         back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
         if back_minor > 0:
             credit = _credited_rows(order, invoice, credited, back_minor)
@@ -79,36 +79,37 @@ def issue(order_id: UUID) -> list[Invoice]:
     return written
 
 
-def _read_billing(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
-    """Return the locked order's invoices and credit notes, its lines, the sum of its adjustments, and the time."""
-    params = {"order_id": order.pk}
+def read_billing(orders: Sequence[Order]) -> tuple[list[Invoice], list[OrderLine], dict[UUID, int], datetime]:
+    """Return the locked orders' invoices and credit notes, their lines, the sums of their adjustments by order, and the
+    time."""
+    params = {"order_ids": [order.pk for order in orders]}
     with connection.cursor() as cursor:
         papers, lines, adjusted, moment = sql.execute_batch(
             cursor,
-            [_papers.call(**params), _lines.call(order_ids=[order.pk]), _adjusted.call(**params), clock.now_call()],
+            [_papers.call(**params), _lines.call(**params), _adjusted.call(**params), clock.now_call()],
         )
     return (
         model_rows.build_instances(Invoice, papers.rows),
         model_rows.build_instances(OrderLine, lines.rows),
-        adjusted.rows[0][0],
+        dict(adjusted.rows),
         moment.rows[0][0],
     )
 
 
-def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
+def rows_of(lines: Iterable[OrderLine]) -> list[Row]:
+    """Return the rows of a document that lists these lines."""
     return [
-        _Row(line.description, line.category, line.tax_rate, line.tax_minor, line.total_minor, line.pk)
-        for line in lines
+        Row(line.description, line.category, line.tax_rate, line.tax_minor, line.total_minor, line.pk) for line in lines
     ]
 
 
-def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
+def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[Row]:
     """Return the rows of a credit note over this amount: the canceled lines that no earlier note lists, and for each
     tax rate a row that corrects their sum, for example for a kept fee. When everything is refunded, all notes together
     equal the invoice, in total and in tax at each rate."""
     known = {row["order_line"] for note in credited for row in note.paper["lines"]}
     canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
-    rows = _rows_of(canceled)
+    rows = rows_of(canceled)
     left = {rate: _sums_of(invoice, rate) for rate in sorted({row["tax_rate"] for row in invoice.paper["lines"]})}
     for note, rate in product(credited, left):
         total_minor, tax_minor = _sums_of(note, rate)
@@ -149,9 +150,7 @@ def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor
     return parts
 
 
-def _balancing_rows(
-    rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int
-) -> list[_Row]:
+def _balancing_rows(rate: int, rows: Sequence[Row], left_minor: int, left_tax_minor: int, back_minor: int) -> list[Row]:
     """Return rows to add to `rows`, which all have this tax rate, so that their sum is `back_minor`. The notes together
     never exceed the invoice's tax or net amount; the last note leaves nothing of either."""
     more = []
@@ -160,24 +159,41 @@ def _balancing_rows(
         tax_minor, _ = events.PricePolicy(tax_rate=rate).taxed(abs(rest_minor))
         sign = 1 if rest_minor > 0 else -1
         description = "Other refund" if rest_minor > 0 else "Not refunded"
-        more.append(_Row(description, "", rate, sign * tax_minor, rest_minor))
+        more.append(Row(description, "", rate, sign * tax_minor, rest_minor))
     left_net_minor = left_minor - left_tax_minor
     sum_tax_minor = sum(row.tax_minor for row in (*rows, *more))
     tax_minor = min(max(sum_tax_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
     if tax_minor != sum_tax_minor:
-        more.append(_Row("Tax rounding", "", rate, tax_minor - sum_tax_minor, 0))
+        more.append(Row("Tax rounding", "", rate, tax_minor - sum_tax_minor, 0))
     return more
 
 
 def _create_invoice(
-    order: Order, year: int, kind: InvoiceKind, rows: Sequence[_Row], refers_to: Invoice | None
+    order: Order, year: int, kind: InvoiceKind, rows: Sequence[Row], refers_to: Invoice | None
 ) -> Invoice:
     """Create the document with the next number. The counter's row stays locked until the commit."""
     event = events.get_event_by_id(order.event_id)
-    series = settings.INVOICE_SERIES
     # The time is read under the counter's lock, so that numbers and times rise together.
-    number, now = next_invoice_number(kind, series, year)
-    return Invoice.objects.create(
+    (number,), now = draw_invoice_numbers(kind, settings.INVOICE_SERIES, year, 1)
+    invoice = build_invoice(order, event, year, kind, rows, refers_to, number=number, now=now)
+    invoice.save(force_insert=True)
+    return invoice
+
+
+def build_invoice(
+    order: Order,
+    event: events.EventView,
+    year: int,
+    kind: InvoiceKind,
+    rows: Sequence[Row],
+    refers_to: Invoice | None,
+    *,
+    number: int,
+    now: datetime,
+) -> Invoice:
+    """Return the document with this number, unsaved."""
+    series = settings.INVOICE_SERIES
+    return Invoice(
         kind=kind,
         series=series,
         year=year,
@@ -194,7 +210,7 @@ def _create_invoice(
 
 
 def _invoice_document(
-    order: Order, event: events.EventView, rows: Sequence[_Row], refers_to: Invoice | None, now: datetime
+    order: Order, event: events.EventView, rows: Sequence[Row], refers_to: Invoice | None, now: datetime
 ) -> dict[str, Any]:
     return {
         "seller": {

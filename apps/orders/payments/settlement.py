@@ -4,8 +4,8 @@ A provider's messages may arrive twice, late, or out of order. Decisions depend 
 on when the payment occurred, never on when the message arrived (I7, I8).
 """
 
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -25,6 +25,7 @@ from apps.orders.tickets import ticket_issuance
 from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
+CONFIRMED = "confirmed"
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
 """Outcomes of messages that changed nothing, because another message was first. The audit counts only the others."""
@@ -96,7 +97,7 @@ def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
     except reservations.PurchaseCapReached:
         return _refund_order(order, payment, Order.Reason.OVER_LIMIT)
     _confirm_order(order, view, payments)
-    return "confirmed"
+    return CONFIRMED
 
 
 def is_superseded(payment: Payment, order: Order) -> bool:
@@ -204,10 +205,21 @@ def _confirm_order(order: Order, view: reservations.ReservationView, payments: I
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
     _drop_pending_payments(payments)
-    ticket_issuance.issue(order, view, now)
-    papers = [invoices.invoice_message(order)] if order.total_minor else []
-    outbox.publish_all([*papers, outbox.NewMessage(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})])
-    messages.publish_message(order, messages.Kind.ORDER_CONFIRMED)
+    issue_tickets([(order, view)], now)
+
+
+def issue_tickets(sales: Sequence[tuple[Order, reservations.ReservationView]], now: datetime) -> None:
+    """Issue the tickets of these orders, which were just confirmed, and publish the messages about them: invoice, mail
+    with the tickets, and what organizers subscribed to. Joins the caller's transaction, which has locked the orders."""
+    transactions.require_transaction()
+    ticket_issuance.issue(sales, now)
+    outgoing = []
+    for order, _ in sales:
+        if order.total_minor:
+            outgoing.append(invoices.invoice_message(order))
+        outgoing.append(outbox.NewMessage(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)}))
+    outbox.publish_all(outgoing)
+    messages.publish_messages([order for order, _ in sales], messages.Kind.ORDER_CONFIRMED)
 
 
 def _refund_order(order: Order, payment: Payment, reason: Order.Reason) -> str:

@@ -6,6 +6,7 @@ earlier one of the order can still succeed. The provider is called outside any t
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -76,6 +77,16 @@ def handle_inquiry(message: Message) -> None:
     step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
         raise RetryLater(step.pause_seconds, "the provider has not decided yet")
+
+
+def handle_inquiries(messages: Sequence[Message]) -> set[int]:
+    """Outbox list handler: return the messages whose payments are still pending. Most are decided by the time their
+    inquiry is due."""
+    payment_of = {message.id: UUID(message.body["payment"]) for message in messages}
+    pending = set(
+        Payment.objects.filter(pk__in=payment_of.values(), status=Payment.Status.PENDING).values_list("pk", flat=True)
+    )
+    return {message_id for message_id, payment_id in payment_of.items() if payment_id in pending}
 
 
 def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:

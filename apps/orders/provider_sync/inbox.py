@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.locks import LockedPayment, lock_payment
 from apps.orders.models import Payment, ProviderMessage
-from apps.orders.payments import settlement
+from apps.orders.payments import settlement, settlement_lists
 from apps.orders.payments.providers import get_provider, sandbox
 from apps.orders.payments.providers.protocol import Kind, ProviderEvent
 from apps.orders.provider_sync import disputes, refund_messages
@@ -64,6 +64,13 @@ def process(message: outbox.Message) -> None:
             found = _lock_message.rows(cursor, message_id=message.body["message"])
         (stored,) = model_rows.build_instances(ProviderMessage, found)
         _process(locked, stored)
+
+
+def process_list(messages: Sequence[outbox.Message]) -> set[int]:
+    """Outbox list handler: apply the plain cases among the stored webhooks once, and return the other messages."""
+    stored = {message.body["message"]: message.id for message in messages}
+    settled = settlement_lists.settle_plain(stored)
+    return {message_id for stored_id, message_id in stored.items() if stored_id not in settled}
 
 
 def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:

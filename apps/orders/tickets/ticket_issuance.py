@@ -1,7 +1,7 @@
 """Issue, replace and void tickets: one per ticket line of a confirmed order, each with an unguessable code."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from django.db import connection
@@ -29,11 +29,39 @@ def new_code() -> str:
     return "".join(secrets.choice(_CODE_ALPHABET) for _ in range(CODE_LENGTH))
 
 
-def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
-    """Issue one ticket for each uncanceled ticket line of the order. Joins the caller's transaction."""
+def issue(sales: Sequence[tuple[Order, reservations.ReservationView]], now: datetime) -> None:
+    """Issue one ticket for each uncanceled ticket line of these orders. Joins the caller's transaction."""
     require_transaction()
     with connection.cursor() as cursor:
-        lines = model_rows.build_instances(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
+        lines = model_rows.build_instances(OrderLine, _lines.rows(cursor, order_ids=[order.pk for order, _ in sales]))
+    issued: list[Ticket] = []
+    for order, reservation in sales:
+        issued += _new_tickets(order, reservation, [line for line in lines if line.order_id == order.pk])
+    if not issued:
+        return
+    with connection.cursor() as cursor:
+        written = _issue.count(
+            cursor,
+            issued_at=now,
+            codes=[new_code() for _ in issued],
+            order_ids=[ticket.order_id for ticket in issued],
+            order_line_ids=[ticket.order_line_id for ticket in issued],
+            line_ids=[ticket.line_id for ticket in issued],
+            place_numbers=[ticket.place for ticket in issued],
+            seat_ids=[ticket.seat_id for ticket in issued],
+            labels=[ticket.label for ticket in issued],
+            sections=[ticket.section for ticket in issued],
+            rows=[ticket.row for ticket in issued],
+            numbers=[ticket.number for ticket in issued],
+            categories=[ticket.category for ticket in issued],
+            prices_minor=[ticket.price_minor for ticket in issued],
+            holders=[ticket.holder for ticket in issued],
+        )
+    assert written == len(issued), f"{written} of {len(issued)} tickets of {len(sales)} orders"
+
+
+def _new_tickets(order: Order, reservation: reservations.ReservationView, lines: Iterable[OrderLine]) -> list[Ticket]:
+    """Return the tickets that the order's uncanceled lines require, without their codes."""
     standing = {
         (line.reservation_line_id, line.place or 1): line
         for line in lines
@@ -66,27 +94,10 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             if line_id == held.line_id
         ]
     issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
-    if not issued:
-        return
-    with connection.cursor() as cursor:
-        written = _issue.count(
-            cursor,
-            order_id=order.pk,
-            holder=order.name,
-            issued_at=now,
-            codes=[new_code() for _ in issued],
-            order_line_ids=[standing[ticket.line_id, ticket.place].pk for ticket in issued],
-            line_ids=[ticket.line_id for ticket in issued],
-            place_numbers=[ticket.place for ticket in issued],
-            seat_ids=[ticket.seat_id for ticket in issued],
-            labels=[ticket.label for ticket in issued],
-            sections=[ticket.section for ticket in issued],
-            rows=[ticket.row for ticket in issued],
-            numbers=[ticket.number for ticket in issued],
-            categories=[ticket.category for ticket in issued],
-            prices_minor=[ticket.price_minor for ticket in issued],
-        )
-    assert written == len(issued), f"{written} of {len(issued)} tickets of order {order.number}"
+    for ticket in issued:
+        ticket.order_id, ticket.holder = order.pk, order.name
+        ticket.order_line_id = standing[ticket.line_id, ticket.place].pk
+    return issued
 
 
 def replace(
@@ -125,7 +136,7 @@ def reissue_for_seats(order: Order, reservation: reservations.ReservationView, n
     valid = Ticket.objects.filter(order=order, voided_at__isnull=True)
     transferred = {ticket.order_line_id: ticket for ticket in valid.exclude(transfer=None)}
     valid.update(voided_at=now)
-    issue(order, reservation, now)
+    issue([(order, reservation)], now)
     for ticket in valid.filter(order_line__in=list(transferred)):
         earlier = transferred[ticket.order_line_id]
         ticket.transfer_id, ticket.holder = earlier.transfer_id, earlier.holder

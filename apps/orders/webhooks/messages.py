@@ -28,6 +28,15 @@ Kind = OrganizerMessage.Kind
 _END_KINDS = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
 
 
+def publish_messages(orders: Sequence[Order], kind: OrganizerMessage.Kind) -> None:
+    """Publish a message about each of these orders; see `publish_message`."""
+    transactions.require_transaction()
+    has_listeners = {event_id: _has_listeners(event_id) for event_id in {order.event_id for order in orders}}
+    for order in orders:
+        if has_listeners[order.event_id]:
+            _publish(order, kind, None)
+
+
 def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
     """Publish a message to all endpoints and feeds that are subscribed to the order's event and this kind.
 
@@ -36,10 +45,17 @@ def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence
     nothing is written.
     """
     transactions.require_transaction()
+    if _has_listeners(order.event_id):
+        _publish(order, kind, tickets)
+
+
+def _has_listeners(event_id: int) -> bool:
     with connection.cursor() as cursor:
-        ((has_listeners,),) = _listeners.rows(cursor, event_id=order.event_id)
-    if not has_listeners:
-        return
+        ((has_listeners,),) = _listeners.rows(cursor, event_id=event_id)
+    return bool(has_listeners)
+
+
+def _publish(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None) -> None:
     organizer_id = events.get_event_by_id(order.event_id).organizer_id
     of_event = Q(event_id=order.event_id) | (Q(event=None) & (Q(organizer=None) | Q(organizer_id=organizer_id)))
     active = WebhookEndpoint.objects.filter(of_event, is_active=True)

@@ -11,19 +11,18 @@ _deadlines_of_entries = sql.load("apps.reservations", "deadlines_of_entries")
 _paid_entries = sql.load("apps.reservations", "paid_entries")
 
 
-def complete_slot(entry_id: UUID) -> None:
-    """Complete the entry of a paid reservation, which frees its slot. Own transaction, after the sale's.
+def complete_slots(entry_ids: Collection[UUID]) -> None:
+    """Complete the entries of paid reservations, which frees their slots. Own transaction, after the sale's.
 
     If the process ends before, the entry's own deadline frees the slot, and no hold starts meanwhile, because holds see
     the paid reservation. If a late payment revived an expired reservation and its buyer has a new hold, that hold keeps
     the entry and its slot until it ends.
     """
     with transactions.write_on_django() as cursor:
-        deadlines = _lock_and_read(cursor, [entry_id])
-        if entry_id in deadlines:
+        deadlines = _lock_and_read(cursor, entry_ids)
+        if deadlines:
             queue.set_busy_until(cursor, deadlines)
-        else:
-            queue.complete_entry(cursor, entry_id)
+        queue.complete_entries(cursor, sorted(set(entry_ids) - deadlines.keys()))
 
 
 def refresh_slots(
@@ -44,8 +43,7 @@ def refresh_slots(
         ended = sorted(set(entry_ids) - deadlines.keys())
         paid = {row[0] for row in _paid_entries.rows(cursor, entry_ids=ended)} if ended else set()
         queue.set_busy_until(cursor, {one: deadlines.get(one) for one in entry_ids if one not in paid})
-        for entry_id in sorted(paid):
-            queue.complete_entry(cursor, entry_id)
+        queue.complete_entries(cursor, sorted(paid))
 
 
 def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID, datetime]:

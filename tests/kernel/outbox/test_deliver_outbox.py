@@ -133,7 +133,7 @@ def test_a_delivery_that_does_not_end_in_time_keeps_its_claim(
 def test_a_database_error_is_raised_and_not_taken_for_an_empty_outbox(
     deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any) -> list[outbox.Message]:
+    def fail(*args: Any, **options: Any) -> list[outbox.Message]:
         raise DatabaseError("the database is away")
 
     monkeypatch.setattr(outbox, "claim", fail)

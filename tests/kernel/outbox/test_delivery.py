@@ -234,11 +234,11 @@ def test_after_a_database_error_the_next_wake_up_delivers(
 ) -> None:
     claim, failing = outbox.claim, [True]
 
-    def fail_once(*args: Any) -> list[Message]:
+    def fail_once(*args: Any, **options: Any) -> list[Message]:
         if failing:
             failing.clear()
             raise DatabaseError("the database is away")
-        return claim(*args)
+        return claim(*args, **options)
 
     monkeypatch.setattr(outbox, "claim", fail_once)
     publish(("a", 1))

@@ -216,7 +216,7 @@ def test_an_entry_is_completed_once_and_its_account_may_join_again(event: EventV
     def complete(entry_id: UUID) -> None:
         with transactions.write(), connection.cursor() as cursor:
             facade.lock_entries(cursor, [entry_id])
-            facade.complete_entry(cursor, entry_id)
+            facade.complete_entries(cursor, [entry_id])
 
     entry = positions.join(event, caller())
     complete(entry.id)

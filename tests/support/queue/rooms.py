@@ -24,7 +24,7 @@ def complete_admission(entry_id: UUID) -> None:
     """Complete the entry's admission, as after a sale."""
     with transactions.write(), connection.cursor() as cursor:
         facade.lock_entries(cursor, [entry_id])
-        facade.complete_entry(cursor, entry_id)
+        facade.complete_entries(cursor, [entry_id])
 
 
 def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec: Any) -> EventView:

@@ -1,20 +1,22 @@
--- Claims up to %(limit)s due messages in the order of due times, and only the earliest unsettled message of a key.
+-- Claims due messages in the order of due times, and only the earliest unsettled message of a key: up to %(limit)s that
+-- are handled alone, and the new messages of the topics whose messages are handled in lists, up to their allowance. A
+-- message that was claimed before is handled alone.
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
 -- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
 -- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
 WITH given AS MATERIALIZED (
     SELECT *
-    FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])
-        AS given (name, visibility, allowance)
+    FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[], %(in_lists)s::boolean[])
+        AS given (name, visibility, allowance, in_list)
 ),
 first AS MATERIALIZED (
-    SELECT head.id, head.available_at
+    SELECT head.id, head.available_at, coalesce(given.in_list, FALSE) AND head.attempts = 0 AS in_list
     FROM outbox_waitingtopic AS topic
     LEFT JOIN given ON given.name = topic.name
     CROSS JOIN LATERAL (
-        SELECT due.id, due.available_at
+        SELECT due.id, due.available_at, due.attempts
         FROM (
-            SELECT message.id, message.key, message.available_at
+            SELECT message.id, message.key, message.available_at, message.attempts
             FROM outbox_outboxmessage AS message
             WHERE message.topic = topic.name
               AND message.done_at IS NULL
@@ -35,14 +37,15 @@ first AS MATERIALIZED (
             ORDER BY earliest.id
             LIMIT 1
         )
-        LIMIT least(%(spare)s, given.allowance)
+        LIMIT CASE WHEN given.in_list THEN given.allowance ELSE least(%(spare)s, given.allowance) END
     ) AS head
 ),
-mine AS (
+alone AS (
     SELECT message.id
     FROM first
     JOIN outbox_outboxmessage AS message ON message.id = first.id
-    WHERE message.done_at IS NULL
+    WHERE NOT first.in_list
+      AND message.done_at IS NULL
       AND message.dead_at IS NULL
       AND NOT message.is_behind
       AND message.available_at <= clock_timestamp()
@@ -50,6 +53,24 @@ mine AS (
     ORDER BY first.available_at, first.id
     LIMIT %(limit)s
     FOR NO KEY UPDATE OF message SKIP LOCKED
+),
+listed AS (
+    SELECT message.id
+    FROM first
+    JOIN outbox_outboxmessage AS message ON message.id = first.id
+    WHERE first.in_list
+      AND message.done_at IS NULL
+      AND message.dead_at IS NULL
+      AND NOT message.is_behind
+      AND message.available_at <= clock_timestamp()
+      AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+    ORDER BY message.id
+    FOR NO KEY UPDATE OF message SKIP LOCKED
+),
+mine AS (
+    SELECT alone.id FROM alone
+    UNION ALL
+    SELECT listed.id FROM listed
 )
 UPDATE outbox_outboxmessage AS message
 SET claimed_at = clock_timestamp(),

@@ -11,7 +11,7 @@ from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations import payment
 from apps.reservations.lifecycle import release
-from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
+from apps.reservations.lifecycle.queue_slots import complete_slots, refresh_slots
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.races import ConcurrentCall, in_another_connection, rival_waiting_at
 from tests.support.reservations.buyers import begin_payment, cancel, confirm, is_held, problem_of, submit_hold
@@ -119,9 +119,9 @@ def test_a_paid_admission_cannot_hold_again_before_it_is_completed(monkeypatch: 
 
     def hold_too_early(entry_id: UUID) -> None:
         early.append(in_another_connection(lambda: submit_hold(make_hold_request(event, entry, seats=["hall-A-2"]))))
-        complete_slot(entry_id)
+        complete_slots(entry_id)
 
-    monkeypatch.setattr(payment, "complete_slot", hold_too_early)
+    monkeypatch.setattr(payment, "complete_slots", hold_too_early)
     confirm(begin_payment(hold(event, entry, seats=["hall-A-1"]).id).id, clock.now())
     assert [problem_of(outcome).type for outcome in early] == ["admission-expired"]
     assert QueueEntry.objects.get().status == "completed"

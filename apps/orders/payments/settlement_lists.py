@@ -1,0 +1,127 @@
+"""Settles a list of provider messages in one transaction, with a few statements however many they are.
+
+Only plain cases are settled here: the expected amount for an open order, paid in time, as the order's only pending
+payment. Everything else (late, declined, refunded, of another amount, of a canceled event) is left to `settlement`,
+which decides one message and may wait for locks.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import model_rows, sql, transactions
+from apps.orders.models import Order, Payment, ProviderMessage
+from apps.orders.payments import settlement
+from apps.orders.payments.providers.protocol import Kind
+from apps.reservations import facade as reservations
+
+_payments_of_messages = sql.load("apps.orders", "payments_of_messages")
+_lock_orders = sql.load("apps.orders", "lock_orders_of_payments_skipping")
+_payments_of_orders = sql.load("apps.orders", "payments_of_orders")
+_lock_messages = sql.load("apps.orders", "lock_provider_messages_skipping")
+_settle_payments = sql.load("apps.orders", "settle_payments")
+_confirm_orders = sql.load("apps.orders", "confirm_orders")
+_note_outcomes = sql.load("apps.orders", "note_outcomes")
+
+
+def settle_plain(message_ids: Collection[int]) -> set[int]:
+    """Settle the plain cases among these stored messages, and commit. Return the ids of the settled ones; nothing is
+    changed for the others.
+
+    Orders that another transaction has locked are left out. Locks are taken kind by kind, each kind in id order
+    (docs/locking.md, rule 3): the orders, the messages, then what `reservations.confirm_plain` locks. Payments and
+    messages are read after the orders' locks, in statements of their own. All verdicts precede the first write.
+    """
+    with transactions.write():
+        with connection.cursor() as cursor:
+            payment_of = dict(_payments_of_messages.rows(cursor, message_ids=sorted(message_ids)))
+            if not payment_of:
+                return set()
+            locked = _lock_orders.rows(cursor, payment_ids=list(payment_of.values()))
+            orders = {order.pk: order for order in model_rows.build_instances(Order, locked)}
+            found, stored = sql.execute_batch(
+                cursor,
+                [
+                    _payments_of_orders.call(order_ids=list(orders)),
+                    _lock_messages.call(message_ids=sorted(payment_of)),
+                ],
+            )
+        payments = model_rows.build_instances(Payment, found.rows)
+        messages = {message.payment_id: message for message in model_rows.build_instances(ProviderMessage, stored.rows)}
+        plain = _plain_cases(orders, payments, list(messages.values()))
+        return _confirm(plain)
+
+
+def _plain_cases(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], messages: Sequence[ProviderMessage]
+) -> list[tuple[Order, Payment, ProviderMessage]]:
+    pending = Counter(each.order_id for each in payments if each.status == Payment.Status.PENDING)
+    by_id = {payment.pk: payment for payment in payments}
+    per_order = Counter(by_id[message.payment_id].order_id for message in messages if message.payment_id in by_id)
+    plain = []
+    for message in messages:
+        payment = None if message.payment_id is None else by_id.get(message.payment_id)
+        if payment is None:
+            continue  # Its order is locked by another transaction.
+        order = orders[payment.order_id]
+        expected = (order.total_minor, order.currency)
+        if (
+            message.processed_at is None
+            and message.kind == Kind.SUCCEEDED
+            and payment.status == Payment.Status.PENDING
+            and pending[order.pk] == per_order[order.pk] == 1
+            and order.status in Order.OPEN
+            and order.ended_at is None
+            and (payment.amount_minor, payment.currency) == (message.amount_minor, message.currency) == expected
+            and (not payment.reference or payment.reference == message.reference)
+        ):
+            plain.append((order, payment, message))
+    return plain
+
+
+def _confirm(plain: Sequence[tuple[Order, Payment, ProviderMessage]]) -> set[int]:
+    known: dict[int, events.EventView] = {}
+    for order, _, _ in plain:
+        known.setdefault(order.event_id, events.get_event_by_id(order.event_id))
+    given = [
+        reservations.Confirmation(
+            order.reservation_id,
+            occurred_at=message.occurred_at,
+            event=known[order.event_id],
+            who=f"provider:{payment.provider}",
+            why=f"payment of order {order.number}",
+        )
+        for order, payment, message in plain
+        if known[order.event_id].status != "canceled"
+    ]
+    views = reservations.confirm_plain(given)
+    confirmed = [case for case in plain if case[0].reservation_id in views]
+    if not confirmed:
+        return set()
+    now = clock.now()
+    messages = [message for _, _, message in confirmed]
+    with connection.cursor() as cursor:
+        payments, orders, noted = sql.execute_batch(
+            cursor,
+            [
+                _settle_payments.call(
+                    payment_ids=[payment.pk for _, payment, _ in confirmed],
+                    amounts_minor=[message.amount_minor for message in messages],
+                    currencies=[message.currency for message in messages],
+                    times=[message.occurred_at for message in messages],
+                    references=[message.reference for message in messages],
+                    now=now,
+                ),
+                _confirm_orders.call(order_ids=[order.pk for order, _, _ in confirmed], now=now),
+                _note_outcomes.call(message_ids=[message.pk for message in messages], outcome=settlement.CONFIRMED),
+            ],
+        )
+    assert payments.touched == orders.touched == noted.touched == len(confirmed)
+    for order, _, _ in confirmed:
+        order.status, order.confirmed_at = Order.Status.CONFIRMED, now
+    settlement.issue_tickets([(order, views[order.reservation_id]) for order, _, _ in confirmed], now)
+    return {message.pk for message in messages}

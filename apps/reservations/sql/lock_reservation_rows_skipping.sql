@@ -1,0 +1,7 @@
+-- Locks these reservations in id order, except those that another transaction has locked, and returns their rows.
+SELECT id, event_id, entry_id, account_id, buyer, email, status, expires_at, pay_deadline, seat_count, total_minor, currency,
+       access_code_id, created_at, confirmed_at, ended_at
+FROM reservations_reservation
+WHERE id = ANY(%(reservation_ids)s::uuid[])
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
