@@ -80,6 +80,20 @@ def _received(transfer: TicketTransfer) -> dict[str, Any]:
     }
 
 
+def _messages_to_organizers(order: Order) -> list[dict[str, Any]]:
+    """Return the messages about the order, without the codes and names of tickets that were passed on: these belong to
+    the recipients, whose codes admit."""
+    own = set(Ticket.objects.filter(order=order, transfer=None).values_list("code", flat=True))
+    found = _rows(OrganizerMessage.objects.filter(order=order), ("kind", "created_at", "body"))
+    for message in found:
+        tickets = [
+            ticket if ticket.get("code") in own else {**ticket, "code": "", "holder": ""}
+            for ticket in message["body"].get("tickets", ())
+        ]
+        message["body"] = {**message["body"], "tickets": tickets}
+    return found
+
+
 def _order(order: Order) -> dict[str, Any]:
     codes = CodeUse.objects.filter(order=order).values_list("code__code", "email")
     return {
@@ -98,7 +112,7 @@ def _order(order: Order) -> dict[str, Any]:
             for ticket in Ticket.objects.filter(order=order, checked_in_at__isnull=False)
         ],
         "history": _rows(OrderHistoryEntry.objects.filter(order=order), ("at", "kind", "text", "address")),
-        "messages_to_organizers": _rows(OrganizerMessage.objects.filter(order=order), ("kind", "created_at", "body")),
+        "messages_to_organizers": _messages_to_organizers(order),
         "messages_of_providers": [
             {
                 "kind": message.kind,

@@ -40,6 +40,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import buy, deliver_outbox, make_code, place_order
+from tests.support.orders.transfers import accepted, sold_order
 from tests.support.orders.webhook_endpoints import make_endpoint
 from tests.support.races import storm, values
 
@@ -377,3 +378,17 @@ def test_the_batch_size_does_not_matter(concert: events.EventView, monkeypatch: 
     ends(concert)
     assert sorted(erase_person(EMAIL).orders) == sorted(order.number for order in placed)
     assert_audit_clean()
+
+
+def test_the_export_has_no_code_of_a_ticket_that_was_passed_on() -> None:
+    """A message to the organizer names all tickets of the order. The recipient's code admits."""
+    order = sold_order()
+    make_endpoint()
+    passed_on = accepted(order)
+    (one,) = json.loads(person(order.email, "export"))["orders"]
+    text = json.dumps(one)
+    assert OrganizerMessage.objects.filter(body__icontains=passed_on.code).exists()
+    assert passed_on.code not in text
+    assert "Grace Friend" not in text
+    own = Ticket.objects.get(order=order, voided_at=None, transfer=None)
+    assert own.code in json.dumps(one["messages_to_organizers"])
