@@ -102,7 +102,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "apps.kernel.http.middleware.DefaultCacheControlMiddleware",
-    "apps.kernel.http.content_encoding.CompressedResponses",
+    "apps.kernel.http.compression.CompressedResponses",
     "csp.middleware.CSPMiddleware",
     "apps.kernel.http.middleware.PermissionsPolicyMiddleware",
     "apps.kernel.http.middleware.RequestContext",

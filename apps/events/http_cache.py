@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from django.utils.cache import get_conditional_response
 
 from apps.events.selectors import EventCard
-from apps.kernel.http.content_encoding import request_takes_gzip
+from apps.kernel.http.compression import request_takes_gzip
 
 BROWSER_SECONDS = 10
 

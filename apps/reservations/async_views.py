@@ -20,7 +20,7 @@ from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json, problem_reply
 from apps.kernel.http import client_address, idempotency, problems
-from apps.kernel.http.content_encoding import takes_gzip
+from apps.kernel.http.compression import takes_gzip
 from apps.queue import facade as queue
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import CountFrame, count_frame

@@ -11,10 +11,9 @@ from django.db import connection
 from apps.events import facade as events
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
-from apps.reservations import confirmations, payment
+from apps.reservations import payment
 from apps.reservations.checks.oversell_compensation import provide_compensation_hooks
 from apps.reservations.checks.seat_history import provide_order_names
-from apps.reservations.confirmations import Confirmation
 from apps.reservations.errors import (
     NotEnoughLeft,
     PaymentInProgress,
@@ -34,7 +33,9 @@ from apps.reservations.inventory.availability import free_by_event, free_counts,
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
 from apps.reservations.inventory.cache_invalidation import publish_page_changes, purge_page
+from apps.reservations.lifecycle import confirmations
 from apps.reservations.lifecycle import release as reservation_release
+from apps.reservations.lifecycle.confirmations import Confirmation
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.offers import Offer, propose_offers
@@ -214,5 +215,5 @@ def confirm(
 
 def confirm_plain(given: Sequence[Confirmation]) -> dict[UUID, ReservationView]:
     """See `confirmations.confirm_plain`: return the confirmed ones, by reservation. Joins the caller's transaction."""
-    rows = confirmations.confirm_plain(given)
+    rows = confirmations.confirm_plain(given, payment.count_received)
     return {view.id: view for view in view_reservations(rows, {one.event.id: one.event for one in given})}

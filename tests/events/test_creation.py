@@ -8,8 +8,8 @@ import pytest
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.events import creation, facade, publication, registries
-from apps.events.creation import EventDiffers, GeneralAdmission, Outcome, create_event
+from apps.events import facade, publication, registries
+from apps.events.creation import EventDiffers, GeneralAdmission, Outcome, create_event, event_creation
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import PlanError
 from apps.events.publication import EventRefused, publish_event
@@ -273,15 +273,15 @@ def test_a_concurrent_publication_between_lookup_and_lock_is_noticed() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_control_without_the_creation_lock_the_second_creator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """We find no event with this slug; another process creates it and commits; our insert conflicts with its rows."""
-    description, write, rivals = spec(), creation._write, [lambda: create_event(description)]
+    description, write, rivals = spec(), event_creation._write, [lambda: create_event(description)]
 
     def write_after_rival(*args: Any) -> Event:
         if rivals:
             in_another_connection(rivals.pop())
         return write(*args)
 
-    monkeypatch.setattr(creation, "lock_creation", lambda: None)
-    monkeypatch.setattr(creation, "_write", write_after_rival)
+    monkeypatch.setattr(event_creation, "lock_creation", lambda: None)
+    monkeypatch.setattr(event_creation, "_write", write_after_rival)
     with pytest.raises(IntegrityError):
         create_event(description)
     assert Event.objects.count() == 1, "the constraint still holds"

@@ -170,6 +170,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "events.seatingplan": "change",
     "events.section": "add change delete",
     "events.venue": "change delete",
+    "orders.changedorder": "add change delete view",
     "queue.admissionbatch": "add change delete",
     "queue.draw": "add change delete view",
     "queue.drawnplace": "add change delete view",

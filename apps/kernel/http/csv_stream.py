@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from django.http import StreamingHttpResponse
 
-from apps.kernel.invisible_characters import first_visible
+from apps.kernel.form_fields.invisible_characters import first_visible
 
 Cell = str | int | None
 _FORMULA_STARTS = "=+-@＝＋－＠"

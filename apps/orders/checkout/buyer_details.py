@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
 from apps.kernel.codes.code_format import InvalidCode, normal_code
+from apps.kernel.form_fields.invisible_characters import first_visible, remove_invisible
 from apps.kernel.http import problems
-from apps.kernel.invisible_characters import first_visible, remove_invisible
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120

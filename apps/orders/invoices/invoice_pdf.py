@@ -5,7 +5,7 @@ from datetime import datetime
 from apps.events import facade as events
 from apps.kernel.formatting import format_datetime, format_money
 from apps.orders.models import Invoice, InvoiceKind
-from apps.orders.pdf import rendering
+from apps.orders.pdf import renderer
 
 _TITLES = {InvoiceKind.INVOICE: "Invoice", InvoiceKind.CREDIT_NOTE: "Credit note"}
 
@@ -23,7 +23,7 @@ def render_invoice(invoice: Invoice) -> bytes:
         rate = events.percent(tax["rate"])
         sums.append((f"Net, taxed at {rate}", format_money(tax["net_minor"], currency)))
         sums.append((f"Tax, {rate}", format_money(tax["tax_minor"], currency)))
-    return rendering.render(
+    return renderer.render(
         "invoice",
         {
             "title": f"{kind} {invoice.number}",

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.kernel.formatting import format_datetime
-from apps.orders.pdf import rendering, text_fit
+from apps.orders.pdf import renderer, text_fit
 from apps.orders.reports.charts import Chart
 from apps.orders.reports.presentation import Section, describe_report
 
@@ -30,7 +30,7 @@ def render_report(document: Mapping[str, Any]) -> bytes:
     ]
     if document["is_canceled"]:
         introduction.append("The event was canceled.")
-    return rendering.render(
+    return renderer.render(
         "report",
         {
             "title": f"Report of the sale: {document['name']}",

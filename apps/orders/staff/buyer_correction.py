@@ -5,8 +5,8 @@ from uuid import UUID
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.form_fields.invisible_characters import KEPT, remove_invisible
 from apps.kernel.http import problems
-from apps.kernel.invisible_characters import KEPT, remove_invisible
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.checkout.buyer_details import read_email, read_name

@@ -10,7 +10,7 @@ import segno
 from apps.events import facade as events
 from apps.kernel.formatting import TIME, WEEKDAY_DATE_TIME, format_datetime, format_money
 from apps.kernel.templatetags.fairgate import grouped
-from apps.orders.pdf import rendering
+from apps.orders.pdf import renderer
 from apps.orders.pdf.text_fit import fit, fit_title
 from apps.orders.selectors import OrderView, TicketView
 
@@ -48,7 +48,7 @@ def _render(event: events.EventView, tickets: Sequence[TicketView], title: str, 
     """Render the tickets; without an order's number, also without their prices."""
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
     doors = "" if event.doors_at is None else f". Doors {format_datetime(event.doors_at, event.timezone, TIME)}"
-    return rendering.render(
+    return renderer.render(
         "tickets",
         {
             "title": title,

@@ -21,8 +21,8 @@ from apps.orders.payments.providers.protocol import Kind
 from apps.orders.payments.providers.sandbox.cards import LATE
 from apps.orders.provider_sync import inbox
 from apps.queue.models import QueueEntry
-from apps.reservations import confirmations
 from apps.reservations import facade as reservations
+from apps.reservations.lifecycle import confirmations
 from apps.reservations.models import Reservation, ReservationTransition, SeatInventory
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import backdate_pay_deadline, deliver_outbox, late_webhook, make_code, place_order
@@ -221,7 +221,7 @@ def test_two_orders_of_one_address_with_a_cap_are_not_decided_in_one_list() -> N
 def test_control_without_the_rule_one_list_confirms_an_address_above_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(per_buyer_max=1)
     orders = place_orders(event, 2, email="ann@example.org")
-    monkeypatch.setattr(confirmations, "_within_caps", lambda cursor, rows, given: list(rows))
+    monkeypatch.setattr(confirmations, "_within_caps", lambda cursor, rows, *rest: list(rows))
     given = [
         reservations.Confirmation(order.reservation_id, clock.now(), event, "provider:sandbox", "a test")
         for order in orders

@@ -15,7 +15,7 @@ from pypdf import PdfReader
 
 from apps.orders.invoices import invoice_pdf
 from apps.orders.models import Invoice, InvoiceKind
-from apps.orders.pdf import rendering
+from apps.orders.pdf import renderer
 from apps.orders.tickets import ticket_pdf
 
 SCRIPTS = {
@@ -114,15 +114,15 @@ def test_letters_that_no_font_has_are_drawn_as_boxes_and_break_nothing(name: str
 
 
 def test_fonts_of_a_further_folder_are_loaded_beside_ours(settings, tmp_path: Path) -> None:
-    bundled = rendering._FOLDER / "fonts"
+    bundled = renderer._FOLDER / "fonts"
     for file in bundled.glob("Manrope*.ttf"):
         (tmp_path / file.name).symlink_to(file)
     settings.PDF_FONTS_FOLDER = str(tmp_path)
-    rendering._fonts.cache_clear()
+    renderer._fonts.cache_clear()
     try:
-        assert len([font for font in rendering._fonts().fonts() if font.family == "Manrope"]) == 4
+        assert len([font for font in renderer._fonts().fonts() if font.family == "Manrope"]) == 4
     finally:
-        rendering._fonts.cache_clear()
+        renderer._fonts.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_process_that_was_forked_after_rendering_refuses_instead_of_waiting_fo
     if child == 0:
         try:
             tickets_pdf()
-        except rendering.RenderedBeforeFork:
+        except renderer.RenderedBeforeFork:
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -218,7 +218,7 @@ def test_what_it_means_is_shown_beforehand() -> None:
     shown = "\n".join(texts)
     assert "1 reservation is live (1 ticket)." in shown
     assert "2 tickets in 1 order stay valid for the new times." in shown
-    assert "1 buyer and the recipients of transferred tickets get a mail" in shown
+    assert "1 buyer and the recipients of transferred tickets get an email" in shown
     assert "buyers may return their tickets" in shown
     with pytest.raises(problems.Invalid):
         service.propose(event.id, Kind.SCHEDULE, {"starts_at": in_days(-1)}, return_days=7)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.kernel.fastpath import cache
-from apps.kernel.http.content_encoding import takes_gzip
+from apps.kernel.http.compression import takes_gzip
 from apps.queue.facade import EntryView
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
 from apps.reservations import async_views as reservations

@@ -1,6 +1,6 @@
 """What the minute's audit costs with few and with very many reservations in the database.
 
-    python -m benchmarks.scenarios.audit_growth [--sizes 10000,1000000] [--rounds 7] [--changes 200]
+    python -m benchmarks.experiments.audit_growth [--sizes 10000,1000000] [--rounds 7] [--changes 200]
 
 One server that would survive a power cut, filled to each size in turn with reservations as the services leave them,
 most of them sold, with orders, payments and tickets. Before each audit `--changes` tickets are held and as many orders

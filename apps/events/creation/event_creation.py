@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,15 +14,16 @@ from django.utils.text import slugify
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.checklist.findings import used_categories
+from apps.events.creation.differences import list_differences, list_venue_differences
+from apps.events.creation.event_spec import EventSpec, GeneralAdmission, resolve_if_given, resolve_venue_time
 from apps.events.currencies import CODES
-from apps.events.event_views import Presale, WaitingRoomSettings
 from apps.events.models import Category, Event, OnSale, Organizer, SeatingPlan, Section, Venue
 from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import distinct_color
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
-from apps.events.pricing import DEFAULT_PRICE_POLICY, FEE_MINOR_MAX, RATE_MAX, PricePolicy
+from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.events.publication import (
     PUBLISH_LOCK_MS,
     PUBLISH_STATEMENT_MS,
@@ -31,10 +32,10 @@ from apps.events.publication import (
     publish_locked,
     refresh_statistics,
 )
-from apps.events.registries import ReturnTerms, return_policies
+from apps.events.registries import return_policies
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.kernel.form_fields.local_time import InvalidLocalTime, is_timezone, resolve_local_time
+from apps.kernel.form_fields.local_time import is_timezone
 
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000
@@ -58,54 +59,6 @@ class Outcome(StrEnum):
     DRAFTED = "drafted"
     PUBLISHED = "published"
     UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True)
-class GeneralAdmission:
-    """An area without seats: this many tickets at one price in the smallest unit of the currency."""
-
-    name: str
-    capacity: int
-    price_minor: int
-    color: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EventSpec:
-    """The description of an event. Times without an offset are venue local time; `opens_at` None means now."""
-
-    slug: str
-    name: str
-    venue: str
-    starts_at: datetime
-    currency: str
-    plan: bytes | None = None
-    plan_name: str = ""
-    prices: Mapping[str, int] = field(default_factory=dict)  # category to minor units
-    general_admission: tuple[GeneralAdmission, ...] = ()
-    opens_at: datetime | None = None
-    closes_at: datetime | None = None
-    hold_seconds: int = 600
-    payment_seconds: int = 180
-    seats_per_reservation_max: int = 8
-    per_buyer_max: int | None = None
-    room: WaitingRoomSettings | None = None  # None: no waiting room
-    presale: Presale | None = None  # None: no presale
-    price_policy: PricePolicy = DEFAULT_PRICE_POLICY
-    tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
-    needs_access: tuple[str, ...] = ()  # ids of sections whose holds need an access code
-    description: str = ""
-    city: str = ""  # empty: the venue's
-    address: str = ""  # of a new venue
-    coordinates: tuple[float, float] | None = None  # latitude and longitude of a new venue
-    timezone: str = ""  # empty: the venue's, UTC for a new one
-    poster: str = ""
-    returns: ReturnTerms | None = None  # None: buyers may not return tickets, or as they are for an existing event
-    publishes_report: bool = False  # a report of the sale may be published after it
-    draft: bool = False
-    doors_at: datetime | None = None
-    ends_at: datetime | None = None
-    organizer: str = ""  # slug; empty: the default organizer, or that of the existing event
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +92,7 @@ def create_event(spec: EventSpec) -> Created:
             event = _write(spec, plan)
         else:
             event = lock_event(existing)
-            differences = _differences(event, spec)
+            differences = list_differences(event, spec)
             if differences:
                 raise EventDiffers(spec.slug, differences)
         if spec.draft:
@@ -156,21 +109,6 @@ def create_event(spec: EventSpec) -> Created:
 
 def plan_limits() -> Limits:
     return Limits(file_bytes_max=settings.SEATING_PLAN_FILE_MAX_BYTES, seats_max=settings.SEATING_PLAN_SEATS_MAX)
-
-
-def resolve_venue_time(moment: datetime, timezone: str) -> datetime:
-    """Return the moment in UTC; without an offset it is venue local time. Raises EventRefused for a local time that
-    does not exist or occurs twice, because clocks change."""
-    try:
-        return resolve_local_time(moment, timezone)
-    except InvalidLocalTime as error:
-        raise EventRefused(str(error)) from error
-    except OverflowError as error:
-        raise EventRefused(f"{moment.isoformat()} is out of range") from error
-
-
-def _resolve_if_given(moment: datetime | None, timezone: str) -> datetime | None:
-    return None if moment is None else resolve_venue_time(moment, timezone)
 
 
 def lock_creation() -> None:
@@ -296,7 +234,7 @@ def _venue(spec: EventSpec) -> Venue:
     venue = Venue.objects.filter(name=spec.venue).first()
     if venue is None:
         return add_venue(spec.venue, spec.city, spec.address, spec.timezone or "UTC", spec.coordinates)
-    differences = _venue_differences(venue, spec)
+    differences = list_venue_differences(venue, spec)
     if differences:
         raise EventRefused(f"the venue {venue.name} exists with other values: {'; '.join(differences)}")
     return venue
@@ -324,15 +262,6 @@ def free_slug(model: type[Event] | type[Venue], stem: str) -> str:
     return slug
 
 
-def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
-    pairs = (
-        ("city", venue.city, spec.city),
-        ("address", venue.address, spec.address),
-        ("time zone", venue.timezone, spec.timezone),
-    )
-    return [f"{what} is “{stored}”, not “{given}”" for what, stored, given in pairs if given and given != stored]
-
-
 def _organizer(slug: str) -> Organizer:
     if not slug:
         return get_default_organizer()
@@ -347,14 +276,14 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     venue = _venue(spec)
     now = clock.now()
     starts_at = resolve_venue_time(spec.starts_at, venue.timezone)
-    opens_at = _resolve_if_given(spec.opens_at, venue.timezone) or now
-    closes_at = _resolve_if_given(spec.closes_at, venue.timezone)
+    opens_at = resolve_if_given(spec.opens_at, venue.timezone) or now
+    closes_at = resolve_if_given(spec.closes_at, venue.timezone)
     if starts_at <= now:
         raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
     if starts_at >= _LATEST:
         raise EventRefused(f"the event would start after the year {_LATEST.year - 1}")
-    doors_at = _resolve_if_given(spec.doors_at, venue.timezone)
-    ends_at = _resolve_if_given(spec.ends_at, venue.timezone)
+    doors_at = resolve_if_given(spec.doors_at, venue.timezone)
+    ends_at = resolve_if_given(spec.ends_at, venue.timezone)
     if doors_at is not None and doors_at > starts_at:
         raise EventRefused("doors would open after the event starts")
     if ends_at is not None and not starts_at < ends_at < _LATEST:
@@ -363,16 +292,16 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         raise EventRefused("the on-sale would open after the event starts")
     if closes_at is not None and closes_at <= opens_at:
         raise EventRefused("the on-sale would end before it opens")
-    lobby_opens_at = _resolve_if_given(spec.room.lobby_opens_at, venue.timezone) if spec.room is not None else None
+    lobby_opens_at = resolve_if_given(spec.room.lobby_opens_at, venue.timezone) if spec.room is not None else None
     if lobby_opens_at is not None:
         if opens_at <= now:
             raise EventRefused("a lobby needs an on-sale that opens later")
         if lobby_opens_at >= opens_at:
             raise EventRefused("the lobby would open after the on-sale does")
-    presale_until = _resolve_if_given(spec.presale.until, venue.timezone) if spec.presale is not None else None
+    presale_until = resolve_if_given(spec.presale.until, venue.timezone) if spec.presale is not None else None
     if presale_until is not None and not opens_at < presale_until <= (closes_at or starts_at):
         raise EventRefused("the presale must end after the on-sale opens and before it ends")
-    sign_up_closes_at = _resolve_if_given(
+    sign_up_closes_at = resolve_if_given(
         spec.presale.sign_up_closes_at if spec.presale is not None else None, venue.timezone
     )
     if (sign_up_closes_at is not None) != (spec.presale is not None and spec.presale.condition == "sign_up"):
@@ -481,141 +410,3 @@ def write_general_admission(
             category=category,
             position=first_section + index,
         )
-
-
-def _differences(event: Event, spec: EventSpec) -> list[str]:
-    """Return one phrase for each value in which the description differs from the stored event."""
-    venue = event.venue
-    digest = None if spec.plan is None else hashlib.sha256(spec.plan).hexdigest()
-    stored, given = _stored_values(event), _values(spec, venue.timezone, digest)
-    if event.status == Event.Status.DRAFT:
-        # The sections of a plan do not exist before publication, so they cannot have the setting yet.
-        existing = set(Section.objects.filter(event=event).values_list("slug", flat=True))
-        given["needs-access"] = _join_slugs(existing.intersection(spec.needs_access))
-    if given["on-sale"] == "now":
-        # "now" was the moment of creation, so any past opening matches.
-        opens_at = event.on_sale.opens_at
-        given["on-sale"] = stored["on-sale"] if opens_at <= clock.now() else "now"
-    labels = [*given, *(what for what in stored if what not in given)]
-    found = [
-        f"{what} is {stored.get(what, 'none')}, not {given.get(what, 'none')}"
-        for what in labels
-        if stored.get(what, "none") != given.get(what, "none")
-    ]
-    if venue.name == spec.venue:
-        found += _venue_differences(venue, spec)
-    if spec.returns is not None and (kept := return_policies().read(event.pk)) != spec.returns:
-        found.append(f"returns is {_format_returns(kept)}, not {_format_returns(spec.returns)}")
-    if spec.publishes_report and not event.publishes_report:
-        found.append("report is off, not on (manage.py sale_report turns it on)")
-    if spec.organizer and spec.organizer != event.organizer.slug:
-        found.append(f"organizer is {event.organizer.slug}, not {spec.organizer}")
-    if spec.draft and event.status != Event.Status.DRAFT:
-        found.append(f"status is {event.status}, not draft")
-    if event.status == Event.Status.CANCELED and not spec.draft:
-        found.append("status is canceled, not published")
-    return found
-
-
-def _join_slugs(slugs: Iterable[str]) -> str:
-    return ", ".join(sorted(slugs)) or "none"
-
-
-def _format_moment(moment: datetime | None, timezone: str) -> str:
-    resolved = _resolve_if_given(moment, timezone)
-    return "none" if resolved is None else resolved.isoformat().replace("+00:00", "Z")
-
-
-def _format_returns(terms: ReturnTerms | None) -> str:
-    if terms is None:
-        return "none"
-    return f"until={terms.until_hours},fees={'kept' if terms.keeps_fees else 'refunded'}"
-
-
-def _format_presale(presale: Presale | None, timezone: str) -> str:
-    if presale is None:
-        return "none"
-    closes_at = presale.sign_up_closes_at
-    closing = "" if closes_at is None else f",closes={_format_moment(closes_at, timezone)}"
-    return f"{presale.condition}={_format_moment(presale.until, timezone)}{closing}"
-
-
-def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str, str]:
-    """Return the values of the description as texts, by the names that an error shows."""
-    room, policy = "off", spec.price_policy
-    if spec.room is not None:
-        lobby = _format_moment(spec.room.lobby_opens_at, timezone)
-        room = f"rate={spec.room.rate_per_second},active={spec.room.active_max}"
-        room += "" if lobby == "none" else f",lobby={lobby}"
-    return {
-        "name": f"“{spec.name}”",
-        "description": f"“{spec.description}”",
-        "venue": f"“{spec.venue}”",
-        "doors": _format_moment(spec.doors_at, timezone),
-        "starts": _format_moment(spec.starts_at, timezone),
-        "ends": _format_moment(spec.ends_at, timezone),
-        "currency": spec.currency,
-        "plan": "none" if plan_digest is None else f"{plan_digest[:12]}…",
-        "on-sale": "now" if spec.opens_at is None else _format_moment(spec.opens_at, timezone),
-        "on-sale-ends": _format_moment(spec.closes_at, timezone),
-        "hold-seconds": str(spec.hold_seconds),
-        "payment-seconds": str(spec.payment_seconds),
-        "seats-per-reservation": str(spec.seats_per_reservation_max),
-        "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
-        "waiting-room": room,
-        "presale": _format_presale(spec.presale, timezone),
-        "needs-access": _join_slugs(set(spec.needs_access)),
-        "ticket-fee": str(policy.ticket_fee_minor),
-        "ticket-fee-rate": str(policy.ticket_fee_rate),
-        "order-fee": str(policy.order_fee_minor),
-        "fees-on-free-tickets": "no" if policy.waives_fees_when_free else "yes",
-        "tax-rate": str(policy.tax_rate),
-        "tax": "included" if policy.tax_included else "added",
-        **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
-        **{f"tax of “{name}”": str(rate) for name, rate in spec.tax_rates.items()},
-        **{
-            f"general admission “{area.name}”": f"{area.capacity} at {area.price_minor}"
-            for area in spec.general_admission
-        },
-    }
-
-
-def _stored_values(event: Event) -> dict[str, str]:
-    on_sale = event.on_sale
-    general = Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category")
-    areas = [(section, section.category) for section in general if section.category is not None]
-    area_categories = {category.pk for _, category in areas}
-    categories = list(Category.objects.filter(event=event))
-    rate, active_max = on_sale.room_rate_per_second, on_sale.room_active_max
-    stored = EventSpec(
-        slug=event.slug,
-        name=event.name,
-        venue=event.venue.name,
-        doors_at=event.doors_at,
-        starts_at=event.starts_at,
-        ends_at=event.ends_at,
-        currency=event.currency,
-        prices={one.key: one.price_minor for one in categories if one.pk not in area_categories},
-        general_admission=tuple(
-            GeneralAdmission(section.name, section.capacity, category.price_minor) for section, category in areas
-        ),
-        opens_at=on_sale.opens_at,
-        closes_at=on_sale.closes_at,
-        hold_seconds=on_sale.hold_seconds,
-        payment_seconds=on_sale.payment_seconds,
-        seats_per_reservation_max=on_sale.seats_per_reservation_max,
-        per_buyer_max=on_sale.per_buyer_max,
-        room=None
-        if rate is None or active_max is None
-        else WaitingRoomSettings(rate, active_max, on_sale.room_lobby_opens_at),
-        presale=None
-        if on_sale.presale_until is None
-        else Presale(on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at),
-        price_policy=on_sale.price_policy,
-        tax_rates={one.key: one.tax_rate for one in categories if one.tax_rate is not None},
-        needs_access=tuple(
-            Section.objects.filter(event=event, needs_access_since__isnull=False).values_list("slug", flat=True)
-        ),
-        description=event.description,
-    )
-    return _values(stored, event.venue.timezone, None if event.plan is None else event.plan.digest)
