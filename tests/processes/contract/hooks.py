@@ -9,7 +9,6 @@ from typing import Any
 import schemathesis
 from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.openapi.checks import (
-    AcceptedNegativeData,
     RejectedPositiveData,
     UnsupportedMethodResponse,
     UseAfterFree,
