@@ -214,9 +214,9 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
         # account's order, to another account or after a log-out.
         if caller.may_use_account(account_id):
             return
-        raise (
-            problems.TokenMissing if caller.proven_account_id is None and caller.entry_id is None else problems.NotOwner
-        )
+        if caller.proven_account_id is None and caller.entry_id is None:
+            raise problems.TokenMissing
+        raise problems.NotOwner
     entry = queue.entry_by_id(entry_id)
     if entry is None:
         raise OrderNotFound

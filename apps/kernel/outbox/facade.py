@@ -5,7 +5,7 @@ A claim is a visibility timeout in the message's row. Wake-ups only shorten the 
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -40,11 +40,8 @@ oldest_due_seconds = outbox_metrics.oldest_due_seconds
 _publish = sql.load("apps.kernel.outbox", "publish_messages")
 _claim = sql.load("apps.kernel.outbox", "claim_messages")
 _set_behind = sql.load("apps.kernel.outbox", "set_behind")
-_unblock_next_message = sql.load("apps.kernel.outbox", "unblock_next_message")
-_settle = sql.load("apps.kernel.outbox", "settle_message")
-_settle_all = sql.load("apps.kernel.outbox", "settle_messages")
 _unblock_next_messages = sql.load("apps.kernel.outbox", "unblock_next_messages")
-_give_back = sql.load("apps.kernel.outbox", "give_back_messages")
+_settle = sql.load("apps.kernel.outbox", "settle_messages")
 _retry = sql.load("apps.kernel.outbox", "retry_message")
 _postpone = sql.load("apps.kernel.outbox", "postpone_message")
 _prolong = sql.load("apps.kernel.outbox", "prolong_claim")
@@ -220,12 +217,14 @@ def claim(
 
 def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None) -> list[Message]:
     topics = sorted(_topics)
-    limits = [(_topics[topic].together_max, under_way.get(topic, 0)) for topic in topics]
     in_lists = [busy_lists is not None and _topics[topic].list_handler is not None for topic in topics]
-    allowances = [None if limit is None else max(0, limit - count) for limit, count in limits]
-    for place, topic in enumerate(topics):
-        if in_lists[place]:
-            allowances[place] = 0 if topic in (busy_lists or ()) else LIST_MAX
+
+    def allowance(topic: str, in_list: bool) -> int | None:
+        if in_list:
+            return 0 if topic in (busy_lists or ()) else LIST_MAX
+        together_max = _topics[topic].together_max
+        return None if together_max is None else max(0, together_max - under_way.get(topic, 0))
+
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
             cursor,
@@ -235,7 +234,7 @@ def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection
             visibility=VISIBILITY,
             topics=topics,
             visibilities=[_topics[topic].visibility for topic in topics],
-            allowances=allowances,
+            allowances=[allowance(*pair) for pair in zip(topics, in_lists, strict=True)],
             in_lists=in_lists,
         )
     # Django returns jsonb as text from a plain cursor.
@@ -288,31 +287,33 @@ def hand_over_list(messages: Sequence[Message]) -> None:
 
 
 def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
-    topic = (handled or others)[0].topic
+    """Settle the handled messages, and give the others back: they are due at once, and handled alone. All are of one
+    topic."""
+    messages = [*handled, *others]
     with transactions.write(), connection.cursor() as cursor:
-        settled, *_ = sql.execute_batch(
+        settled, _ = sql.execute_batch(
             cursor,
             [
-                _settle_all.call(**_claims_of(handled)),
-                _unblock_next_messages.call(topic=topic, keys=[message.key for message in handled]),
-                _give_back.call(**_claims_of(others)),
+                _settle.call(
+                    ids=[message.id for message in messages],
+                    receipts=[message.receipt for message in messages],
+                    are_done=[True] * len(handled) + [False] * len(others),
+                ),
+                _unblock_next_messages.call(topic=messages[0].topic, keys=[message.key for message in handled]),
             ],
         )
-    ended = {pk: seconds for pk, *seconds in settled.rows}
-    for message in handled:
-        if message.id in ended:
-            outbox_metrics.deleted(message.topic, *ended[message.id])
-        else:
+    seconds_of = {pk: seconds for pk, *seconds in settled.rows}
+    for message in messages:
+        if message.id not in seconds_of:
             _report_overtaken(message)
+    for message in handled:
+        if message.id in seconds_of:
+            outbox_metrics.deleted(message.topic, *seconds_of[message.id])
     for message in others:
-        outbox_metrics.ended(message.topic, "later")
+        if message.id in seconds_of:
+            outbox_metrics.ended(message.topic, "later")
     if others:
         wake()
-
-
-def _claims_of(messages: Iterable[Message]) -> dict[str, Any]:
-    messages = list(messages)
-    return {"ids": [message.id for message in messages], "receipts": [message.receipt for message in messages]}
 
 
 def _run_list_handler(messages: Sequence[Message]) -> Collection[int]:
@@ -350,7 +351,7 @@ def _handle(message: Message) -> Callable[[], None]:
             raise NoHandler(message.topic)
         if message.attempts > topic.attempts_max:
             raise WorkerLost(f"the worker ended during each of {topic.attempts_max} attempts")
-        if not (is_listed(message) and not _run_list_handler([message])):
+        if not is_listed(message) or _run_list_handler([message]):
             topic.handler(message)
     except RetryLater as later:
         return partial(_end_postponed, message, later.seconds, str(later)[:2000])
@@ -369,7 +370,7 @@ def _handle(message: Message) -> Callable[[], None]:
             exc_info=has_trace,
         )
         return partial(_end_failed, message, summary)
-    return partial(_end_settled, message)
+    return partial(_end_list, [message], [])
 
 
 def _end_postponed(message: Message, seconds: float, why: str) -> None:
@@ -385,21 +386,16 @@ def _end_failed(message: Message, error: str) -> None:
         outbox_metrics.ended(message.topic, "given up" if is_dead else "failed")
 
 
-def _end_settled(message: Message) -> None:
-    for handled_seconds, delivered_seconds in _end_claim(_settle, message):
-        outbox_metrics.deleted(message.topic, handled_seconds, delivered_seconds)
-
-
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
     """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
     with transactions.write(), connection.cursor() as cursor:
-        # `_unblock_next_message` is a separate statement, because it must see what `set_behind` committed while the
+        # `_unblock_next_messages` is a separate statement, because it must see what `set_behind` committed while the
         # first waited for the row. Both share a round trip: the second is correct even if the claim is no longer ours.
         ended, _ = sql.execute_batch(
             cursor,
             [
                 statement.call(id=message.id, receipt=message.receipt, **params),
-                _unblock_next_message.call(topic=message.topic, key=message.key),
+                _unblock_next_messages.call(topic=message.topic, keys=[message.key]),
             ],
         )
     if not ended.rows:

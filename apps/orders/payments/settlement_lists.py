@@ -19,8 +19,8 @@ from apps.orders.payments import settlement
 from apps.orders.payments.providers.protocol import Kind
 from apps.reservations import facade as reservations
 
-_payments_of_messages = sql.load("apps.orders", "payments_of_messages")
-_lock_orders = sql.load("apps.orders", "lock_orders_of_payments_skipping")
+_orders_of_messages = sql.load("apps.orders", "orders_of_messages")
+_lock_orders = sql.load("apps.orders", "lock_orders_skipping")
 _payments_of_orders = sql.load("apps.orders", "payments_of_orders")
 _lock_messages = sql.load("apps.orders", "lock_provider_messages_skipping")
 _settle_payments = sql.load("apps.orders", "settle_payments")
@@ -38,22 +38,19 @@ def settle_plain(message_ids: Collection[int]) -> set[int]:
     """
     with transactions.write():
         with connection.cursor() as cursor:
-            payment_of = dict(_payments_of_messages.rows(cursor, message_ids=sorted(message_ids)))
-            if not payment_of:
-                return set()
-            locked = _lock_orders.rows(cursor, payment_ids=list(payment_of.values()))
+            order_ids = [order_id for (order_id,) in _orders_of_messages.rows(cursor, message_ids=list(message_ids))]
+            locked = _lock_orders.rows(cursor, order_ids=order_ids)
             orders = {order.pk: order for order in model_rows.build_instances(Order, locked)}
             found, stored = sql.execute_batch(
                 cursor,
                 [
                     _payments_of_orders.call(order_ids=list(orders)),
-                    _lock_messages.call(message_ids=sorted(payment_of)),
+                    _lock_messages.call(message_ids=list(message_ids)),
                 ],
             )
         payments = model_rows.build_instances(Payment, found.rows)
-        messages = {message.payment_id: message for message in model_rows.build_instances(ProviderMessage, stored.rows)}
-        plain = _plain_cases(orders, payments, list(messages.values()))
-        return _confirm(plain)
+        messages = model_rows.build_instances(ProviderMessage, stored.rows)
+        return _confirm(_plain_cases(orders, payments, messages))
 
 
 def _plain_cases(

@@ -417,7 +417,7 @@ def test_no_message_is_set_aside_behind_one_that_is_being_settled(handled: Handl
     handled(None)
     publish("a", number=1)
     publish("a", number=2)
-    with rival_at("unblock_next_message", "after", lambda: outbox.claim(5)) as rival:
+    with rival_at("unblock_next_messages", "after", lambda: outbox.claim(5)) as rival:
         outbox.hand_over(begin())
     assert (rival.result, behind()) == ([], [])
     assert outbox.deliver() == 1
@@ -431,7 +431,7 @@ def test_control_if_settling_did_not_release_the_next_message_no_claim_would_fin
     publish("a", number=2)
     first = begin()
     outbox._put_aside()
-    monkeypatch.setattr(outbox, "_unblock_next_message", outbox_metrics._oldest_due)
+    monkeypatch.setattr(outbox, "_unblock_next_messages", outbox_metrics._oldest_due)
     outbox.hand_over(first)
     assert outbox.deliver() == 0
     assert behind() == [2]

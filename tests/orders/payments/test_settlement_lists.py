@@ -201,7 +201,7 @@ def test_a_direct_answer_during_the_list_waits_and_then_finds_the_payment_settle
         assert event is not None
         inbox.record_provider_answer(sandbox.NAME, event)
 
-    with rival_waiting_at("lock_orders_of_payments_skipping", "after", answer) as rival:
+    with rival_waiting_at("lock_orders_skipping", "after", answer) as rival:
         settled = settle(orders)
     rival.result()
     assert settled == numbers(orders)

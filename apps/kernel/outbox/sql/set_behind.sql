@@ -1,5 +1,5 @@
 -- Puts aside due messages whose predecessor of the same key is in progress or waits for a retry, because each claim
--- would have to skip them. Settling the predecessor makes the next one claimable (unblock_next_message).
+-- would have to skip them. Settling the predecessor makes the next one claimable (unblock_next_messages).
 -- The predecessor is locked first and checked under its lock. A concurrent settlement either waits for us and then sees
 -- our change, or holds the lock already, and we skip the key. This statement waits for no lock (SKIP LOCKED).
 WITH due AS MATERIALIZED (

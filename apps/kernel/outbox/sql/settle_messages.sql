@@ -1,12 +1,13 @@
--- Marks these messages done, each if its receipt is the latest claim's: a claim that another worker replaced settles
--- nothing. They are locked in id order, so that two lists cannot deadlock. Returns the ids that were settled, with the
--- seconds since the claim and since the message was written.
+-- Ends the claims of these messages: marks each done or, if it is to be handled alone, due again with its count of
+-- attempts. A claim that another worker replaced, whose receipt is not the latest, changes nothing. They are locked in id
+-- order, so that two lists cannot deadlock. Returns the ids whose claims were ended, with the seconds since the claim and
+-- since the message was written, for those that are done.
 WITH given AS MATERIALIZED (
     SELECT *
-    FROM unnest(%(ids)s::bigint[], %(receipts)s::uuid[]) AS given (id, receipt)
+    FROM unnest(%(ids)s::bigint[], %(receipts)s::uuid[], %(are_done)s::boolean[]) AS given (id, receipt, is_done)
 ),
 mine AS MATERIALIZED (
-    SELECT message.id
+    SELECT message.id, given.is_done
     FROM given
     JOIN outbox_outboxmessage AS message ON message.id = given.id
     WHERE message.receipt = given.receipt AND message.done_at IS NULL AND message.dead_at IS NULL
@@ -14,7 +15,7 @@ mine AS MATERIALIZED (
     FOR NO KEY UPDATE OF message
 )
 UPDATE outbox_outboxmessage AS message
-SET done_at = clock_timestamp(), claimed_until = NULL
+SET done_at = CASE WHEN mine.is_done THEN clock_timestamp() END, claimed_until = NULL
 FROM mine
 WHERE message.id = mine.id
 RETURNING

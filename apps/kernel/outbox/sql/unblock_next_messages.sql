@@ -1,4 +1,5 @@
--- Makes the earliest unsettled message of each of these keys claimable, if it was put aside behind the one just settled.
+-- Makes the earliest unsettled message of each of these keys claimable, if it was put aside behind one whose claim
+-- has just ended.
 WITH next AS MATERIALIZED (
     SELECT message.id
     FROM unnest(%(keys)s::text[]) AS given (key)
