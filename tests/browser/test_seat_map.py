@@ -40,6 +40,24 @@ def priced() -> events.EventView:
 
 
 @pytest.mark.parametrize("size", [SMALL, PHONE, TABLET, DESKTOP], ids=["small", "phone", "tablet", "desktop"])
+def test_the_map_does_not_move_when_the_first_seat_is_selected(
+    live_site: str, browser_page: OpenPage, size: tuple[int, int]
+) -> None:
+    """A second tap follows at once: it must select the seat that was under the finger."""
+    make_event(rows=3, seats_per_row=8)
+    page = browser_page(*size)
+    get_in(page, live_site)
+    seats = page.locator("[data-seat]")
+    seats.nth(11).wait_for(state="attached")
+    before = seats.nth(12).bounding_box()
+    seats.nth(11).click()
+    page.locator("[data-tray-seats] li").wait_for()
+    two_frames = "requestAnimationFrame(() => requestAnimationFrame(() => done(true)))"
+    page.wait_for_function(f"new Promise((done) => {two_frames})")
+    assert seats.nth(12).bounding_box() == before
+
+
+@pytest.mark.parametrize("size", [SMALL, PHONE, TABLET, DESKTOP], ids=["small", "phone", "tablet", "desktop"])
 def test_the_last_row_is_visible_above_the_tray_and_the_hint_covers_no_seat(
     live_site: str, browser_page: OpenPage, size: tuple[int, int]
 ) -> None:

@@ -6,6 +6,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
 from apps.events.drafts.new_event import NewEventForm, create_draft
@@ -27,10 +28,10 @@ def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
             if draft.is_priced:
                 messages.success(request, f"{draft.name} is created as a draft. Check it, then publish it.")
                 return redirect("admin:events_publish", draft.event_id)
-            messages.success(request, f"{draft.name} is created as a draft. Enter the prices, then publish it.")
-            response = redirect("admin:events_event_change", draft.event_id)
-            response["Location"] += "#categories-group"
-            return response
+            # A link, because a redirect to the prices would scroll this message away.
+            message = '{} is created as a draft. <a href="#categories-group">Enter the prices</a>, then publish it.'
+            messages.success(request, format_html(message, draft.name))
+            return redirect("admin:events_event_change", draft.event_id)
     context = {
         **site.each_context(request),
         "title": "Create event",

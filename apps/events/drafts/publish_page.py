@@ -35,7 +35,8 @@ def find_event(request: HttpRequest, event_id: int) -> Event:
 def publish_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show the draft's checklist, or publish it if the checklist is still the one that the user saw."""
     event = find_event(request, event_id)
-    change_page = redirect("admin:events_event_change", event.pk)
+    # A browser would keep the fragment of the form's address otherwise, and scroll the message away.
+    change_page = redirect(f"{reverse('admin:events_event_change', args=[event.pk])}#top")
     if event.status != Event.Status.DRAFT:
         messages.info(request, f"{event.name} is already published.")
         return change_page
