@@ -22,7 +22,7 @@ from tests.support.programs import CHROMIUM
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PHONE = (360, 740)
@@ -71,22 +71,26 @@ def answer(page: "Page", expected: str) -> str:
     return panel.text_content() or ""
 
 
+_REFUSE_WRITES = """(() => {
+    const send = window.fetch;
+    window.fetch = (resource, options = {}) =>
+        localStorage.getItem("test-offline") && options.method === "POST"
+            ? Promise.reject(new TypeError("offline"))
+            : send(resource, options);
+})()"""
+
+
 def go_offline(page: "Page") -> None:
-    """Go offline. Requests are also aborted, because a page that has just been reloaded is online for a moment."""
-    page.context.route("**/*", _abort_request)
+    """Go offline. The page's own requests fail, too: a page that has just been reloaded is online for a moment."""
+    page.context.add_init_script(_REFUSE_WRITES)
+    page.evaluate(_REFUSE_WRITES)
+    page.evaluate("localStorage.setItem('test-offline', 'yes')")
     page.context.set_offline(True)
 
 
 def connect(page: "Page") -> None:
-    page.context.unroute("**/*", _abort_request)
+    page.evaluate("localStorage.removeItem('test-offline')")
     page.context.set_offline(False)
-
-
-def _abort_request(route: "Route") -> None:
-    if route.request.method == "POST":
-        route.abort("internetdisconnected")
-    else:
-        route.fallback()
 
 
 def wait_for_all_answers(page: "Page") -> None:
