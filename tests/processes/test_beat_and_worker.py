@@ -17,6 +17,7 @@ from django_celery_beat.schedulers import ModelEntry
 from honcho.environ import parse_procfile
 
 from apps.kernel import clock
+from apps.kernel.checks import auditor
 from apps.kernel.models import AuditRun, ReconcileRun
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
@@ -82,10 +83,13 @@ def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> No
     event = make_event(general_admission=10)
     lapsed = hold(event, seats=["hall-A-1"])
     backdate_deadline(lapsed.id)
+    # The first audit of changes only sets its horizon. The hold then makes the next one count the section.
+    auditor.run_on_changes_and_record()
+    held = hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2)
     assert GeneralAdmissionInventory.objects.update(taken=F("taken") + 1) == 1
     make_schedule_due()
     with started(tmp_path, "beat", "worker"):
-        order = place_order(hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2))
+        order = place_order(held)
         wait_until(lambda: Reservation.objects.get(pk=lapsed.id).status == "expired", "the sweep")
         wait_until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
         wait_until(lambda: not OutboxMessage.objects.filter(done_at=None).exists(), "every message is delivered")
