@@ -192,9 +192,13 @@ def time_the_handlers(steps: Steps) -> None:
     from apps.orders import facade as orders
 
     for each in orders.handlers():
-        outbox.register_handler(each.topic, steps.timed(each.topic, each.handle), each.visibility, **each.options)
+        options = dict(each.options)
+        if "list_handler" in options:
+            options["list_handler"] = steps.timed(each.topic, options["list_handler"])
+        outbox.register_handler(each.topic, steps.timed(each.topic, each.handle), each.visibility, **options)
     outbox.claim = steps.timed("the outbox claims", outbox.claim)
     outbox._end_claim = steps.timed("the outbox settles", outbox._end_claim)
+    outbox._end_list = steps.timed("the outbox settles", outbox._end_list)
 
 
 def has_pending_messages() -> bool:
