@@ -1,7 +1,8 @@
 """The lines of an order: written when it is placed, later only canceled, or replaced before it is paid."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connection
 
@@ -16,25 +17,29 @@ _freeze_lines = sql.load("apps.orders", "freeze_lines")
 def create_order_lines(order: Order, bill: events.Bill) -> None:
     """Write the bill's lines as the lines of the new order. Joins the caller's transaction."""
     require_transaction()
-    lines = bill.lines
     with connection.cursor() as cursor:
-        written = _freeze_lines.count(
-            cursor,
-            order_id=order.pk,
-            kinds=[str(line.kind) for line in lines],
-            reservation_line_ids=[line.reservation_line_id for line in lines],
-            place_numbers=[line.place for line in lines],
-            descriptions=[line.description for line in lines],
-            categories=[line.category for line in lines],
-            prices_minor=[line.price_minor for line in lines],
-            discounts_minor=[line.discount_minor for line in lines],
-            fees_minor=[line.fee_minor for line in lines],
-            tax_rates=[line.tax_rate for line in lines],
-            taxes_included=[line.tax_included for line in lines],
-            taxes_minor=[line.tax_minor for line in lines],
-            totals_minor=[line.total_minor for line in lines],
-        )
-    assert written == len(lines), f"{written} of {len(lines)} lines of order {order.number}"
+        (written,) = sql.execute_batch(cursor, [create_lines_call([(order.pk, bill)])])
+    assert written.touched == len(bill.lines), f"{written.touched} of {len(bill.lines)} lines of order {order.number}"
+
+
+def create_lines_call(bills: Sequence[tuple[UUID, events.Bill]]) -> sql.Call:
+    """Return the statement that writes the lines of these bills as the lines of their new orders, given by id."""
+    lines = [(order_id, line) for order_id, bill in bills for line in bill.lines]
+    return _freeze_lines.call(
+        order_ids=[order_id for order_id, _ in lines],
+        kinds=[str(line.kind) for _, line in lines],
+        reservation_line_ids=[line.reservation_line_id for _, line in lines],
+        place_numbers=[line.place for _, line in lines],
+        descriptions=[line.description for _, line in lines],
+        categories=[line.category for _, line in lines],
+        prices_minor=[line.price_minor for _, line in lines],
+        discounts_minor=[line.discount_minor for _, line in lines],
+        fees_minor=[line.fee_minor for _, line in lines],
+        tax_rates=[line.tax_rate for _, line in lines],
+        taxes_included=[line.tax_included for _, line in lines],
+        taxes_minor=[line.tax_minor for _, line in lines],
+        totals_minor=[line.total_minor for _, line in lines],
+    )
 
 
 def replace_order_lines(order: Order, bill: events.Bill) -> None:

@@ -26,6 +26,7 @@ from apps.queue import facade as queue
 _payments = sql.load("apps.orders", "payments_of_orders")
 _lines = sql.load("apps.orders", "lines_of_orders")
 _tickets = sql.load("apps.orders", "tickets_of_orders")
+_received_of_emails = sql.load("apps.orders", "received_of_emails")
 
 ORDERS_SHOWN_MAX = 100
 Row = TypeVar("Row", bound=Model)
@@ -357,9 +358,13 @@ def numbers_by_reservation(reservation_ids: Sequence[UUID]) -> dict[UUID, str]:
     return dict(rows.values_list("reservation_id", "number"))
 
 
-def count_received_tickets(event_id: int, email: str) -> int:
-    """Return how many valid tickets of the event this address has received from other buyers, and not passed on."""
-    return Ticket.objects.filter(order__event_id=event_id, transfer__email=email, voided_at=None).count()
+def count_received_tickets(cursor: sql.Cursor, addresses: Sequence[tuple[int, str]]) -> list[int]:
+    """For each of these pairs of an event's id and an address, return how many valid tickets of the event the address
+    has received from other buyers, and not passed on."""
+    rows = _received_of_emails.rows(
+        cursor, event_ids=[event_id for event_id, _ in addresses], emails=[email for _, email in addresses]
+    )
+    return [count for _, count in rows]
 
 
 def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:

@@ -15,6 +15,7 @@ from apps.queue.entries.positions import (
     JoinOutcome,
     JoinRequest,
     claim_or_get_entry,
+    entries_by_id,
     entry_by_id,
     join,
     join_async,
@@ -66,6 +67,7 @@ __all__ = [
     "claim_or_get_loaded",
     "complete_entries",
     "delete_place_cookies",
+    "entries_by_id",
     "entry_by_id",
     "entry_states_from_rows",
     "get_room_progress",
@@ -80,6 +82,7 @@ __all__ = [
     "merge_guest_entries",
     "new_visitor_secret",
     "owns",
+    "owns_without_lookup",
     "payment_faults",
     "presale_refusal",
     "provide_presale_codes",
@@ -233,11 +236,19 @@ def owns(caller: Caller, entry: EntryView) -> bool:
     joined again has a token of the new entry. A guest's token does not count for an entry that was merged into an
     account.
     """
+    if caller.entry_id is None or caller.entry_id == entry.id:
+        return owns_without_lookup(caller, entry)
+    named = entry_by_id(caller.entry_id)
+    if named is None or not caller.may_use_account(named.account_id):
+        return False
+    return (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
+
+
+def owns_without_lookup(caller: Caller, entry: EntryView) -> bool:
+    """Return whether the entry belongs to the caller, without looking up another entry that the caller's token names.
+    For the event loop."""
     if caller.entry_id is not None:
-        named = entry if caller.entry_id == entry.id else entry_by_id(caller.entry_id)
-        if named is None or not caller.may_use_account(named.account_id):
-            return False
-        return (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
+        return caller.entry_id == entry.id and caller.may_use_account(entry.account_id)
     if caller.account_id is not None and caller.account_id == entry.account_id:
         return True
     return bool(caller.visitor_id) and caller.visitor_id == entry.visitor_id

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import connection
 
 from apps.events import facade as events
+from apps.kernel.db import sql
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
 from apps.reservations import payment
@@ -33,9 +34,10 @@ from apps.reservations.inventory.availability import free_by_event, free_counts,
 from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
 from apps.reservations.inventory.cache_invalidation import publish_page_changes, purge_page
-from apps.reservations.lifecycle import confirmations
+from apps.reservations.lifecycle import confirmations, payment_starts
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.confirmations import Confirmation
+from apps.reservations.lifecycle.payment_starts import PlannedPayment
 from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.offers import Offer, propose_offers
@@ -49,6 +51,7 @@ from apps.reservations.payment import (
 )
 from apps.reservations.selectors import (
     ReservationView,
+    find_reservations,
     get_reservation,
     list_transitions,
     live_reservation_of,
@@ -60,6 +63,10 @@ HOLD_TIMEOUT_MS = 10_000
 METRICS = (*gate.METRICS, *rebuild.METRICS)
 """The collectors of this process; the composition root registers them with the metrics."""
 gate_states = rebuild.states
+# The payments of a list; see apps/reservations/lifecycle/payment_starts.py.
+prepare_payments = payment_starts.prepare_caps
+begin_payments_calls = payment_starts.begin_calls
+notify_payments_begun = payment_starts.notify_begun
 # Personal data; see apps/reservations/staff/erasure.py.
 export_reservations = erasure.export_reservations
 entries_with_live_reservation = erasure.entries_with_live_reservation
@@ -78,6 +85,7 @@ __all__ = [
     "NotEnoughLeft",
     "Offer",
     "PaymentInProgress",
+    "PlannedPayment",
     "PurchaseCapReached",
     "Refused",
     "ReservationExists",
@@ -89,6 +97,7 @@ __all__ = [
     "SweepResult",
     "TicketsNotReturnable",
     "begin_payment",
+    "begin_payments_calls",
     "cancel",
     "cancel_pending",
     "change_email",
@@ -96,6 +105,7 @@ __all__ = [
     "confirm_plain",
     "count_email_seats",
     "examine_access_code",
+    "find_reservations",
     "free_by_event",
     "free_counts",
     "gate_states",
@@ -104,8 +114,11 @@ __all__ = [
     "hold_one",
     "list_transitions",
     "live_reservation_of",
+    "lock_payments",
+    "notify_payments_begun",
     "prepare_email_cap",
     "prepare_payment",
+    "prepare_payments",
     "propose_offers",
     "provide_compensation_hooks",
     "provide_order_names",
@@ -211,6 +224,11 @@ def confirm(
     """See `payment.confirm`. Joins the caller's transaction."""
     reservation = payment.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
     return view_reservations([reservation], {} if event is None else {event.id: event})[0]
+
+
+def lock_payments(cursor: sql.Cursor, planned: Sequence[PlannedPayment]) -> tuple[set[UUID], datetime]:
+    """See `payment_starts.lock_plain`."""
+    return payment_starts.lock_plain(cursor, planned, payment.count_received)
 
 
 def confirm_plain(given: Sequence[Confirmation]) -> dict[UUID, ReservationView]:

@@ -4,7 +4,7 @@ Except `prepare_payment`, every function joins the transaction of its caller, wh
 lock order requires. Deadlines are compared with the database's clock, read after the lock.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -18,6 +18,7 @@ from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.holds import access_codes
 from apps.reservations.lifecycle import after_commit
 from apps.reservations.lifecycle.changes import DeadlineChange
+from apps.reservations.lifecycle.payment_starts import AddressOfEvent, CountReceived
 from apps.reservations.lifecycle.queue_slots import complete_slots, refresh_slots
 from apps.reservations.lifecycle.release import lock
 from apps.reservations.models import AccessCode, Reservation
@@ -37,10 +38,10 @@ _revive_lines = sql.load(_PACKAGE, "revive_lines")
 _save_payment_step = sql.load(_PACKAGE, "save_payment_step")
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 
-_received: list[Callable[[int, str], int]] = []
+_received: list[CountReceived] = []
 
 
-def provide_received_tickets(count: Callable[[int, str], int]) -> None:
+def provide_received_tickets(count: CountReceived) -> None:
     """Register the function that counts the tickets of an event that an email address has received from other buyers:
     they count for its limit. It is called under the lock of the address's cap row, which an acceptance takes too."""
     _received[:] = [count]
@@ -223,13 +224,13 @@ def _count_paid_seats(cursor: sql.Cursor, reservation: Reservation, email: str) 
     """Return the address's seats without those of this reservation: those that are confirmed or were received from
     other buyers. Seats that it passed on still count for it."""
     ((paid,),) = _count_of_email.rows(cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk)
-    return int(paid) + count_received(reservation.event_id, email)
+    return int(paid) + count_received(cursor, [(reservation.event_id, email)])[0]
 
 
-def count_received(event_id: int, email: str) -> int:
-    """Return how many of the event's tickets this address has received from other buyers. The caller has locked the
-    address's cap row."""
-    return sum(count(event_id, email) for count in _received)
+def count_received(cursor: sql.Cursor, addresses: Sequence[AddressOfEvent]) -> list[int]:
+    """Return how many of the event's tickets each of these addresses has received from other buyers. The caller has
+    locked the cap rows of the addresses."""
+    return list(_received[0](cursor, addresses)) if _received else [0] * len(addresses)
 
 
 def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:

@@ -1,7 +1,7 @@
 """Immutable views of reservations."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from apps.kernel.db import model_rows, sql
 from apps.reservations.errors import ReservationNotFound
 from apps.reservations.models import Reservation, ReservationTransition
 
-_read_reservation = sql.load("apps.reservations", "read_reservation")
+_read_reservations = sql.load("apps.reservations", "read_reservations")
 _lines = sql.load("apps.reservations", "lines_of_reservations")
 
 
@@ -79,6 +79,8 @@ class ReservationView:
     seats: tuple[HeldSeat, ...]
     general_admission: tuple[HeldGeneralAdmission, ...]
     price_policy: events.PricePolicy
+    per_buyer_max: int | None = None
+    """The purchase cap under which it was made; None: no cap."""
     has_access_code: bool = False
     """Whether it was held with an access code, which also applies to the hold that replaces it."""
 
@@ -90,6 +92,11 @@ class ReservationView:
     @property
     def is_live(self) -> bool:
         return self.status in Reservation.LIVE
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is live and its payment has not begun."""
+        return self.status == Reservation.Status.PENDING_PAYMENT
 
     @property
     def by_section(self) -> dict[int, int]:
@@ -164,11 +171,18 @@ class ReservationView:
 def get_reservation(reservation_id: UUID) -> ReservationView:
     """Return the reservation. After its deadline it reads as expired even before the sweep. Raises
     ReservationNotFound."""
-    with connection.cursor() as cursor:
-        rows = model_rows.build_instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
-    if not rows:
+    found = find_reservations([reservation_id])
+    if not found:
         raise ReservationNotFound
-    return view_reservations(rows)[0]
+    return found[reservation_id]
+
+
+def find_reservations(reservation_ids: Collection[UUID]) -> dict[UUID, ReservationView]:
+    """Return these reservations by id, without unknown ids. After its deadline a reservation reads as expired even
+    before the sweep."""
+    with connection.cursor() as cursor:
+        rows = _read_reservations.rows(cursor, reservation_ids=list(reservation_ids))
+    return {view.id: view for view in view_reservations(model_rows.build_instances(Reservation, rows))}
 
 
 def live_reservation_of(entry_id: UUID) -> ReservationView | None:
@@ -195,6 +209,7 @@ def view_reservations(
         sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
     views = []
     for row in rows:
+        terms = events.terms_at(by_event[row.event_id], row.created_at)
         own = [line for line in lines if line.reservation_id == row.pk]
         deadline = row.pay_deadline or row.expires_at
         lapsed = now is not None and row.status in Reservation.LIVE and deadline <= now
@@ -234,7 +249,8 @@ def view_reservations(
                     for line in own
                     if line.seat_id is None
                 ),
-                price_policy=events.terms_at(by_event[row.event_id], row.created_at).price_policy,
+                price_policy=terms.price_policy,
+                per_buyer_max=terms.per_buyer_max,
                 has_access_code=row.access_code_id is not None,
             )
         )

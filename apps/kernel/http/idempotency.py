@@ -13,7 +13,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from apps.kernel import clock
-from apps.kernel.db import sql
+from apps.kernel.db import arrays, sql
 from apps.kernel.db.transactions import require_transaction
 from apps.kernel.http import problems
 from apps.kernel.http.request_types import AnyRequest
@@ -24,12 +24,23 @@ KEY_LENGTH_MAX = 200
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 _find_answer = sql.load("apps.kernel", "recall_answer")
-_store_answer = sql.load("apps.kernel", "remember_answer")
+_find_answers = sql.load("apps.kernel", "recall_answers", prepared=True)
+_store_answers = sql.load("apps.kernel", "store_answers")
+_store_all_answers = sql.load("apps.kernel", "store_answers", exactly=True)
 
 
 class Answer(NamedTuple):
     status: int
     body: str
+
+
+class StoredAnswer(NamedTuple):
+    """An answer to store, and the key and the request that it belongs to."""
+
+    scope: str
+    key: str
+    fingerprint: str
+    answer: Answer
 
 
 def response_of(answer: Answer) -> HttpResponse:
@@ -92,18 +103,40 @@ def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer,
     """
     require_transaction()
     with connection.cursor() as cursor:
-        is_stored = _store_answer.count(
+        is_stored = _store_answers.count(
             cursor,
-            scope=scope,
-            key=key,
-            fingerprint=request_fingerprint,
-            status=answer.status,
-            answer=answer.body,
+            scopes=[scope],
+            keys=[key],
+            fingerprints=[request_fingerprint],
+            statuses=[answer.status],
+            answers=[answer.body],
             now=now,
             hours=REMEMBERED_HOURS,
         )
     if not is_stored:
         raise problems.IdempotencyInProgress
+
+
+def find_answers_call(scopes: arrays.Array, keys: arrays.Array) -> sql.Call:
+    """Return the statement that reads the stored answers of any of these scopes to any of these keys, as rows of scope,
+    key, fingerprint, status and body. The caller selects the pairs that belong together."""
+    return _find_answers.call(scopes=scopes, keys=keys, remembered_hours=REMEMBERED_HOURS)
+
+
+def store_answers_call(answers: Sequence[StoredAnswer]) -> sql.Call:
+    """Return the statement that stores these answers, each with a key of its own, as the last of a transaction on any
+    connection. It fails with `transactions.ROWCOUNT_MISMATCH`, and so does the transaction, if a concurrent request
+    committed its answer to one of the keys first."""
+    return _store_all_answers.call(
+        scopes=arrays.texts([one.scope for one in answers]),
+        keys=arrays.texts([one.key for one in answers]),
+        fingerprints=arrays.texts([one.fingerprint for one in answers]),
+        statuses=arrays.numbers(one.answer.status for one in answers),
+        answers=arrays.texts([one.answer.body for one in answers]),
+        now=None,
+        hours=REMEMBERED_HOURS,
+        rows=len(answers),
+    )
 
 
 def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:

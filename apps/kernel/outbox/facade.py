@@ -177,18 +177,34 @@ def publish_all(messages: Sequence[NewMessage]) -> None:
     """Write several messages in this order, in one statement. Joins the caller's transaction."""
     transactions.require_transaction()
     with connection.cursor() as cursor:
-        _publish.count(
-            cursor,
-            topics=[message.topic for message in messages],
-            keys=[message.key for message in messages],
-            bodies=[json.dumps(message.body) for message in messages],
-            delays=[message.delay for message in messages],
-        )
+        sql.execute_batch(cursor, [publish_call(messages)])
     for message in messages:
         outbox_metrics.published(message.topic)
     # Registered once per transaction, however many messages it writes.
     if not all(message.delay for message in messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
         transaction.on_commit(wake, robust=True)
+
+
+def publish_call(messages: Sequence[NewMessage]) -> sql.Call:
+    """Return the statement that writes these messages in this order, for a transaction on a connection other than
+    Django's. Call `notify_published` after its commit."""
+    return _publish.call(
+        topics=[message.topic for message in messages],
+        keys=[message.key for message in messages],
+        bodies=[json.dumps(message.body) for message in messages],
+        delays=[message.delay for message in messages],
+    )
+
+
+def notify_published(messages: Sequence[NewMessage]) -> None:
+    """Count these committed messages, and notify the delivery workers. An error is only logged: the scanner finds the
+    messages anyway."""
+    for message in messages:
+        outbox_metrics.count_published(message.topic)
+    try:
+        wake()
+    except Exception:
+        logger.exception("delivery workers were not notified of %s messages", len(messages))
 
 
 def wake() -> None:

@@ -40,6 +40,11 @@ def published(topic: str) -> None:
     transaction.on_commit(_published.labels(topic).inc, robust=True)
 
 
+def count_published(topic: str) -> None:
+    """Count a message that is committed."""
+    _published.labels(topic).inc()
+
+
 def ended(topic: str, how: str) -> None:
     _ended.labels(topic, how).inc()
 

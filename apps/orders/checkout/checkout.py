@@ -2,8 +2,6 @@
 requested."""
 
 import json
-import secrets
-import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +15,8 @@ from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.checkout.buyer_details import CheckoutDetails, read_details
+from apps.orders.checkout.checkout_lists import checkouts, fingerprint_of, plain_checkout, scope_of
+from apps.orders.checkout.new_orders import new_order, place_call, read_placed
 from apps.orders.checkout.quote import terms_contract
 from apps.orders.errors import PaymentTimeExpired, TermsNotAccepted
 from apps.orders.lines import create_order_lines, replace_order_lines
@@ -28,8 +28,7 @@ from apps.orders.promo_codes import promo_codes
 from apps.orders.selectors import order_view, placed_contract
 from apps.reservations import facade as reservations
 
-_NUMBER_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-_place_order = sql.load("apps.orders", "place_order")
+CHECKOUT_TIMEOUT_MS = 10_000
 _set_pay_deadline = sql.load("apps.orders", "set_pay_deadline")
 
 
@@ -55,11 +54,11 @@ def check_out(
     Raises Invalid, TermsNotAccepted, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached
     and CodeRefused; after the last two the seats stay held.
 
-    Two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
+    A plain checkout is placed by group commit (`checkout_lists`), every other one in a transaction of its own. There,
+    two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
     locks and reads that order. The order's lock is taken before the reservation's (docs/locking.md, rule 3).
     """
-    scope = f"checkout:{reservation.entry_id}"
-    fingerprint = idempotency.fingerprint({"reservation": str(reservation.id), "body": dict(payload)})
+    scope, fingerprint = scope_of(reservation), fingerprint_of(reservation, dict(payload))
     known = idempotency.find_answer(scope, idempotency_key, fingerprint)
     if known is not None:
         return known
@@ -67,6 +66,19 @@ def check_out(
     details = read_details(payload, methods=provider.methods, email=email, name=name)
     event = events.get_event_by_id(reservation.event_id)
     terms = events.current_terms(event.organizer_id)
+    plain = plain_checkout(
+        reservation,
+        event,
+        details,
+        terms,
+        provider=provider.name,
+        account_id=account_id,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint,
+    )
+    answer = None if plain is None else checkouts.submit_sync(plain, CHECKOUT_TIMEOUT_MS)
+    if answer is not None:
+        return answer
     grace = timedelta(seconds=event.policy.grace_seconds)
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
@@ -78,7 +90,7 @@ def check_out(
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
         order, is_new = _create_or_lock_order(
-            reservation, details, account_id, bill, "" if terms is None else terms.version
+            reservation, details, account_id, bill, "" if terms is None else terms.version, event.policy.payment_seconds
         )
         if is_new:
             if terms is not None and details.terms != terms.version:
@@ -130,46 +142,19 @@ def _create_or_lock_order(
     account_id: int | None,
     bill: events.Bill,
     terms_version: str,
+    payment_seconds: int,
 ) -> tuple[Order, bool]:
     """Return the reservation's order and whether it is new. An existing order is locked; a new one needs no lock,
     because no other transaction can see it yet."""
-    columns = {
-        "id": uuid.uuid4(),
-        "number": new_number(),
-        "reservation_id": reservation.id,
-        "event_id": reservation.event_id,
-        "entry_id": reservation.entry_id,
-        "account_id": account_id if reservation.account_id is None else reservation.account_id,
-        "buyer": reservation.buyer,
-        "email": details.email,
-        "name": details.name,
-        "total_minor": bill.total_minor,
-        "currency": reservation.currency,
-        "terms_version": terms_version,
-    }
+    order = new_order(reservation, details, account_id=account_id, bill=bill, terms_version=terms_version)
     with connection.cursor() as cursor:
-        placed = _place_order.rows(cursor, **columns)
-    if not placed:
-        order = lock_order_of_reservation(reservation.id)
-        assert order is not None
-        return order, False
-    ((placed_at, terms_accepted_at),) = placed
-    order = Order(
-        **columns,
-        terms_accepted_at=terms_accepted_at,
-        status=Order.Status.PLACED,
-        placed_at=placed_at,
-        pay_deadline=placed_at,
-    )
-    order._state.adding = False
+        (inserted,) = sql.execute_batch(cursor, [place_call([(order, reservation, payment_seconds)])])
+    if not read_placed([order], inserted.rows):
+        existing = lock_order_of_reservation(reservation.id)
+        assert existing is not None
+        return existing, False
     create_order_lines(order, bill)
     return order, True
-
-
-def new_number() -> str:
-    """Return an order number that is easy to read aloud: fifty random bits, without letters that look alike."""
-    text = "".join(secrets.choice(_NUMBER_ALPHABET) for _ in range(10))
-    return f"{text[:5]}-{text[5:]}"
 
 
 def _start_attempt(

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
+
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
@@ -169,7 +171,8 @@ def _require_room(event: events.EventView, email: str, terms: TransferTerms) -> 
     """Refuse if the address would have more tickets than the policy or the event's limit per buyer allows. The
     address's cap row, which checkouts lock too, is locked until the commit."""
     bought = reservations.count_email_seats(event.id, email)
-    received = selectors.count_received_tickets(event.id, email)
+    with connection.cursor() as cursor:
+        (received,) = selectors.count_received_tickets(cursor, [(event.id, email)])
     per_buyer_max = event.policy.per_buyer_max
     if received >= terms.per_recipient_max or (per_buyer_max is not None and bought + received >= per_buyer_max):
         raise TransferRefused("You have as many tickets for this event as one person may have.")

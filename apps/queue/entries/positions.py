@@ -1,6 +1,7 @@
 """Claiming an admission, leaving the queue, and finding a caller's entry. See join.py for joining."""
 
 import uuid
+from collections.abc import Collection
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -85,8 +86,13 @@ def _save_arrival(entry_id: uuid.UUID) -> QueueEntry:
 
 
 def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
-    entry = QueueEntry.objects.select_related("event").filter(pk=entry_id).first()
-    return None if entry is None else view_of(entry, entry.event.slug)
+    return entries_by_id([entry_id]).get(entry_id)
+
+
+def entries_by_id(entry_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, EntryView]:
+    """Return these entries by id, without unknown ids."""
+    entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids)
+    return {entry.pk: view_of(entry, entry.event.slug) for entry in entries}
 
 
 def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEntry | None:

@@ -10,7 +10,6 @@ from apps.reservations.holds.requests import HoldRequest, hold_scope
 from apps.reservations.models import Reservation
 
 _PACKAGE = "apps.reservations"
-_recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
 _reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries", prepared=True)
 
 _CONFIRMED = str(Reservation.Status.CONFIRMED)
@@ -41,11 +40,8 @@ def read_calls(requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
 
 
 def _answers_call(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
-    return _recall_answers.call(
-        scopes=arrays.texts(scopes),
-        keys=arrays.texts([request.idempotency_key for request in requests]),
-        remembered_hours=idempotency.REMEMBERED_HOURS,
-    )
+    keys = arrays.texts([request.idempotency_key for request in requests])
+    return idempotency.find_answers_call(arrays.texts(scopes), keys)
 
 
 def answers_of(

@@ -5,7 +5,7 @@ is left to `payment.confirm`, which decides one reservation and may wait for loc
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql, transactions
+from apps.reservations.lifecycle.payment_starts import CountReceived
 from apps.reservations.lifecycle.queue_slots import complete_slots
 from apps.reservations.models import Reservation
 
@@ -43,16 +44,14 @@ class Confirmation:
     why: str
 
 
-def confirm_plain(
-    confirmations: Sequence[Confirmation], count_received: Callable[[int, str], int]
-) -> list[Reservation]:
+def confirm_plain(confirmations: Sequence[Confirmation], count_received: CountReceived) -> list[Reservation]:
     """Confirm the plain cases among these, and return their reservations; nothing is changed for the others. Joins the
     caller's transaction, which has locked the orders.
 
     A reservation that another transaction has locked is left out, and so is the second of two with one email address
     and a purchase cap: each is decided alone afterwards. Locks are taken kind by kind, each kind in id order: the
-    reservations, the cap rows, the seats. All verdicts precede the first write. `count_received` returns
-    how many of an event's tickets an address has received from other buyers.
+    reservations, the cap rows, the seats. All verdicts precede the first write. `count_received` counts
+    the tickets of an event that addresses have received from other buyers.
     """
     transactions.require_transaction()
     given = {one.reservation_id: one for one in confirmations}
@@ -84,7 +83,7 @@ def _within_caps(
     cursor: sql.Cursor,
     rows: Sequence[Reservation],
     given: Mapping[UUID, Confirmation],
-    count_received: Callable[[int, str], int],
+    count_received: CountReceived,
 ) -> list[Reservation]:
     """Return the rows whose email address has paid for few enough seats, as counted under the lock of its cap row."""
     caps = {
@@ -111,9 +110,10 @@ def _within_caps(
     )
     found = {(event_id, buyer) for _, event_id, buyer in locked.rows}
     allowed = {row.pk for row in rows if row.pk not in caps}
-    for key, (_, seats) in zip(keys, paid.rows, strict=True):
+    received = count_received(cursor, keys)
+    for key, (_, seats), count in zip(keys, paid.rows, received, strict=True):
         row, (event_id, email) = first[key], key
-        seats = int(seats) + count_received(event_id, email)
+        seats = int(seats) + count
         # As in `payment.confirm`: alone it was allowed.
         if (event_id, f"email:{email}") in found and (not seats or seats + row.seat_count <= caps[row.pk]):
             allowed.add(row.pk)

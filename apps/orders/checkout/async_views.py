@@ -1,0 +1,92 @@
+"""The checkout on the fast path. `api_views.Checkout` serves the same endpoint on the site, and decides every request
+that is not plain: one with a promo code, an existing order, an error, a refusal."""
+
+import uuid
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apps.events import facade as events
+from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.dispatcher import Route
+from apps.kernel.fastpath.request import ForwardToSite, Request
+from apps.kernel.fastpath.response import Reply, private_reply_of_json
+from apps.kernel.http import idempotency, problems
+from apps.orders.checkout.buyer_details import read_details
+from apps.orders.checkout.checkout_lists import checkouts, fingerprint_of, plain_checkout
+from apps.orders.payments.providers import chosen_provider
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+
+
+class LoadedReservation(NamedTuple):
+    """A reservation and what its checkout reads with it."""
+
+    reservation: reservations.ReservationView
+    entry: queue.EntryView
+    event: events.EventView
+    terms: events.Terms | None
+
+
+def load_reservations(reservation_ids: Sequence[uuid.UUID]) -> list[LoadedReservation | None]:
+    """Return these reservations in order; None for an unknown one. Blocks."""
+    found = reservations.find_reservations(set(reservation_ids))
+    entries = queue.entries_by_id({one.entry_id for one in found.values()})
+    by_event = {event_id: events.get_event_by_id(event_id) for event_id in {one.event_id for one in found.values()}}
+    terms = {
+        organizer: events.current_terms(organizer) for organizer in {one.organizer_id for one in by_event.values()}
+    }
+    return [_loaded(found.get(one), entries, by_event, terms) for one in reservation_ids]
+
+
+def _loaded(
+    reservation: reservations.ReservationView | None,
+    entries: dict[uuid.UUID, queue.EntryView],
+    by_event: dict[int, events.EventView],
+    terms: dict[int, events.Terms | None],
+) -> LoadedReservation | None:
+    if reservation is None or reservation.entry_id not in entries:
+        return None
+    event = by_event[reservation.event_id]
+    return LoadedReservation(reservation, entries[reservation.entry_id], event, terms[event.organizer_id])
+
+
+_loader: BatchLoader[uuid.UUID, LoadedReservation | None] = BatchLoader(load_reservations)
+
+
+async def check_out(request: Request, reservation_id: str) -> Reply:
+    """The fast path's version of `api_views.Checkout.post`. Raises Busy and OutcomeUnknown."""
+    await request.gather()
+    try:
+        caller = await queue.authenticate_async(request)
+        body = await request.json_object()
+        key = idempotency.key_of(request)
+        provider = chosen_provider()
+        # The account's address and name, which the body may omit, are left to the site.
+        details = read_details(body, methods=provider.methods)
+    except problems.Problem as problem:
+        raise ForwardToSite from problem
+    loaded = await _loader.ask(uuid.UUID(reservation_id)) if caller.is_known else None
+    if loaded is None or not _is_owner(caller, loaded):
+        raise ForwardToSite
+    plain = plain_checkout(
+        loaded.reservation,
+        loaded.event,
+        details,
+        loaded.terms,
+        provider=provider.name,
+        account_id=caller.account_id or loaded.reservation.account_id,
+        idempotency_key=key,
+        fingerprint=fingerprint_of(loaded.reservation, body),
+    )
+    answer = None if plain is None else await checkouts.submit(plain)
+    if answer is None:
+        raise ForwardToSite
+    return private_reply_of_json(answer.body.encode(), answer.status)
+
+
+def _is_owner(caller: queue.Caller, loaded: LoadedReservation) -> bool:
+    is_same_event = caller.event_slug in ("", loaded.reservation.event_slug)
+    return is_same_event and queue.owns_without_lookup(caller, loaded.entry)
+
+
+ROUTES = (Route("POST", "reservations/<uuid>/checkout", check_out, "checkout", "write"),)
