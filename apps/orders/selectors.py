@@ -1,7 +1,7 @@
 """Read models of orders and tickets: frozen values and their API form."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -344,6 +344,11 @@ def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
 def get_order(order_id: UUID) -> OrderView:
     """Return the order with this id. Raises OrderNotFound."""
     return order_view(_find(Order.objects.filter(pk=order_id), OrderNotFound))
+
+
+def find_orders(order_ids: Collection[UUID]) -> dict[UUID, OrderView]:
+    """Return these orders by id, without unknown ids."""
+    return {view.id: view for view in _views(list(Order.objects.filter(pk__in=order_ids)))}
 
 
 def order_of_reservation(reservation_id: UUID) -> OrderView | None:

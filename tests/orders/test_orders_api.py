@@ -1,4 +1,4 @@
-"""A sale through the public API."""
+"""A sale through the public API, by both entry points."""
 
 import json
 from typing import Any
@@ -24,9 +24,9 @@ def concert():
     return make_event("concert", general_admission=20)
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api()
+@pytest.fixture(params=[False, True], ids=["site", "fast path"])
+def api(request: pytest.FixtureRequest) -> Api:
+    return Api(through_fast_path=request.param)
 
 
 def held(api: Api, **body: object) -> tuple[str, str]:

@@ -22,7 +22,6 @@ from apps.orders.models import Order, Payment
 from apps.orders.payments.providers import chosen_provider
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from tests.support.api_client import Api
 from tests.support.batches import connect
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event
 from tests.support.orders.sale import EMAIL, buy, checkout_body, deliver_outbox
@@ -207,25 +206,3 @@ def test_terms_that_are_not_accepted_are_left_to_the_single_path() -> None:
     assert plain_checkout(view, checkout.event, replace(checkout.details, code="HALF"), None, **arguments) is None
     paying = replace(view, status="paying")
     assert plain_checkout(paying, checkout.event, checkout.details, None, **arguments) is None
-
-
-@pytest.mark.parametrize("through_fast_path", [False, True])
-def test_both_entry_points_give_the_same_answers(through_fast_path: bool) -> None:
-    """A first checkout, its repetition, one with another body, one without a key, a stranger's, and a second key."""
-    event, api = make_event(), Api(through_fast_path=through_fast_path)
-    token, stranger = api.admission(event.slug), Api(through_fast_path=through_fast_path).admission(event.slug)
-    answer = api.post(f"/events/{event.slug}/reservations", {"seats": ["hall-A-1"]}, token=token, key="hold")
-    path = f"/reservations/{answer.json()['reservation_id']}/checkout"
-    refused = api.post(path, checkout_body(email="nonsense"), token=token, key="wrong")
-    first = api.post(path, checkout_body(), token=token, key="one")
-    again = api.post(path, checkout_body(), token=token, key="one")
-    other = api.post(path, checkout_body(name="Eve"), token=token, key="one")
-    keyless = api.post(path, checkout_body(), token=token)
-    strange = api.post(path, checkout_body(), token=stranger, key="one")
-    second = api.post(path, checkout_body(), token=token, key="two")
-    statuses = [answer.status_code for answer in (refused, first, again, other, keyless, strange, second)]
-    assert statuses == [422, 202, 202, 422, 400, 403, 202]
-    assert first.content == again.content
-    assert first.headers["Cache-Control"] == "no-store"
-    assert second.json()["order_id"] == first.json()["order_id"]
-    assert Order.objects.count() == 1
