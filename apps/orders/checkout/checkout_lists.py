@@ -117,7 +117,7 @@ def plain_checkout(
 
 
 class _Placed(NamedTuple):
-    """A checkout that its transaction places, with the rows that it writes."""
+    """A checkout that its transaction writes, with the rows that it writes."""
 
     checkout: PlainCheckout
     order: Order
