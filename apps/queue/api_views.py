@@ -29,7 +29,7 @@ def _join(
     request: Request, event: events.EventView, caller: Caller, secret: str, body: dict[str, Any]
 ) -> positions.EntryView:
     policy, address = policies.read(event.id), client_address.address_from_environ(request.META)
-    is_admitted = presale.has_access(event, caller, body.get("access_code"), lambda: address)
+    access = presale.get_access(event, caller, body.get("access_code"), lambda: address)
     has_entry = caller.entry_id is not None or caller_from_place_cookie(request, event.slug) is not None
     try:
         screening = screen(
@@ -39,10 +39,10 @@ def _join(
             address,
             proof=body.get("proof") or "",
             has_entry=has_entry,
-            has_presale_access=is_admitted,
+            has_presale_access=presale.opens_entries(access),
         )
         network = recorded_network(event, lambda: address)
-        return positions.join(event, caller, screening, has_presale_access=is_admitted, network=network)
+        return positions.join(event, caller, screening, access=access, network=network)
     except WorkRequired as refusal:
         raise add_challenge(refusal, event, caller, secret, address) from None
 
@@ -59,7 +59,7 @@ class QueueView(APIView):
             403: OpenApiResponse(description="`presale-only`, `access-code-wrong`"),
             409: OpenApiResponse(
                 description="`not-on-sale`, `room-drained`, `access-code-not-valid`, `access-code-used-up`, "
-                "`access-code-buyer-limit`, `already-signed-up`"
+                "`access-code-buyer-limit`, `presale-code-in-use`, `already-signed-up`"
             ),
             428: OpenApiResponse(description="`work-required`: solve `challenge`, then join again with the `proof`"),
         },

@@ -11,7 +11,7 @@ from apps.kernel.http import client_address, problems
 from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
 from apps.queue.entries.positions import EntryView, join_async
-from apps.queue.entries.presale import has_access_async
+from apps.queue.entries.presale import PresaleAccess, get_access_async, opens_entries
 from apps.queue.errors import EntryNotFound
 from apps.queue.identity import async_caller
 from apps.queue.identity.caller import Caller, caller_from_place_cookie
@@ -28,15 +28,16 @@ async def join(request: Request, slug: str) -> Reply:
     known = await async_caller.authenticate_for_event(request, event)
     body = await request.json_object()
     caller, secret = resolve_joining_caller(known, body)
-    is_admitted = event.policy.presale is not None and await has_access_async(
-        event, caller, body.get("access_code"), partial(client_address.address_from_scope, request.scope)
-    )
+    access = None
+    if event.policy.presale is not None:
+        address = partial(client_address.address_from_scope, request.scope)
+        access = await get_access_async(event, caller, body.get("access_code"), address)
     policy = await policies.get(event.id)
     if policy.is_off:
         network = recorded_network(event, partial(client_address.address_from_scope, request.scope))
-        entry = await join_async(event, caller, has_presale_access=is_admitted, network=network)
+        entry = await join_async(event, caller, access=access, network=network)
     else:
-        entry = await _join_screened(request, event, policy, caller, secret, body, is_admitted)
+        entry = await _join_screened(request, event, policy, caller, secret, body, access)
     encoded = async_status.encode_waiting_status(entry)
     if encoded is None:
         reply = private_reply(join_answer(event, await async_status.status_of_entry(event, entry), entry, caller), 201)
@@ -53,7 +54,7 @@ async def _join_screened(
     caller: Caller,
     secret: str,
     body: dict[str, Any],
-    is_admitted: bool,
+    access: PresaleAccess | None,
 ) -> EntryView:
     address = client_address.address_from_scope(request.scope)
     # The cookie only lets the request reach the transaction, which decides whether there is an entry.
@@ -66,10 +67,10 @@ async def _join_screened(
             address,
             proof=body.get("proof") or "",
             has_entry=has_entry,
-            has_presale_access=is_admitted,
+            has_presale_access=opens_entries(access),
         )
         network = recorded_network(event, lambda: address)
-        return await join_async(event, caller, screening, has_presale_access=is_admitted, network=network)
+        return await join_async(event, caller, screening, access=access, network=network)
     except WorkRequired as refusal:
         raise add_challenge(refusal, event, caller, secret, address) from None
 

@@ -23,6 +23,12 @@ class PresaleOnly(Problem):
     type, status, title = "presale-only", 403, "This is a presale, which is not open to all visitors."
 
 
+class PresaleCodeInUse(Problem):
+    """All uses of the code are taken: by reservations, and by visitors in line, who may yet return theirs."""
+
+    type, status, title = "presale-code-in-use", 409, "All uses of this access code are taken."
+
+
 class AlreadySignedUp(Problem):
     """Another account with the same mailbox has signed up for the draw of this event."""
 

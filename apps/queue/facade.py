@@ -22,10 +22,10 @@ from apps.queue.entries.positions import (
     join_many,
     require_on_sale,
 )
-from apps.queue.entries.presale import presale_refusal, provide_presale_codes
+from apps.queue.entries.presale import PresaleAccess, presale_refusal, provide_presale_codes
 from apps.queue.entries.rejoin import rejoin_without_line
 from apps.queue.entries.vip_links import has_vip_link
-from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
+from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale, PresaleCodeInUse
 from apps.queue.identity import erasure, networks
 from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
@@ -59,6 +59,8 @@ __all__ = [
     "LoadedEntry",
     "NotAdmitted",
     "NotOnSale",
+    "PresaleAccess",
+    "PresaleCodeInUse",
     "authenticate",
     "authenticate_async",
     "canonical",

@@ -19,7 +19,7 @@ from apps.kernel import clock
 from apps.kernel.http import client_address, problems
 from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue.entries import positions, presale
-from apps.queue.errors import EntryNotFound, NotOnSale, PresaleOnly, RoomDrained, StillHolding
+from apps.queue.errors import EntryNotFound, NotOnSale, PresaleCodeInUse, PresaleOnly, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import (
     Caller,
@@ -69,20 +69,24 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     code = request.POST.get("access_code", "").strip()
     address = partial(client_address.address_from_environ, request.META)
     try:
-        is_admitted = presale.has_access(event, caller, code, address)
+        access = presale.get_access(event, caller, code, address)
     except problems.Problem as problem:
         return _presale_page(request, event, code, problem)
     try:
         guest_merge.merge_guest_entry(event.id, caller)
-        entry = _join_screened(request, event, caller, is_admitted)
+        entry = _join_screened(request, event, caller, access)
     except WorkRequired:
         return _check_page(request, event, caller, secret, code)
     except NotOnSale:
         return redirect("events:event", event.slug)  # The event's page shows why: upcoming, closed or canceled.
-    except PresaleOnly as problem:
-        return _presale_page(request, event, code, problem)
     except RoomDrained as problem:
         return _page(request, event, _drained_reason(event), status=problem.status)
+    except (PresaleOnly, PresaleCodeInUse) as problem:
+        return _presale_page(request, event, code, problem)
+    except problems.Problem as problem:
+        if access is None or problem is not access.refusal:
+            raise
+        return _presale_page(request, event, code, problem)
     response = redirect("queue:wait", event.slug) if entry.waits else redirect(_choose_url(request, event))
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
@@ -90,7 +94,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         set_visitor_cookie(request, response, secret)
     if entry.waits:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
-    if is_admitted and code:
+    if access is not None and code:
         presale.keep_code(request, response, event.slug, code)
     return response
 
@@ -121,13 +125,13 @@ def _presale_page(request: HttpRequest, event: events.EventView, code: str, prob
 
 
 def _join_screened(
-    request: HttpRequest, event: events.EventView, caller: Caller, is_admitted: bool
+    request: HttpRequest, event: events.EventView, caller: Caller, access: presale.PresaleAccess | None
 ) -> positions.EntryView:
     policy = policies.read(event.id)
     address = client_address.address_from_environ(request.META)
     network = recorded_network(event, lambda: address)
     if policy.is_off:
-        return positions.join(event, caller, has_presale_access=is_admitted, network=network)
+        return positions.join(event, caller, access=access, network=network)
     proof, delay = request.POST.get("proof", ""), request.POST.get("delay", "")
     # A visitor who is in line already needs no work to return to it.
     entry = None if proof or delay else positions.find_entry(event.id, caller)
@@ -139,9 +143,9 @@ def _join_screened(
         proof=proof,
         delay=delay,
         has_entry=entry is not None and entry.status in QueueEntry.LIVE,
-        has_presale_access=is_admitted,
+        has_presale_access=presale.opens_entries(access),
     )
-    return positions.join(event, caller, result, has_presale_access=is_admitted, network=network)
+    return positions.join(event, caller, result, access=access, network=network)
 
 
 def _check_page(request: HttpRequest, event: events.EventView, caller: Caller, secret: str, code: str) -> HttpResponse:

@@ -23,8 +23,8 @@ from apps.kernel.http import problems
 from apps.kernel.proof_of_work.challenges import WorkRequired
 from apps.queue import proofs
 from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
-from apps.queue.entries.presale import presale_refusal
-from apps.queue.errors import NotOnSale, RoomDrained
+from apps.queue.entries.presale import PresaleAccess, codes_left_call, presale_refusal
+from apps.queue.errors import NotOnSale, PresaleCodeInUse, RoomDrained
 from apps.queue.identity import networks
 from apps.queue.identity.caller import Caller, check_visitor_secret
 from apps.queue.lobby.lobby import is_lobby_open, open_if_due
@@ -49,7 +49,8 @@ _lock_visitor_entries = sql.load(_PACKAGE, "lock_visitor_entries", prepared=True
 _lock_lobby_entries = sql.load(_PACKAGE, "lock_lobby_entries")
 _save_arrivals = sql.load(_PACKAGE, "save_arrivals")
 _insert_entries = sql.load(_PACKAGE, "insert_entries", prepared=True)
-_insert_screened_entries = sql.load(_PACKAGE, "insert_screened_entries")
+_insert_checked_entries = sql.load(_PACKAGE, "insert_checked_entries")
+_set_presale_keys = sql.load(_PACKAGE, "set_presale_keys")
 _used_works = sql.load(_PACKAGE, "used_works")
 _lowest_waiting = sql.load(_PACKAGE, "lowest_waiting", prepared=True)
 _entries_by_id = sql.load(_PACKAGE, "entries_by_id")
@@ -62,7 +63,8 @@ class JoinRequest:
     entry_id: uuid.UUID = field(default_factory=random_bytes.new_uuid)
     """The id of a new entry, generated here so that it can be found after a lost connection."""
     nonce: bytes = field(default_factory=random_bytes.next_bytes)
-    has_presale_access: bool = False
+    access: PresaleAccess | None = None
+    """How the caller meets the condition of the event's presale; None: not at all."""
     screening: Screening = UNSCREENED
     network: bytes | None = None
     """Where the request comes from (`networks.recorded_network`), for the report of the sale; None: not recorded."""
@@ -87,19 +89,18 @@ def join(
     caller: Caller,
     screening: Screening = UNSCREENED,
     *,
-    has_presale_access: bool = False,
+    access: PresaleAccess | None = None,
     network: bytes | None = None,
 ) -> EntryView:
     """Return the caller's only entry in the event's queue, existing or new, after the commit. Blocks.
 
-    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, PresaleOnly for a new entry without
-    `has_presale_access`, RoomDrained, WorkRequired (without a challenge) if a new entry needs work that the caller has
-    not done or has used up, and Busy under overload or if the outcome is unknown. If the entry was created
-    nevertheless, joining again returns it. A new entry keeps a digest of `network`, if it is given.
+    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale, RoomDrained, WorkRequired (without a
+    challenge) if a new entry needs work that the caller has not done or has used up, and Busy under overload or if the
+    outcome is unknown. If the entry was created nevertheless, joining again returns it. In a presale, a new entry
+    without `access` raises PresaleOnly, and one with it the refusal of `access`, or PresaleCodeInUse if live entries
+    and reservations take all uses of its code. A new entry keeps a digest of `network`, if it is given.
     """
-    request = _validate(
-        JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening, network=network)
-    )
+    request = _validate(JoinRequest(event, caller, access=access, screening=screening, network=network))
     try:
         outcome = joins.submit_sync(request, JOIN_TIMEOUT_MS)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -112,13 +113,11 @@ async def join_async(
     caller: Caller,
     screening: Screening = UNSCREENED,
     *,
-    has_presale_access: bool = False,
+    access: PresaleAccess | None = None,
     network: bytes | None = None,
 ) -> EntryView:
     """`join` for async handlers, on any event loop."""
-    request = _validate(
-        JoinRequest(event, caller, has_presale_access=has_presale_access, screening=screening, network=network)
-    )
+    request = _validate(JoinRequest(event, caller, access=access, screening=screening, network=network))
     try:
         outcome = await joins.submit(request)
     except psycopg.errors.ForeignKeyViolation as error:
@@ -131,12 +130,12 @@ def join_on_cursor(
     event: events.EventView,
     caller: Caller,
     *,
-    has_presale_access: bool = False,
+    access: PresaleAccess | None = None,
     network: bytes | None = None,
 ) -> EntryView:
     """`join` without screening, in the caller's transaction, which locks the room and the caller's entries."""
     transactions.require_transaction(cursor)
-    request = _validate(JoinRequest(event, caller, has_presale_access=has_presale_access, network=network))
+    request = _validate(JoinRequest(event, caller, access=access, network=network))
     (outcome,) = _decide_on_cursor(cursor, [request])
     return _unwrap_outcome(outcome)
 
@@ -252,6 +251,10 @@ class _JoinBatch:
         """The digests of new entries' networks, where they are recorded."""
         self.used_works: set[tuple[int, bytes]] = set()
         """Of the solutions in this batch, with the event: those that an entry has used up."""
+        self.codes_left: dict[bytes, int] = {}
+        """How many more entries each presale code with a limit may open, less those of this batch."""
+        self.presale_keys: dict[uuid.UUID, bytes] = {}
+        """The codes that opened new and reopened entries."""
         self.lowest: dict[int, int | None] = {}
         """The lowest waiting number of each room before this batch."""
         self.now = datetime.min
@@ -288,6 +291,17 @@ class _JoinBatch:
         if in_lobby - self.live_entries.keys():
             rows = _lock_lobby_entries.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
             self.ended_in_lobby = _by_identity(rows)
+        keys = {request.access.key for request in self.requests if request.access is not None and request.access.key}
+        if keys:
+            # Under the room's lock, as every insertion and reopening of an entry of these codes.
+            ended = [entry.id for entry in self.live_entries.values() if self._ends_by_arrival(entry)]
+            (left,) = sql.execute_batch(cursor, [codes_left_call(sorted(keys), ended)])
+            self.codes_left = dict(left.rows)
+
+    def _ends_by_arrival(self, entry: Entry) -> bool:
+        arrived = replace(entry)
+        apply_arrival(arrived, self.rooms[entry.event_id].admission_seconds, self.now)
+        return arrived.status not in QueueEntry.LIVE
 
     def _works_by_event(self) -> dict[int, list[bytes]]:
         works: dict[int, list[bytes]] = {}
@@ -325,12 +339,31 @@ class _JoinBatch:
         if room.state == WaitingRoom.State.DRAINED and (entry is None or entry.status != QueueEntry.Status.READY):
             raise RoomDrained
         if entry is None or entry.status not in QueueEntry.LIVE:
-            presale = None if request.has_presale_access else request.event.presale_at(self.now)
-            if presale is not None:
-                raise presale_refusal(presale, self.now)
+            key = self._check_presale(request)
             entry = self._reopen_lobby_entry(request, identity) or self._new_entry(request, room, identity)
             self.live_entries[identity] = entry
+            if key:
+                self.presale_keys[entry.id] = key
+                if key in self.codes_left:
+                    self.codes_left[key] -= 1
         return entry
+
+    def _check_presale(self, request: JoinRequest) -> bytes:
+        """Return the key of the code that lets the request open an entry in the presale; empty if it needs none.
+        Raises the problem that refuses it: PresaleOnly, that of its code, or PresaleCodeInUse."""
+        presale, access = request.event.presale_at(self.now), request.access
+        if presale is None:
+            return b""
+        if access is None:
+            raise presale_refusal(presale, self.now)
+        if access.refusal is not None:
+            raise access.refusal
+        if access.key in self.codes_left and self.codes_left[access.key] <= 0:
+            raise PresaleCodeInUse(
+                "All uses of this access code are taken, by orders or by visitors in line. Try again later: a visitor "
+                "who leaves without tickets returns one."
+            )
+        return access.key
 
     def _reopen_lobby_entry(self, request: JoinRequest, identity: _Identity) -> Entry | None:
         """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. Like a
@@ -386,6 +419,7 @@ class _JoinBatch:
         admitting = [self.rooms[one] for one, entries in self.new.items() if self._can_admit(entries[0])]
         writes = [
             *self._save_arrivals_calls(),
+            *self._set_presale_keys_calls(),
             *self._insert_entries_calls([entry for entries in self.new.values() for entry in entries]),
             *[
                 (1, save_room_call(room))
@@ -423,22 +457,32 @@ class _JoinBatch:
         )
         return [(len(entries), call)]
 
+    def _set_presale_keys_calls(self) -> list[tuple[int, sql.Call]]:
+        """Return the statement, if any, for the entries that a code has reopened. New ones are inserted with theirs."""
+        reopened = [one for one in self.presale_keys if one not in self.nonces]
+        if not reopened:
+            return []
+        keys = arrays.byte_strings([self.presale_keys[one] for one in reopened])
+        return [(len(reopened), _set_presale_keys.call(entry_ids=arrays.uuids(reopened), keys=keys))]
+
     def _insert_entries_calls(self, entries: Sequence[Entry]) -> list[tuple[int, sql.Call]]:
-        screened = [entry for entry in entries if entry.id in self.screenings] if self.screenings else []
-        plain = [entry for entry in entries if entry.id not in self.screenings] if screened else entries
+        checked_ids = self.screenings.keys() | self.presale_keys.keys()
+        checked = [entry for entry in entries if entry.id in checked_ids] if checked_ids else []
+        plain = [entry for entry in entries if entry.id not in checked_ids] if checked else entries
         calls = []
         if plain:
             calls.append((len(plain), _insert_entries.call(**self._columns(plain))))
-        if screened:
-            screenings = [self.screenings[entry.id] for entry in screened]
-            call = _insert_screened_entries.call(
-                **self._columns(screened),
-                statuses=[str(entry.status) for entry in screened],
+        if checked:
+            screenings = [self.screenings.get(entry.id, UNSCREENED) for entry in checked]
+            call = _insert_checked_entries.call(
+                **self._columns(checked),
+                statuses=[str(entry.status) for entry in checked],
                 works=arrays.byte_strings([one.work for one in screenings]),
                 scores=arrays.numbers([one.score for one in screenings]),
                 reasons=arrays.texts([one.reasons for one in screenings]),
+                presale_keys=arrays.byte_strings([self.presale_keys.get(entry.id) for entry in checked]),
             )
-            calls.append((len(screened), call))
+            calls.append((len(checked), call))
         return calls
 
     def _columns(self, entries: Sequence[Entry]) -> dict[str, Any]:

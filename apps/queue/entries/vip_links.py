@@ -19,6 +19,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.tokens import jwt, keys
 from apps.queue.entries import positions
+from apps.queue.entries.presale import PresaleAccess
 from apps.queue.errors import ActRefused, EntryNotFound, LinkRefused, NotOnSale
 from apps.queue.identity.caller import Caller
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
@@ -125,7 +126,7 @@ def redeem_link(
         if link.entry is not None and _is_owned_by(link.entry, caller):
             return _get_entry_view(link.entry.pk)
         _require_open(link, clock.now_on(cursor))
-        joined = positions.join_on_cursor(cursor, event, caller, has_presale_access=True, network=network)
+        joined = positions.join_on_cursor(cursor, event, caller, access=PresaleAccess(), network=network)
         room = lock_room(cursor, event.id)  # The join has changed it.
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=joined.id)
         link = VipLink.objects.select_for_update(no_key=True).get(pk=link.pk)

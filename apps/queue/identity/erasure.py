@@ -44,6 +44,7 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
             "account": entry.account_id,
             "visitor_id": entry.visitor_id,
             "is_network_recorded": entry.network is not None,
+            "is_opened_by_code": entry.presale_key is not None,
             "joined_at": clock.iso(entry.joined_at),
             "ready_at": entry.ready_at and clock.iso(entry.ready_at),
             "ended_at": entry.ended_at and clock.iso(entry.ended_at),
@@ -97,8 +98,8 @@ def erase_entries(entry_ids: Sequence[UUID]) -> None:
     entries = list(QueueEntry.objects.filter(pk__in=entry_ids))
     for entry in entries:
         entry.visitor_id, entry.account = _new_visitor_id(had_account=entry.account_id is not None), None
-        entry.network = None
-    QueueEntry.objects.bulk_update(entries, ["account", "visitor_id", "network"])
+        entry.network = entry.presale_key = None
+    QueueEntry.objects.bulk_update(entries, ["account", "visitor_id", "network", "presale_key"])
     _blank_notes(entries)
 
 

@@ -83,6 +83,9 @@ class QueueEntry(models.Model):
         help_text="Kind and keyed digest of the network that it joined from, until the report of the sale; empty: not "
         "recorded.",
     )
+    presale_key = models.BinaryField(
+        max_length=16, null=True, help_text="The key of the code that opened it in a presale; empty: none."
+    )
 
     class Meta:
         verbose_name_plural = "queue entries"
@@ -133,6 +136,11 @@ class QueueEntry(models.Model):
             models.Index(fields=["event", "ended_at"], condition=Q(ended_at__isnull=False), name="queue_entry_endings"),
             models.Index(fields=["event"], condition=~Q(marked=""), name="queue_entry_marked"),
             models.Index(fields=["event"], condition=Q(status="review"), name="queue_entry_in_review"),
+            models.Index(
+                fields=["presale_key"],
+                condition=Q(presale_key__isnull=False, status__in=["waiting", "review", "ready", "away"]),
+                name="queue_entry_by_presale_key",
+            ),
             # For polls about ended entries. Waiting entries are not in it, so joins do not maintain it.
             models.Index(
                 fields=["event", "visitor_id"],

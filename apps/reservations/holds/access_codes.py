@@ -112,9 +112,29 @@ def guarded_sections(request: HoldRequest, section_of_seat: Mapping[int, int]) -
     return wanted & request.guarded.keys()
 
 
-def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class FoundCode:
+    """An access code that is valid now, as read without a lock."""
+
+    id: int
+    opened: Sequence[int]
+    """The sections that it opens, of those that were asked for; at least one."""
+    refusal: problems.Problem | None
+    """Why the buyer cannot use it once more; None if it can."""
+
+
+def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> Sequence[int]:
     """Return those of these sections that the code opens for the buyer now, read without a lock. Raises
     AccessCodeWrong and the other refusals of a code."""
+    found = find_code(event_id, word, buyer, guarded)
+    if found.refusal is not None:
+        raise found.refusal
+    return found.opened
+
+
+def find_code(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> FoundCode:
+    """Return the code if it opens one of these sections and is valid now, whether or not the buyer can use it once
+    more. Raises AccessCodeWrong and AccessCodeNotValid."""
     codes = {"event_ids": [event_id], "words": [word]}
     with connection.cursor() as cursor:
         found = [_Code(*row) for row in _codes.rows(cursor, **codes)]
@@ -123,14 +143,15 @@ def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[in
     if not opened:
         raise AccessCodeWrong
     (code,) = found
-    verdict: Refused | Shortage | None = _check_validity(code)
-    if verdict is None and code.uses_max is not None:
+    invalid = _check_validity(code)
+    if invalid is not None:
+        raise invalid.problem
+    verdict: Refused | Shortage | None = None
+    if code.uses_max is not None:
         verdict = _check_limit(_Uses(code.standing, code.lapsed or ()), None, code.uses_max, AccessCodeUsedUp())
     if verdict is None and (cap := code.uses_per_buyer_max) is not None:
         verdict = _check_limit(uses.get(code.id, _Uses(0, ())), None, cap, AccessCodeLimitReached(cap=cap))
-    if isinstance(verdict, Refused):
-        raise verdict.problem
-    return opened
+    return FoundCode(code.id, opened, verdict.problem if isinstance(verdict, Refused) else None)
 
 
 def has_room(cursor: sql.Cursor, word: CodeKey, buyer: str) -> bool:

@@ -252,7 +252,7 @@ def test_a_presale_for_accounts_wants_a_confirmed_address_at_the_join_and_an_acc
         try_to_join(event, bob)
     entry = try_to_join(event, ann)
     assert reservations.hold_one(event, entry, FLOOR, "key").status == 201
-    guest = queue.join(event, queue.Caller(visitor_id="g" * 32), has_presale_access=True)
+    guest = queue.join(event, queue.Caller(visitor_id="g" * 32), access=queue.PresaleAccess())
     with pytest.raises(PresaleOnly):
         make_hold_request(event, guest, **FLOOR)
     link = vip_links.make_link(event.id, who="boss")

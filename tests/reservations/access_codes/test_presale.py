@@ -94,7 +94,7 @@ def test_the_join_decides_by_its_own_time_under_the_rooms_lock(presale) -> None:
         join_directly(presale, caller)
     with pytest.raises(PresaleOnly):
         queue.join(presale, caller)
-    assert queue.join(presale, caller, has_presale_access=True).is_ready
+    assert queue.join(presale, caller, access=queue.PresaleAccess()).is_ready
 
 
 def test_two_holds_at_once_use_a_code_once_and_a_used_up_code_lets_no_visitor_join(presale) -> None:
@@ -102,13 +102,38 @@ def test_two_holds_at_once_use_a_code_once_and_a_used_up_code_lets_no_visitor_jo
     presale_event = make_presale("play")
     code = make_access_code(presale_event, code="ONCE", uses_max=1)
     callers = [queue.Caller(visitor_id=letter * 32) for letter in "abc"]
-    entries = [queue.join(presale_event, caller, has_presale_access=True) for caller in callers]
+    entries = [queue.join(presale_event, caller, access=queue.PresaleAccess()) for caller in callers]
     requests = [make_hold_request(presale_event, entry, **FLOOR, access_code=code.code) for entry in entries[:2]]
     outcomes = values(storm(2, lambda number: submit_hold(requests[number])))
     assert outcome_types(outcomes) == ["access-code-used-up", "held"]
     api = Api()
     assert_problem(enter(api, "visitor-0009", "ONCE", "play"), 409, "access-code-used-up")
     assert_audit_clean()
+
+
+def test_a_code_whose_uses_visitors_in_line_have_is_refused_clearly_and_a_leaver_returns_one(presale, api) -> None:
+    make_access_code(presale, code="ONCE", uses_max=1)
+    token = enter(api, "visitor-0001", "ONCE").json()["admission_token"]
+    assert_problem(enter(api, "visitor-0002", "ONCE"), 409, "presale-code-in-use")
+    page = Client().post(
+        "/events/concert/join", {"visitor_id": "visitor-0002", "access_code": "once"}, headers=SAME_ORIGIN
+    )
+    assert page.status_code == 409
+    assert "All uses of this access code are taken" in page.content.decode()
+    assert enter(api, "visitor-0001", "ONCE").status_code == 201
+    assert api.delete("/events/concert/queue", token=token).status_code == 200
+    assert enter(api, "visitor-0002", "ONCE").status_code == 201
+
+
+def test_a_code_that_is_used_up_is_refused_on_the_page_of_the_presale(presale) -> None:
+    code = make_access_code(presale, code="ONCE", uses_max=1)
+    entry = queue.join(presale, queue.Caller(visitor_id="a" * 32), access=queue.PresaleAccess())
+    assert reservations.hold_one(presale, entry, FLOOR | {"access_code": code.code}, "key").status == 201
+    page = Client().post(
+        "/events/concert/join", {"visitor_id": "visitor-0002", "access_code": "once"}, headers=SAME_ORIGIN
+    )
+    assert page.status_code == 409
+    assert "This access code has reached its usage limit." in page.content.decode()
 
 
 def test_attempts_are_limited(presale, api, monkeypatch) -> None:

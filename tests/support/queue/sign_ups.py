@@ -53,5 +53,5 @@ def run_draw(event: events.EventView) -> events.EventView:
 def try_to_join(event: events.EventView, user: accounts.User | None, visitor_secret: str = "") -> queue.EntryView:
     """Join as the views do, with this account or as a browser."""
     caller = queue.Caller(account_id=None if user is None else user.pk, visitor_id=visitor_secret)
-    is_admitted = presale.has_access(event, caller, "", lambda: "192.0.2.1")
-    return queue.join(event, caller, has_presale_access=is_admitted)
+    access = presale.get_access(event, caller, "", lambda: "192.0.2.1")
+    return queue.join(event, caller, access=access)
