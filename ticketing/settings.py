@@ -465,10 +465,10 @@ elif MAILBOX_FOLDER:
 else:
     EMAIL_BACKEND = "ticketing.devserver.mail_backends.TextBackend"
 # Most mails to one address in an hour and in a day; further ones are delayed. 0: no cap.
-MAIL_PER_HOUR_MAX = env.int("MAIL_PER_HOUR_MAX", default=20)
-MAIL_PER_DAY_MAX = env.int("MAIL_PER_DAY_MAX", default=100)
+MAIL_PER_HOUR_MAX, MAIL_PER_DAY_MAX = env.int("MAIL_PER_HOUR_MAX", default=20), env.int("MAIL_PER_DAY_MAX", default=100)
 if min(MAIL_PER_HOUR_MAX, MAIL_PER_DAY_MAX) < 0:
     raise ImproperlyConfigured("MAIL_PER_HOUR_MAX and MAIL_PER_DAY_MAX are at least 0, which means no cap")
+ORDER_LISTS_PER_HOUR_MAX = _count("ORDER_LISTS_PER_HOUR_MAX", "2000")
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
 
 # --- retention of personal data (docs/privacy.md): in days, 0: kept forever -------------------------------------------

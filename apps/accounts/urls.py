@@ -8,7 +8,7 @@ from allauth.mfa.webauthn import views as webauthn
 from django.urls import path, re_path
 
 from apps.accounts.pages import personal_data, views
-from apps.accounts.second_factor.enrollment import confirmed_address_required
+from apps.accounts.second_factor.enrollment import ActivateApp, confirmed_address_required
 from apps.accounts.second_factor.passkey_log_in import LogInWithPasskey
 from apps.accounts.tokens import api_views
 
@@ -47,7 +47,7 @@ page_urls = [
         name="account_reset_password_from_key",
     ),
     path("accounts/second-factor", views.AccountPage.as_view(), name="mfa_index"),
-    path("accounts/second-factor/app", confirmed_address_required(totp.activate_totp), name="mfa_activate_totp"),
+    path("accounts/second-factor/app", confirmed_address_required(ActivateApp.as_view()), name="mfa_activate_totp"),
     path("accounts/second-factor/app/remove", totp.deactivate_totp, name="mfa_deactivate_totp"),
     path("accounts/second-factor/passkeys", views.AccountPage.as_view(), name="mfa_list_webauthn"),
     path(

@@ -42,7 +42,8 @@ class TokenKey(models.Model):
 
 
 class MailCount(models.Model):
-    """How many mails one recipient got in the current hour and day (`mail_caps`)."""
+    """How many mails one recipient got, one network requested, or one kind of mail had in the current hour and day
+    (`mail_caps`)."""
 
     recipient = models.CharField(max_length=64, primary_key=True, help_text="HMAC of the address.")
     hour_from = models.DateTimeField()

@@ -1,17 +1,23 @@
-"""A log-in with a passkey: its challenge is in a cookie, is answered once, and stores no session before the log-in."""
+"""A log-in with a passkey: its challenge is in a cookie, is answered once, and stores no session before the log-in. A
+passkey works on pages of the site's own origin, and alone only if it was added for that."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.contrib.sessions.models import Session
 from django.http import SimpleCookie
 from django.test import Client
 
 from apps.accounts.models import User
 from apps.accounts.second_factor import passkey_log_in
-from tests.support.accounts.passkey import Passkey
+from tests.support.accounts.credentials import LOG_IN, PASSWORD
+from tests.support.accounts.passkey import ORIGIN, Passkey
 
-PASSKEY = "/accounts/log-in/passkey"
+PASSKEY, CODE = "/accounts/log-in/passkey", "/accounts/log-in/code"
+ADD = "/accounts/second-factor/passkeys/add"
 JSON = {"accept": "application/json"}
 
 
@@ -25,13 +31,17 @@ def options_of(browser: Client) -> Any:
     return response.json()["request_options"]
 
 
+def post(browser: Client, credential: str) -> Any:
+    return browser.post(PASSKEY, {"credential": credential}, secure=True)
+
+
 def account_of(browser: Client) -> str | None:
     return browser.session.get("_auth_user_id")
 
 
 def test_a_passkey_logs_in(ann: User) -> None:
-    browser, passkey = guest(), Passkey(ann)
-    response = browser.post(PASSKEY, {"credential": passkey.answer(options_of(browser))})
+    browser, passkey = guest(), Passkey(ann).add()
+    response = post(browser, passkey.answer(options_of(browser)))
     assert (response.status_code, account_of(browser)) == (302, str(ann.pk))
     assert browser.cookies[passkey_log_in.COOKIE].value == ""
 
@@ -51,21 +61,63 @@ def test_anonymous_requests_store_no_session(ann: User) -> None:
 
 def test_a_challenge_is_answered_once(ann: User) -> None:
     """Also if its cookie is sent again."""
-    browser, passkey = guest(), Passkey(ann)
+    browser, passkey = guest(), Passkey(ann).add()
     credential = passkey.answer(options_of(browser))
     thief = guest()
     thief.cookies = SimpleCookie({passkey_log_in.COOKIE: browser.cookies[passkey_log_in.COOKIE].value})
-    browser.post(PASSKEY, {"credential": credential})
-    thief.post(PASSKEY, {"credential": credential})
+    post(browser, credential)
+    post(thief, credential)
     assert (account_of(browser), account_of(thief)) == (str(ann.pk), None)
     again = guest()
-    again.post(PASSKEY, {"credential": passkey.answer(options_of(again))})
+    post(again, passkey.answer(options_of(again)))
     assert account_of(again) == str(ann.pk)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.testserver", "https://testserver:8443", "https://testserver.evil.example", ""]
+)
+def test_an_answer_of_a_page_of_another_origin_is_refused(ann: User, origin: str) -> None:
+    """Also of a subdomain, which another person may run: the browser itself lets it use the site's passkeys."""
+    browser, passkey = guest(), Passkey(ann).add()
+    assert post(browser, passkey.answer(options_of(browser), origin)).status_code == 302
+    assert account_of(browser) is None
+    assert post(browser, passkey.answer(options_of(browser))).status_code == 302
+    assert account_of(browser) == str(ann.pk)
+
+
+def test_a_passkey_for_the_second_step_does_not_log_in_alone(ann: User) -> None:
+    browser, passkey = guest(), Passkey(ann).add(is_passwordless=False)
+    refused = browser.post(PASSKEY, {"credential": passkey.answer(options_of(browser))}, secure=True, follow=True)
+    assert "Log in with your password first" in refused.content.decode()
+    assert account_of(browser) is None
+    browser.post(LOG_IN, {"username": ann.username, "password": PASSWORD}, secure=True)
+    options = browser.get(CODE, secure=True).context["js_data"]["request_options"]
+    assert browser.post(CODE, {"credential": passkey.answer(options)}, secure=True).status_code == 302
+    assert account_of(browser) == str(ann.pk)
+
+
+@pytest.mark.parametrize(("ticked", "is_logged_in"), [({"passwordless": "on"}, True), ({}, False)])
+def test_a_passkey_is_added_for_what_was_ticked_and_from_the_own_origin_only(
+    ann: User, log_in: Callable[[User], Client], ticked: dict[str, str], is_logged_in: bool
+) -> None:
+    """The client's own words about the credential change nothing."""
+    browser, passkey = log_in(ann), Passkey(ann)
+    for origin in ("https://evil.testserver", ORIGIN):
+        options = browser.get(ADD, secure=True).context["js_data"]["creation_options"]
+        credential = json.dumps({**json.loads(passkey.create(options, origin)), "passwordless": True})
+        assert not Authenticator.objects.exists()
+        browser.post(ADD, {"name": "Phone", "credential": credential, **ticked}, secure=True)
+    page = browser.get("/accounts/").content.decode()
+    assert "Passkey “Phone”" in page
+    assert ("after the password" in page) is not is_logged_in
+    another = guest()
+    post(another, passkey.answer(options_of(another)))
+    assert account_of(another) == (str(ann.pk) if is_logged_in else None)
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "x:y:z", "other browser", "expired"])
 def test_a_challenge_needs_its_valid_cookie(ann: User, cookie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser, other, passkey = guest(), guest(), Passkey(ann)
+    browser, other, passkey = guest(), guest(), Passkey(ann).add()
     credential = passkey.answer(options_of(browser))
     options_of(other)
     match cookie:
@@ -75,7 +127,7 @@ def test_a_challenge_needs_its_valid_cookie(ann: User, cookie: str, monkeypatch:
             monkeypatch.setattr(passkey_log_in, "CHALLENGE_SECONDS", -1)
         case _:
             browser.cookies[passkey_log_in.COOKIE] = cookie
-    assert browser.post(PASSKEY, {"credential": credential}).status_code == 302
+    assert post(browser, credential).status_code == 302
     assert account_of(browser) is None
 
 

@@ -134,6 +134,28 @@ def test_secrets_are_encrypted_in_the_database(ann: User, app_of: AppOf, setting
     assert "secret key has changed" in refused.content.decode()
 
 
+def test_the_code_that_activated_the_app_does_not_log_in(
+    ann: User, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person who saw it could use it again within its ninety seconds."""
+    from allauth.mfa.totp.internal import auth as totp
+
+    monkeypatch.setattr(totp, "yield_hotp_counters_from_time", lambda: iter((1_000, 1_001, 1_002)))
+    browser = log_in(ann)
+    secret = browser.get(f"{SECOND_FACTOR}/app").context["form"].secret
+
+    def code(step: int) -> str:
+        return totp.format_hotp_value(totp.hotp_value(secret, step))
+
+    used = f"{code(1_001)[:3]} {code(1_001)[3:]}"
+    assert browser.post(f"{SECOND_FACTOR}/app", {"code": used}).status_code == 302
+    second = began_log_in(ann)
+    for replayed in (code(1_001), code(1_000)):
+        assert second.post(CODE, {"code": replayed}).status_code == 200
+    assert account_of(second) is None
+    assert second.post(CODE, {"code": code(1_002)}).status_code == 302
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_app_is_added_and_removed_on_the_accounts_page(ann: User, log_in: LogIn) -> None:
     from allauth.mfa.totp.internal import auth as totp

@@ -6,6 +6,7 @@ authenticator has the time step of its last code, so that no code is accepted tw
 
 import hmac
 
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal import auth as totp
 from allauth.mfa.utils import decrypt, is_mfa_enabled
@@ -48,11 +49,18 @@ def verify_code(request: HttpRequest, user: User, code: str) -> Authenticator | 
 def _accepts(authenticator: Authenticator, digits: str) -> bool:
     if authenticator.type == _Type.RECOVERY_CODES:
         return bool(authenticator.wrap().validate_code(digits))
-    secret, last_step = decrypt(authenticator.data["secret"]), authenticator.data.get("last_step", 0)
+    step = matching_step(decrypt(authenticator.data["secret"]), digits, authenticator.data.get("last_step", 0))
+    if step is not None:
+        authenticator.data["last_step"] = step
+        authenticator.save(update_fields=["data"])
+    return step is not None
+
+
+def matching_step(secret: str, code: str, last_step: int = 0) -> int | None:
+    """Return the present time step after `last_step` of which this is the code; None if it is of no such step."""
+    digits = normalize_user_code(code)
     for step in totp.yield_hotp_counters_from_time():
         expected = totp.format_hotp_value(totp.hotp_value(secret, step))
         if step > last_step and hmac.compare_digest(expected.encode(), digits.encode()):
-            authenticator.data["last_step"] = step
-            authenticator.save(update_fields=["data"])
-            return True
-    return False
+            return step
+    return None

@@ -1,4 +1,4 @@
-"""Confirmed addresses, and who may add a second factor: a user whose email address is confirmed, and staff.
+"""The addition of a second factor, by a user whose email address is confirmed, or by staff.
 
 Otherwise a stranger could sign up with another person's address, and lock the owner out for good with a second factor.
 Staff accounts are created by an administrator.
@@ -9,13 +9,29 @@ from functools import wraps
 from typing import Any
 
 from allauth.account.models import EmailAddress
+from allauth.mfa.totp.internal import flows
+from allauth.mfa.totp.views import ActivateTOTPView
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponseBase
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.views.generic import FormView
 
 from apps.accounts.models import User
 
 View = Callable[..., HttpResponseBase]
+
+
+class ActivateApp(ActivateTOTPView):
+    """Add the authenticator app. The code that proves it is used up: a log-in accepts only later ones."""
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        with transaction.atomic():
+            app, recovery_codes = flows.activate_totp(self.request, form)
+            app.data["last_step"] = form.step
+            app.save(update_fields=["data"])
+        self.did_generate_recovery_codes = bool(recovery_codes)
+        return FormView.form_valid(self, form)
 
 
 def confirmed_address_required(view: View) -> View:

@@ -13,6 +13,8 @@ from allauth.mfa.totp.forms import ActivateTOTPForm as AllauthActivateTOTPForm
 from allauth.mfa.webauthn import forms as webauthn
 from django import forms
 from django.contrib import messages
+from fido2.utils import websafe_decode
+from fido2.webauthn import CollectedClientData
 
 from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import User
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 CREDENTIAL_LENGTH_MAX = 20_000
 PASSKEY_NAME_LENGTH_MAX = 60
+_PASSWORDLESS = "passwordless"
+"""The member of a stored credential that says whether the passkey may log in without the password."""
 _NO_PASSKEY = "No passkey was used. Passkeys need JavaScript. Try again, or use another way."
 
 
@@ -99,6 +103,23 @@ class ActivateTOTPForm(FocusesFirstError, AllauthActivateTOTPForm):
         self.fields["code"].error_messages["required"] = "Enter the code that the app shows."
         self.fields["code"].widget.attrs = {"autocomplete": "one-time-code", "inputmode": "numeric"}
 
+    def clean_code(self) -> str:
+        code: str = super().clean_code()
+        step = codes.matching_step(self.secret, code)
+        if step is None:  # Its time has ended since allauth accepted it.
+            raise get_adapter().validation_error("incorrect_code")
+        self.step = step
+        return code
+
+
+def _require_own_origin(credential: Any) -> None:
+    """Raise a form error unless the browser made the credential on a page of this very origin. The library accepts the
+    subdomains of the site too, which other people may run."""
+    client_data = CollectedClientData(websafe_decode(credential["response"]["clientDataJSON"]))
+    request = context.request
+    if client_data.origin != f"{request.scheme}://{request.get_host()}" or client_data.cross_origin:
+        raise _not_accepted()
+
 
 def _name_field(**kwargs: Any) -> forms.CharField:
     return forms.CharField(
@@ -121,8 +142,16 @@ class AddWebAuthnForm(FocusesFirstError, webauthn.AddWebAuthnForm):
         help_text="The device then asks for your fingerprint, face or PIN.",
     )
 
+    def clean_credential(self) -> Any:
+        credential = self.cleaned_data["credential"]
+        _refuse_malformed(lambda: _require_own_origin(credential))
+        return credential
+
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = _refuse_malformed(super().clean)
+        if isinstance(cleaned.get("credential"), dict):
+            # Stored with the credential, so that the passkey never exists without it.
+            cleaned["credential"][_PASSWORDLESS] = bool(cleaned.get("passwordless"))
         return cleaned
 
 
@@ -139,6 +168,8 @@ class _CredentialMixin(forms.Form):
     credential = _CredentialField()
 
     def clean_credential(self) -> Authenticator:
+        credential = self.cleaned_data["credential"]
+        _refuse_malformed(lambda: _require_own_origin(credential))
         found: Authenticator = _refuse_malformed(super().clean_credential)  # type: ignore[misc]
         return found
 
@@ -148,7 +179,11 @@ class AuthenticateWebAuthnForm(_CredentialMixin, webauthn.AuthenticateWebAuthnFo
 
 
 class LoginWebAuthnForm(_CredentialMixin, webauthn.LoginWebAuthnForm):
-    pass
+    def clean_credential(self) -> Authenticator:
+        found = super().clean_credential()
+        if not found.data["credential"].get(_PASSWORDLESS):
+            raise forms.ValidationError("This passkey is a second factor only. Log in with your password first.")
+        return found
 
 
 class ReauthenticateWebAuthnForm(_CredentialMixin, webauthn.ReauthenticateWebAuthnForm):

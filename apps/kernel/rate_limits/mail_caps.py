@@ -1,7 +1,8 @@
-"""Limits how many mails one address gets, so that orders with another person's address cannot flood it.
+"""Limits how many mails one address gets, so that orders with another person's address cannot flood it; and of mails
+that anyone can request, how many one network requests and the whole site sends.
 
 A cap delays a mail and never an order: the outbox postpones the message. The counts are in PostgreSQL, under a digest
-of the address.
+of the address or network.
 """
 
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from datetime import datetime
 from django.conf import settings
 from django.db import connection
 
+from apps.kernel import secret_key
 from apps.kernel.db import sql, transactions
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.rate_limits import mailboxes
+from apps.kernel.rate_limits import address_caps, limits, mailboxes
 
 KEPT_DAYS = 2
 _BATCH_MAX = 10_000
@@ -41,12 +43,47 @@ def count_mail(address: str, share: float = 1) -> float:
     hour_max, day_max = settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX
     if not (hour_max or day_max):
         return 0
-    given = {
-        "recipient": _digest(address),
-        "hour_max": _part_of(hour_max, share),
-        "day_max": _part_of(day_max, share),
-    }
+    with transactions.write():
+        return _count(_digest(address), _part_of(hour_max, share), _part_of(day_max, share))
+
+
+def count_mail_of_site(kind: str, per_hour_max: int, share: float = 1) -> float:
+    """`count_mail` for all mails of one kind together, with a cap of its own."""
+    with transactions.write():
+        return _count(_digest_of_site(kind), _part_of(per_hour_max, share), None)
+
+
+def uncount_mail_of_site(kind: str) -> None:
+    """Undo `count_mail_of_site`, and commit."""
     with transactions.write(), connection.cursor() as cursor:
+        _uncount_mail.count(cursor, recipient=_digest_of_site(kind))
+
+
+def count_mail_of_network(kind: str, address: str, per_hour_max: int, per_day_max: int) -> float:
+    """Count a mail of this kind that a client at this address requests, in the caller's transaction, and return 0; or
+    return the seconds after which to ask again, and the caller rolls back.
+
+    Counted are the IPv4 address or the IPv6 /64, and the IPv6 /48 with a higher cap, as for rate limits. Exempt
+    networks have no cap; those of ADDRESS_CAPS_RAISED have higher ones.
+    """
+    transactions.require_transaction()
+    subject = limits.subject(address)
+    if not subject:
+        return 0
+    factor = address_caps.factor_of(address)
+    for network, times in ((subject, factor), (limits.site_of(subject), factor * limits.SITE_FACTOR)):
+        if network:
+            digest = secret_key.keyed_digest(f"mail network {kind}", network).hex()
+            wait_seconds = _count(digest, per_hour_max * times, per_day_max * times)
+            if wait_seconds:
+                return wait_seconds
+    return 0
+
+
+def _count(recipient: str, hour_max: int | None, day_max: int | None) -> float:
+    """Count a mail in the caller's transaction and return 0; or count nothing and return the seconds to wait."""
+    given = {"recipient": recipient, "hour_max": hour_max, "day_max": day_max}
+    with connection.cursor() as cursor:
         if _count_mail.rows(cursor, **given):
             return 0
         rows = _mail_wait.rows(cursor, **given)
@@ -79,6 +116,10 @@ def delete_counts(before: datetime) -> int:
 def _part_of(cap: int, share: float) -> int | None:
     """Return the share of a cap, at least 1; None for no cap."""
     return max(1, int(cap * share)) if cap else None
+
+
+def _digest_of_site(kind: str) -> str:
+    return secret_key.keyed_digest("mails of the site", kind).hex()
 
 
 def _digest(address: str) -> str:

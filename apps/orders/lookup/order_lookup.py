@@ -2,8 +2,13 @@
 
 The request only schedules the mail. Whether the address has orders is read when the mail is sent, and an address
 without orders gets a mail that says so: neither the response nor its duration reveals anything.
+
+Anyone can request a mail to any address. So the mails that one network requests are capped, those to one recipient, and
+those of the whole site. Of the site's cap, mails that list nothing may use half: a flood of requests for invented
+addresses delays no buyer's mail.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +24,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import client_address, problems
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
+from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, selectors, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.checkout.buyer_details import read_email
@@ -26,10 +32,16 @@ from apps.orders.mail import record_mails, send_within_cap
 from apps.orders.models import Ticket
 from apps.orders.transfers.transfer_links import transfer_link
 
+logger = logging.getLogger(__name__)
+
 ORDERS_MAX = 30
 TICKETS_MAX = 30
 SHARE = 0.25
 """The part of a recipient's cap that these mails may use: anyone can request them for any address."""
+EMPTY_SHARE = 0.5
+"""The part of the site's cap that mails without orders and tickets may use."""
+NETWORK_PER_HOUR_MAX, NETWORK_PER_DAY_MAX = 100, 400
+_KIND = "order list"
 
 
 def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
@@ -39,11 +51,16 @@ def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
     email = read_email(payload, errors)
     if errors:
         raise problems.Invalid(errors)
-    # Per client only. The recipient's cap delays the mail when it is sent: no client can have others refused.
-    wait = rate_limits.check_request("mail", client_address.address_from_environ(request.META))
+    # Per client only. The other caps delay the mail when it is sent: no client can have others refused.
+    address = client_address.address_from_environ(request.META)
+    wait = rate_limits.check_request("mail", address)
     if wait is not None:
         raise problems.RateLimited(wait)
     with transactions.write():
+        # Counted also if a mail is about to be sent, which is no business of this client.
+        wait = mail_caps.count_mail_of_network(_KIND, address, NETWORK_PER_HOUR_MAX, NETWORK_PER_DAY_MAX)
+        if wait:
+            raise problems.RateLimited(wait)
         if not outbox.is_waiting(topics.SEND_ORDER_LIST, email):
             outbox.publish(topics.SEND_ORDER_LIST, email, {"email": email})
     return email
@@ -51,14 +68,27 @@ def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
 
 def send_order_list(message: Message) -> None:
     """Mail the address its orders, and the tickets that other buyers passed on to it. Raises RetryLater while the
-    address has received its cap of mails."""
+    address has received its cap of mails, or all addresses together have; then a mail that would list nothing is
+    dropped, so that no flood waits here."""
     email = message.body["email"]
-    send_within_cap(email, SHARE, lambda: _send(email))
-
-
-def _send(email: str) -> None:
     found = selectors.list_orders_of_address(email, clock.now(), ORDERS_MAX + 1)
-    orders, received = found[:ORDERS_MAX], _list_received_tickets(email)
+    received = _list_received_tickets(email)
+    is_empty = not (found or received)
+    wait = mail_caps.count_mail_of_site(_KIND, settings.ORDER_LISTS_PER_HOUR_MAX, EMPTY_SHARE if is_empty else 1)
+    if wait and is_empty:
+        logger.warning("a list of orders without orders was dropped: the cap of the site is reached")
+        return
+    if wait:
+        raise outbox.RetryLater(wait, "delayed: the site has sent its cap of lists of orders")
+    try:
+        send_within_cap(email, SHARE, lambda: _send(email, found, received))
+    except Exception:
+        mail_caps.uncount_mail_of_site(_KIND)
+        raise
+
+
+def _send(email: str, found: list[selectors.OrderView], received: list[dict[str, Any]]) -> None:
+    orders = found[:ORDERS_MAX]
     context = {
         "email": email,
         "orders": [{"order": order, "url": access.confirming_link(order.id)} for order in orders],

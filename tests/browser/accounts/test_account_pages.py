@@ -222,7 +222,7 @@ def test_pages_of_second_factors(visitor: Visitor, ann: User, monkeypatch: pytes
     visitor.send(code="000000")
     visitor.look_at_error("app-errors", "Add an authenticator app", "The code is incorrect")
     AuthenticatorApp(ann, monkeypatch)
-    Passkey(ann)
+    Passkey(ann).add()
     RecoveryCodes.activate(ann)
     key = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).pk
     visitor.go("/accounts/")

@@ -171,6 +171,48 @@ def test_one_client_gets_few_mails_sent(settings: Any) -> None:
     assert ask("b@example.org", REMOTE_ADDR="203.0.113.8").status_code == 200
 
 
+@pytest.mark.parametrize(("spread", "accepted"), [("203.0.113.7", 1), ("2001:db8:0:1::{}", 1), ("2001:db8:0:{}::1", 8)])
+def test_one_network_gets_few_mails_sent_in_a_day_by_all_processes(
+    spread: str, accepted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rate limit alone, which each process counts, let one address request 17,000 mails a day. The answer depends
+    on the network only, not on the addresses that it asks for; a /48 has eight times the cap of its /64s."""
+    monkeypatch.setattr(order_lookup, "NETWORK_PER_DAY_MAX", 1)
+    answers = []
+    for number in range(accepted + 2):
+        rate_limits.forget_everything()
+        answers.append(ask(f"a{number % 2}@example.org", REMOTE_ADDR=spread.format(number + 1)))
+    assert [answer.status_code for answer in answers] == [200] * accepted + [429, 429]
+    assert int(answers[-1].headers["Retry-After"]) > 3_600
+    assert ask("b@example.org", REMOTE_ADDR="198.51.100.1").status_code == 200
+
+
+def test_the_site_sends_few_mails_in_an_hour_and_a_flood_for_invented_addresses_delays_no_buyer(
+    concert: events.EventView, settings: Any
+) -> None:
+    settings.ORDER_LISTS_PER_HOUR_MAX = 4
+    buy(hold(concert, seats=["hall-A-1"]))
+    deliver_outbox()
+    for number in range(5):
+        assert ask(f"invented-{number}@example.org").status_code == 200, "the answer is the same"
+    assert len(delivered()) == 2, "half of the cap; the others are dropped"
+    for number in range(3):
+        assert ask(EMAIL).status_code == 200
+        assert len(delivered()) == (1 if number < 2 else 0)
+    waiting = OutboxMessage.objects.get(topic=topics.SEND_ORDER_LIST, done_at=None)
+    assert (waiting.body, waiting.attempts) == ({"email": EMAIL}, 0)
+    assert waiting.available_at > clock.now() + timedelta(minutes=30)
+
+
+def test_a_mail_that_its_recipients_cap_delays_uses_nothing_of_the_sites_cap(settings: Any) -> None:
+    settings.ORDER_LISTS_PER_HOUR_MAX, settings.MAIL_PER_HOUR_MAX = 4, 4
+    for _ in range(3):
+        ask("bob@example.org")
+        delivered()
+    ask("carl@example.org")
+    assert [message.to for message in delivered()] == [["carl@example.org"]]
+
+
 def test_a_request_of_another_site_is_refused() -> None:
     assert Client(headers={"sec-fetch-site": "cross-site"}).post(FIND, {"email": EMAIL}).status_code == 403
 
