@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -41,10 +41,15 @@ def registries(modules: Modules) -> dict[str, set[str]]:
                     if is_method and _keeps_callback(method, {"self"}, callbacks):
                         found[f"{path}::{node.name}.{method.name}"] = set()
     names = {name.rpartition("::")[2].rpartition(".")[2] for name in found}
-    imports = {path: _imports(module) for path, module in modules.items()}
+    # One walk over all modules, which takes most of the time.
+    used = {
+        path: [node for node in ast.walk(module) if isinstance(node, ast.Call | ast.ImportFrom)]
+        for path, module in modules.items()
+    }
+    imports = {path: _imports(nodes) for path, nodes in used.items()}
     methods = {name.rpartition(".")[2]: name for name in found if "." in name.partition("::")[2]}
-    for path, module in modules.items():
-        for node in ast.walk(module):
+    for path, nodes in used.items():
+        for node in nodes:
             name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
             if name in names:
                 called = _called(imports, path, node.func) or methods.get(name)
@@ -83,11 +88,11 @@ def _keeps_callback(function: ast.FunctionDef, shared: set[str], callbacks: re.P
     return False
 
 
-def _imports(module: ast.Module) -> dict[str, str]:
-    """Return dotted names by the names that they are imported as, anywhere in the module."""
+def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return dotted names by the names that these nodes of a module import them as."""
     return {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(module)
+        for node in nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
