@@ -34,7 +34,7 @@ from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.kernel.admin_lists import DeclaredFiltersMixin
-from apps.kernel.form_fields.local_time import timezone_names
+from apps.kernel.form_fields.local_time import timezone_choices
 
 __all__ = [
     "announcements_admin",
@@ -63,9 +63,9 @@ class ReadOnly(OrganizerScopedAdmin):
 class VenueForm(forms.ModelForm):
     # A choice without a default: all times of the venue's events are shown in its zone.
     timezone = forms.ChoiceField(
-        choices=lambda: [("", "Choose…"), *((name, name) for name in sorted(timezone_names()))],
+        choices=lambda: [("", "Choose…"), *timezone_choices()],
         label="Time zone",
-        help_text="All times of its events are shown in this zone.",
+        help_text="The city whose clock the venue uses. All times of its events are shown on that clock.",
         error_messages={"invalid_choice": "“%(value)s” is not an IANA name such as Europe/Berlin."},
     )
 

@@ -1,4 +1,13 @@
-"""Supported currencies: ISO 4217 without the codes for metals, funds, testing and "no currency"."""
+"""Supported currencies: ISO 4217 without the codes for metals, funds, testing and "no currency"; and their choice in
+forms."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from babel.core import get_global
+from babel.numbers import get_territory_currencies
+
+from apps.kernel.formatting import currency_name
 
 CODES = frozenset((
     "AED", "AFN", "ALL", "AMD", "AOA", "ARS", "AUD", "AWG", "AZN", "BAM", "BBD", "BDT", "BGN", "BHD",
@@ -14,3 +23,24 @@ CODES = frozenset((
     "UYU", "UZS", "VED", "VES", "VND", "VUV", "WST", "XAF", "XCD", "XCG", "XOF", "XPF", "YER", "ZAR",
     "ZMW", "ZWG",
 ))  # fmt: skip
+
+_OFTEN_USED = ("EUR", "GBP", "USD", "AUD", "CAD", "CHF", "DKK", "JPY", "NOK", "NZD", "PLN", "SEK")
+
+
+@cache
+def currency_choices() -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """Return the currencies for a form, by name: those that are used often, and all others."""
+
+    def named(codes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(((code, f"{currency_name(code)} ({code})") for code in codes), key=lambda one: one[1]))
+
+    others = sorted(CODES - frozenset(_OFTEN_USED))
+    return (("Often used", named(_OFTEN_USED)), ("All others", named(others)))
+
+
+@cache
+def currency_of_zone(timezone: str) -> str:
+    """Return the currency that is used today where this time zone is; "" if it is unknown."""
+    territory = get_global("zone_territories").get(timezone, "")
+    used = get_territory_currencies(territory) if territory else []
+    return used[0] if used and used[0] in CODES else ""

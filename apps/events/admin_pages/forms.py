@@ -1,6 +1,7 @@
 """The admin's forms of an event: the event itself, its on-sale, its price categories and its sections."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -9,7 +10,7 @@ from django.urls import reverse
 from apps.events.admin_pages import buyer_price
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.creation import ROOM_ACTIVE_MAX, ROOM_RATE_MAX
-from apps.events.currencies import CODES
+from apps.events.currencies import currency_choices
 from apps.events.models import Category, Event, OnSale, Organizer, Section
 from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
@@ -18,7 +19,7 @@ from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.kernel import clock
 from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
 from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
-from apps.kernel.formatting import currency_name, currency_sign
+from apps.kernel.formatting import currency_sign
 
 
 class OwnedForm(forms.ModelForm):
@@ -55,8 +56,8 @@ class CurrencySelect(forms.Select):
         return option
 
 
-def _currency_choices() -> Iterable[tuple[str, str]]:
-    return [("", "---------"), *((code, f"{code} – {currency_name(code)}") for code in sorted(CODES))]
+def _currency_choices() -> Iterable[Any]:
+    return [("", "---------"), *currency_choices()]
 
 
 class VenueSelect(forms.Select):
@@ -130,7 +131,9 @@ class _EventPartForm(forms.ModelForm):
 
 
 class OnSaleForm(_EventPartForm):
-    opens_at = LocalTimeField(label="Sales open at")
+    opens_at = LocalTimeField(
+        label="Sales open at", required=False, help_text="Empty: as soon as you publish the event."
+    )
     closes_at = LocalTimeField(label="Sales end at", required=False, help_text="Empty: when the event starts.")
     room_lobby_opens_at = LocalTimeField(
         label="Lobby opens at", required=False,
@@ -171,6 +174,20 @@ class OnSaleForm(_EventPartForm):
     class Meta:
         model = OnSale
         fields = "__all__"  # noqa: DJ007 - The admin names the fields.
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        event = self.event
+        if self.instance.opens_at is not None and event is not None and event.opens_at_once(self.instance.opens_at):
+            self.initial["opens_at"] = None
+
+    def clean_opens_at(self) -> datetime:
+        opens_at: datetime | None = self.cleaned_data["opens_at"]
+        if opens_at is not None:
+            return opens_at
+        if self.event is None or self.event.created_at is None or self.event.starts_at is None:
+            raise forms.ValidationError("Enter when sales open.")
+        return self.event.opening_at_once()
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data

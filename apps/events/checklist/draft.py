@@ -23,6 +23,8 @@ class DraftOnSale:
     """The on-sale as entered. Unlike a published one, it may contradict itself."""
 
     opens_at: datetime
+    opens_at_once: bool
+    """Whether no time was entered: sales open as soon as the event is published."""
     closes_at: datetime | None
     hold_seconds: int
     seats_per_reservation_max: int
@@ -59,6 +61,11 @@ class Draft:
     legal_kinds: frozenset[str]
     """Kinds of the organizer's current legal pages."""
 
+    @property
+    def prices_link(self) -> str:
+        """The path of the page with the event's prices."""
+        return reverse("admin:events_prices", args=[self.event_id])
+
     def form_link(self, part: str = "") -> str:
         """Return the path of the event's form, at this element of the page."""
         return reverse("admin:events_event_change", args=[self.event_id]) + (f"#{part}" if part else "")
@@ -80,7 +87,7 @@ def read_draft(event: Event) -> Draft:
         timezone=event.venue.timezone,
         currency=event.currency,
         starts_at=event.starts_at,
-        on_sale=None if on_sale is None else _on_sale(on_sale),
+        on_sale=None if on_sale is None else _on_sale(event, on_sale),
         plan=None if event.plan is None else from_layout(event.plan.layout),
         prices=tuple(
             DraftPrice(one.key, one.name, one.color, one.price_minor) for one in Category.objects.filter(event=event)
@@ -90,9 +97,10 @@ def read_draft(event: Event) -> Draft:
     )
 
 
-def _on_sale(row: OnSale) -> DraftOnSale:
+def _on_sale(event: Event, row: OnSale) -> DraftOnSale:
     return DraftOnSale(
         opens_at=row.opens_at,
+        opens_at_once=event.opens_at_once(row.opens_at),
         closes_at=row.closes_at,
         hold_seconds=row.hold_seconds,
         seats_per_reservation_max=row.seats_per_reservation_max,

@@ -52,7 +52,7 @@ def _check_offer(draft: Draft, now: datetime) -> Iterator[Finding]:
     priced = {price.key for price in draft.prices}
     for name in used_categories(draft.plan):
         if name not in priced:
-            yield Finding(_MISSING, f"There is no price for “{name}”.", draft.form_link("categories-group"))
+            yield Finding(_MISSING, f"There is no price for “{name}”.", draft.prices_link)
     taken = {slug for slug, _ in draft.general_admission}
     for section in draft.plan.sections:
         if section.slug in taken:
@@ -61,7 +61,7 @@ def _check_offer(draft: Draft, now: datetime) -> Iterator[Finding]:
 
 
 def _check_prices(draft: Draft, now: datetime) -> Iterator[Finding]:
-    link = draft.form_link("categories-group")
+    link = draft.prices_link
     unit = 10 ** minor_digits(draft.currency)
     for price in draft.prices:
         if not price.price_minor:
@@ -74,7 +74,11 @@ def _check_prices(draft: Draft, now: datetime) -> Iterator[Finding]:
         by_color[price.color].append(f"“{price.name}”")
     for names in by_color.values():
         if len(names) > 1:
-            yield Finding(_WARNING, f"{' and '.join(names)} have the same color on the seat map.", link)
+            yield Finding(
+                _WARNING,
+                f"{' and '.join(names)} have the same color on the seat map.",
+                draft.form_link("categories-group"),
+            )
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
@@ -98,7 +102,7 @@ def _check_times(draft: Draft, now: datetime) -> Iterator[Finding]:
             "open sales later, or remove the lobby."
         )
         yield Finding(_MISSING, text, opens)
-    elif on_sale.opens_at <= now:
+    elif on_sale.opens_at <= now and not on_sale.opens_at_once:
         text = f"Sales open as soon as you publish: {_at_venue(draft, on_sale.opens_at)} has passed."
         yield Finding(_WARNING, text, opens)
     ends = draft.form_link("id_on_sale-0-closes_at")

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path
 
-from apps.events.drafts import publish_page
+from apps.events.drafts import prices_page, publish_page
 from apps.events.drafts.new_event_page import new_event_page
 from apps.events.drafts.tiers import missing_tiers
 from apps.events.models import Category, Event
@@ -23,8 +23,10 @@ class EventPagesMixin(admin.ModelAdmin):
 
     def get_urls(self) -> list[Any]:
         publish = self.admin_site.admin_view(partial(publish_page.publish_page, site=self.admin_site))
+        prices = self.admin_site.admin_view(partial(prices_page.prices_page, site=self.admin_site))
         changes = self.admin_site.admin_view(partial(page.changes_page, site=self.admin_site))
         return [
+            path("<int:event_id>/prices/", prices, name="events_prices"),
             path("<int:event_id>/publish/", publish, name="events_publish"),
             path("<int:event_id>/changes/", changes, name="events_changes"),
             *super().get_urls(),

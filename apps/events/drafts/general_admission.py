@@ -1,6 +1,7 @@
 """The rows of the form of a new event for tickets without seats: a name, how many there are, and their price."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from django import forms
@@ -16,14 +17,15 @@ ROWS = 3
 """Rows of the form. The event's own form takes more sections."""
 
 
-class GeneralAdmissionForm(forms.Form):
-    """One section of general admission; all fields empty: none."""
+class SectionRowForm(forms.Form):
+    """One section with its price; all fields empty: none."""
 
     name = forms.CharField(label="Name", max_length=CATEGORY_CHARACTERS_MAX, required=False)
-    capacity = forms.IntegerField(label="Number of tickets", min_value=1, max_value=CAPACITY_MAX, required=False)
     price = forms.CharField(
         label="Price", max_length=40, required=False, widget=forms.TextInput(attrs={"inputmode": "decimal"})
     )
+    needed: Mapping[str, str] = MappingProxyType({})
+    """The fields of a filled row, and what to say if one is empty."""
 
     def has_changed(self) -> bool:
         return any(str(self[name].value() or "").strip() for name in self.fields)
@@ -37,15 +39,24 @@ class GeneralAdmissionForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if self.has_changed():
-            needed = {
-                "name": "Enter a name, such as Floor.",
-                "capacity": "Enter how many tickets there are.",
-                "price": "Enter the price; 0 for free tickets.",
-            }
-            for field, text in needed.items():
+            for field, text in self.needed.items():
                 if field not in self.errors and data.get(field) in (None, ""):
                     self.add_error(field, text)
         return data
+
+
+class GeneralAdmissionForm(SectionRowForm):
+    """One section of general admission."""
+
+    capacity = forms.IntegerField(label="Number of tickets", min_value=1, max_value=CAPACITY_MAX, required=False)
+    field_order = ("name", "capacity", "price")
+    needed = MappingProxyType(
+        {
+            "name": "Enter a name, such as Floor.",
+            "capacity": "Enter how many tickets there are.",
+            "price": "Enter the price; 0 for free tickets.",
+        }
+    )
 
 
 class GeneralAdmissionFormSet(forms.BaseFormSet):

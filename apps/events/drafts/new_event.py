@@ -4,10 +4,13 @@ tickets without seats."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
+from django.db import models
 from django.utils.text import slugify
 
 from apps.events.creation import (
@@ -19,32 +22,47 @@ from apps.events.creation import (
     store_plan,
     write_general_admission,
 )
-from apps.events.currencies import CODES
+from apps.events.currencies import currency_choices, currency_of_zone
 from apps.events.drafts.general_admission import GeneralAdmissionFormSet, make_rows
-from apps.events.drafts.tiers import missing_tiers
+from apps.events.drafts.seat_rows import SeatRowsFormSet, make_seat_rows
+from apps.events.drafts.tiers import missing_tiers, write_prices
 from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, from_layout, parse_plan
+from apps.events.plans.straight_rows import write_csv
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.form_fields.local_time import is_timezone, timezone_names
+from apps.kernel.form_fields.local_time import is_timezone, timezone_choices, timezone_names
 from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
 
 NEW = "new"
 CURRENCY = "EUR"
+_SEAT_FIELDS = frozenset({"currency", "seating", "plan_file", "plan"})
+_START_DAYS_MIN, _START_HOUR, _SATURDAY = 28, 20, 5
+
+
+class Seating(models.TextChoices):
+    """Where the numbered seats come from."""
+
+    ROWS = "rows", "Rows of seats: the map is drawn for you"
+    FILE = "file", "Upload a seating plan"
+    EARLIER = "earlier", "The plan of an earlier event"
+    NONE = "none", "No numbered seats"
 
 
 class ZoneSelect(forms.Select):
-    """A choice that decides the zone of the form's times; `zones` has the zone of each value."""
+    """A choice that decides the zone of the form's times; `zones` has the zone of each value. Each option has its zone
+    and the currency that is used there, for the script of the page."""
 
     zones: Mapping[str, str] = {}
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
-        if str(value) in self.zones:
-            option["attrs"]["data-zone"] = self.zones[str(value)]
+        zone = self.zones.get(str(value))
+        if zone is not None:
+            option["attrs"] |= {"data-zone": zone, "data-currency": currency_of_zone(zone)}
         return option
 
 
@@ -55,35 +73,40 @@ class NewEventForm(forms.Form):
     organizer = forms.ModelChoiceField(Organizer.objects.none(), label="Organizer", required=False)
     venue = forms.ChoiceField(label="Venue", widget=ZoneSelect)
     new_venue = forms.CharField(label="Name of the new venue", max_length=200, required=False)
-    city = forms.CharField(label="Its city", max_length=120, required=False)
-    address = forms.CharField(label="Its address", max_length=300, required=False, help_text="Street and number.")
+    city = forms.CharField(label="City", max_length=120, required=False)
+    address = forms.CharField(
+        label="Address", max_length=300, required=False, help_text="Optional: street and number, for directions."
+    )
     timezone = forms.ChoiceField(
-        label="Its time zone", required=False, widget=ZoneSelect,
-        help_text="All times of its events are shown in this zone.",
+        label="Time zone", required=False, widget=ZoneSelect,
+        help_text="The city whose clock the venue uses. All times of its events are shown on that clock.",
     )  # fmt: skip
     starts_at = LocalTimeField(label="Start", help_text="On the venue’s clock.")
-    plan_file = forms.FileField(
-        label="Seating plan", required=False,
-        help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible. Empty: none.",
-    )  # fmt: skip
-    plan = forms.ModelChoiceField(
-        SeatingPlan.objects.none(), label="Or a plan of an earlier event", required=False, empty_label="None"
-    )
-    currency = forms.ChoiceField(label="Currency")
     opens_at = LocalTimeField(
         label="Sales open", required=False,
-        help_text="On the venue’s clock. Empty: as soon as the event is published.",
+        help_text="Empty: as soon as you publish the event.",
     )  # fmt: skip
+    currency = forms.ChoiceField(label="Currency of the prices")
+    seating = forms.ChoiceField(
+        label="Numbered seats", choices=Seating.choices, required=False, widget=forms.RadioSelect, initial=Seating.ROWS
+    )
+    plan_file = forms.FileField(label="Seating plan file", required=False)
+    plan = forms.ModelChoiceField(
+        SeatingPlan.objects.none(), label="Earlier plan", required=False, empty_label="Choose…"
+    )
 
     parsed: Plan | None = None
     plan_bytes = b""
     rows: GeneralAdmissionFormSet
+    seat_rows: SeatRowsFormSet
+    prices: Mapping[str, int] = MappingProxyType({})
+    """The prices of the plan's categories, if its sections were typed."""
     general_admission: Sequence[GeneralAdmission] = ()
 
     def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        self.rows = make_rows(self.data)
+        self.rows, self.seat_rows = make_rows(self.data), make_seat_rows(self.data)
         allowed = permitted_organizers(user, "events.add_event")
         organizers = Organizer.objects.all() if allowed is None else Organizer.objects.filter(pk__in=allowed)
         self._choose("organizer", organizers, keep=organizers.count() > 1)
@@ -98,15 +121,29 @@ class NewEventForm(forms.Form):
         if may_add_venue:
             # Without a choice for the user: with another zone than the venue's, every time would be wrong.
             self.fields["timezone"].widget.zones = {name: name for name in timezone_names()}
-            self._set_choices("timezone", [("", "Choose…"), *((name, name) for name in sorted(timezone_names()))])
-        self._set_choices("currency", [(code, code) for code in sorted(CODES)])
+            self._set_choices("timezone", [("", "Choose…"), *timezone_choices()])
+        self._set_choices("currency", currency_choices())
         self.initial["currency"] = CURRENCY if last is None else last.currency
         self.initial["venue"] = NEW if last is None else str(last.venue_id)
         plans = SeatingPlan.objects.filter(organizer__in=organizers).defer("layout").select_related("venue")
         self._choose("plan", plans, keep=plans.exists())
         set_zone(self.fields.values(), self._chosen_zone())
-        if not user.has_perm("events.add_seatingplan"):
+        self.initial["starts_at"] = suggest_start(self._chosen_zone() or "UTC")
+        self._offer_seating(may_add_plan=user.has_perm("events.add_seatingplan"), has_plans=plans.exists())
+
+    def _offer_seating(self, *, may_add_plan: bool, has_plans: bool) -> None:
+        refused = set() if may_add_plan else {Seating.ROWS, Seating.FILE}
+        if not has_plans:
+            refused.add(Seating.EARLIER)
+        offered = [choice for choice in Seating if choice not in refused]
+        self._set_choices("seating", [(choice.value, choice.label) for choice in offered])
+        self.initial["seating"] = offered[0].value
+        if not may_add_plan:
             del self.fields["plan_file"]
+
+    def event_fields(self) -> list[forms.BoundField]:
+        """Return the visible fields of the event and its venue, for the first part of the page."""
+        return [field for field in self.visible_fields() if field.name not in _SEAT_FIELDS]
 
     def _chosen_zone(self) -> str:
         """Return the zone of the venue, chosen or new, on whose clock the times of this form are read."""
@@ -116,7 +153,7 @@ class NewEventForm(forms.Form):
         zone = str(self["timezone"].value() or "") if "timezone" in self.fields else ""
         return zone if is_timezone(zone) else ""
 
-    def _set_choices(self, name: str, choices: list[tuple[str, str]]) -> None:
+    def _set_choices(self, name: str, choices: Any) -> None:
         field = self.fields[name]
         assert isinstance(field, forms.ChoiceField)
         field.choices = choices
@@ -143,7 +180,11 @@ class NewEventForm(forms.Form):
 
     def clean_plan_file(self) -> UploadedFile | None:
         file: UploadedFile | None = self.cleaned_data["plan_file"]
+        if not self._is_seating(Seating.FILE):
+            return None  # The field is not shown.
         if file is None:
+            if self.cleaned_data.get("seating"):
+                raise forms.ValidationError("Choose a file, or another kind of seats.")
             return None
         limits = plan_limits()
         if file.size is None or file.size > limits.file_bytes_max:
@@ -155,8 +196,23 @@ class NewEventForm(forms.Form):
             raise forms.ValidationError(f"{file.name}: {error}") from error
         return file
 
+    def clean_plan(self) -> SeatingPlan | None:
+        plan: SeatingPlan | None = self.cleaned_data["plan"]
+        if not self._is_seating(Seating.EARLIER):
+            return None
+        if plan is None and self.cleaned_data.get("seating"):
+            raise forms.ValidationError("Choose a plan, or another kind of seats.")
+        return plan
+
+    def _is_seating(self, kind: Seating) -> bool:
+        """Return whether the seats come from there. A form without the choice takes what it has."""
+        return self.cleaned_data.get("seating", "") in ("", kind)
+
     def is_valid(self) -> bool:
-        return super().is_valid() and self.rows.total_error_count() == 0
+        return super().is_valid() and self.rows.total_error_count() == 0 and self._seat_error_count() == 0
+
+    def _seat_error_count(self) -> int:
+        return self.seat_rows.total_error_count() if self._is_seating(Seating.ROWS) else 0
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
@@ -167,6 +223,7 @@ class NewEventForm(forms.Form):
             self.add_error("starts_at", "The event would start in the past.")
         elif isinstance(starts_at, datetime) and isinstance(opens_at, datetime) and opens_at >= starts_at:
             self.add_error("opens_at", "Sales would open after the event starts.")
+        self._clean_seat_rows(data)
         plan = data.get("plan")
         if plan is not None and self.parsed is not None:
             self.add_error("plan", "Choose a file or an earlier plan, not both.")
@@ -175,12 +232,33 @@ class NewEventForm(forms.Form):
         self._clean_general_admission(data)
         return data
 
+    def _clean_seat_rows(self, data: Mapping[str, Any]) -> None:
+        rows = self.seat_rows
+        if not self._is_seating(Seating.ROWS) or self.parsed is not None or data.get("plan") is not None:
+            return
+        if "plan_file" not in self.fields or not rows.is_bound or not rows.is_valid() or "currency" not in data:
+            return
+        sections = rows.read(data["currency"])
+        if not sections and data.get("seating"):
+            self.add_error("seating", "Enter a section with seats, or choose another kind of seats.")
+        if not sections or rows.total_error_count():
+            return
+        self.plan_bytes = write_csv([section.rows for section in sections])
+        try:
+            self.parsed = parse_plan(self.plan_bytes, plan_limits())
+        except PlanError as error:
+            self.add_error("seating", str(error))
+            return
+        self.prices = {section.rows.name: section.price_minor for section in sections}
+
     def _clean_general_admission(self, data: Mapping[str, Any]) -> None:
         plan = self.parsed or (from_layout(data["plan"].layout) if data.get("plan") is not None else None)
         taken = {} if plan is None else {section.slug: section.name for section in plan.sections}
         categories = [] if plan is None else [category.name for category in plan.categories]
         if self.rows.is_bound and self.rows.is_valid() and "currency" in data:
             self.general_admission = self.rows.read(data["currency"], taken, categories)
+            if data.get("seating") == Seating.NONE and not self.general_admission and self.rows.is_valid():
+                self.add_error("seating", "Enter the tickets below, or choose numbered seats.")
 
     def _clean_new_venue(self, data: dict[str, Any]) -> None:
         name = data.get("new_venue", "").strip()
@@ -190,6 +268,13 @@ class NewEventForm(forms.Form):
             self.add_error("new_venue", "There is a venue of this name: choose it above.")
         if not data.get("timezone"):
             self.add_error("timezone", "Choose the time zone of the venue.")
+
+
+def suggest_start(timezone: str) -> str:
+    """Return eight in the evening of a Saturday in four to five weeks, as the form's input writes it."""
+    day = (clock.now() + timedelta(days=_START_DAYS_MIN)).astimezone(ZoneInfo(timezone)).date()
+    day += timedelta(days=(_SATURDAY - day.weekday()) % 7)
+    return f"{day}T{_START_HOUR:02}:00"
 
 
 def _zone_of(venue_id: Any) -> str:
@@ -208,10 +293,15 @@ class NewDraft:
 
 
 def create_draft(
-    data: Mapping[str, Any], plan: Plan | None, plan_bytes: bytes, general_admission: Sequence[GeneralAdmission] = ()
+    data: Mapping[str, Any],
+    plan: Plan | None,
+    plan_bytes: bytes,
+    general_admission: Sequence[GeneralAdmission] = (),
+    prices: Mapping[str, int] = MappingProxyType({}),
 ) -> NewDraft:
     """Create the draft that a valid NewEventForm describes, with its on-sale, its tickets without seats, and its venue
-    and plan if they are new. Raises EventRefused if another user has just created the venue."""
+    and plan if they are new. `prices` are those of the plan's categories, as far as they are known. Raises EventRefused
+    if another user has just created the venue."""
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         # The creations wait for each other, so that two of them find each other's venue and take different slugs.
         lock_creation()
@@ -232,9 +322,8 @@ def create_draft(
             starts_at=data["starts_at"],
             currency=data["currency"],
         )
-        # Never after the start, however long the draft waits for its publication.
-        opens_at = data["opens_at"] or min(clock.now(), data["starts_at"] - timedelta(seconds=1))
-        OnSale.objects.create(event=event, opens_at=opens_at)
+        OnSale.objects.create(event=event, opens_at=data["opens_at"] or event.opening_at_once())
+        write_prices(event, prices)
         layout = stored.layout if stored is not None else {"categories": [], "sections": []}
         write_general_admission(
             event,
@@ -243,5 +332,5 @@ def create_draft(
             first_category=len(layout["categories"]),
             first_section=len(layout["sections"]),
         )
-    is_priced = bool(general_admission) and not missing_tiers(event)
+    is_priced = bool(general_admission or prices) and not missing_tiers(event)
     return NewDraft(event.pk, event.name, plan.notes if plan is not None else (), is_priced)

@@ -1,12 +1,10 @@
-"""The admin page that creates an event: one form, then the event's own form with the prices to fill in, or the
-checklist if all prices are known."""
+"""The admin page that creates an event: one form, then the prices of its plan, or the checklist if all are known."""
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
 from apps.events.drafts.new_event import NewEventForm, create_draft
@@ -19,19 +17,17 @@ def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
     form = NewEventForm(request.user, request.POST, request.FILES) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:
-            draft = create_draft(form.cleaned_data, form.parsed, form.plan_bytes, form.general_admission)
+            draft = create_draft(form.cleaned_data, form.parsed, form.plan_bytes, form.general_admission, form.prices)
         except EventRefused as error:
             form.add_error("new_venue", str(error))
         else:
             for note in draft.notes:
                 messages.warning(request, note)
             if draft.is_priced:
-                messages.success(request, f"{draft.name} is created as a draft. Check it, then publish it.")
+                messages.success(request, f"{draft.name} is saved as a draft. Check it, then publish it.")
                 return redirect("admin:events_publish", draft.event_id)
-            # A link, because a redirect to the prices would scroll this message away.
-            message = '{} is created as a draft. <a href="#categories-group">Enter the prices</a>, then publish it.'
-            messages.success(request, format_html(message, draft.name))
-            return redirect("admin:events_event_change", draft.event_id)
+            messages.success(request, f"{draft.name} is saved as a draft. Enter its prices, then publish it.")
+            return redirect("admin:events_prices", draft.event_id)
     context = {
         **site.each_context(request),
         "title": "Create event",

@@ -1,4 +1,8 @@
-"""The admin page of a draft's checklist, with the buttons to preview and to publish it."""
+"""The admin page of a draft's checklist: what will be sold and when, what is missing, and the buttons to preview and to
+publish it."""
+
+from datetime import datetime
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
@@ -10,13 +14,15 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
-from apps.events.checklist.draft import read_draft
+from apps.events.checklist.draft import Draft, read_draft
 from apps.events.checklist.findings import digest, list_findings
 from apps.events.checklist.registry import Finding, Level
+from apps.events.drafts.tiers import list_tiers
 from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.publication import EventRefused, publish_event
 from apps.kernel import clock
+from apps.kernel.formatting import WEEKDAY_DATE_TIME, format_datetime
 
 MAY_PUBLISH = "events.change_event"
 
@@ -35,34 +41,59 @@ def find_event(request: HttpRequest, event_id: int) -> Event:
 def publish_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show the draft's checklist, or publish it if the checklist is still the one that the user saw."""
     event = find_event(request, event_id)
-    # A browser would keep the fragment of the form's address otherwise, and scroll the message away.
-    change_page = redirect(f"{reverse('admin:events_event_change', args=[event.pk])}#top")
+    # The page belongs to an app above, so only its URL name is used here.
+    dashboard = redirect("admin:event_dashboard", event.pk)
     if event.status != Event.Status.DRAFT:
         messages.info(request, f"{event.name} is already published.")
-        return change_page
-    findings = list_findings(read_draft(event), clock.now())
+        return dashboard
+    draft, now = read_draft(event), clock.now()
+    findings = list_findings(draft, now)
+    summary = _summary(event, draft, now)
     if request.method != "POST":
-        return _page(request, event, findings, site)
+        return _page(request, event, findings, summary, site)
     if request.POST.get("seen") != digest(findings):
         messages.error(request, "The event has changed since you opened this page. Check the list again.")
-        return _page(request, event, findings, site, status=409)
+        return _page(request, event, findings, summary, site, status=409)
     try:
         publish_event(event.pk)
     except EventRefused as error:
         messages.error(request, f"Not published. {error}")
-        return _page(request, event, findings, site, status=409)
-    link = format_html('<a href="{}">View the event page</a>', reverse("events:event", args=[event.slug]))
-    messages.success(request, format_html("{} is published. {}", event.name, link))
-    return change_page
+        return _page(request, event, findings, summary, site, status=409)
+    sale = "is published and on sale" if draft.on_sale is None or draft.on_sale.opens_at <= now else "is published"
+    link = format_html(
+        '<a class="button" href="{}">Open the event page</a>', reverse("events:event", args=[event.slug])
+    )
+    messages.success(request, format_html("{} {}. {}", event.name, sale, link))
+    return dashboard
+
+
+def _summary(event: Event, draft: Draft, now: datetime) -> dict[str, Any]:
+    """Return what the draft sells, where and when, as its page shows it before the publication."""
+    on_sale = draft.on_sale
+    return {
+        "starts_at": format_datetime(draft.starts_at, draft.timezone, WEEKDAY_DATE_TIME, with_zone_name=True),
+        "venue": ", ".join(filter(None, (draft.venue_name, draft.venue_address, event.venue.city))),
+        "opens_at": "" if on_sale is None or on_sale.opens_at <= now
+        else format_datetime(on_sale.opens_at, draft.timezone, WEEKDAY_DATE_TIME, with_zone_name=True),
+        "has_on_sale": on_sale is not None,
+        "tiers": list_tiers(event),
+    }  # fmt: skip
 
 
 def _page(
-    request: HttpRequest, event: Event, findings: list[Finding], site: AdminSite, *, status: int = 200
+    request: HttpRequest,
+    event: Event,
+    findings: list[Finding],
+    summary: dict[str, Any],
+    site: AdminSite,
+    *,
+    status: int = 200,
 ) -> HttpResponse:
     context = {
         **site.each_context(request),
         "title": f"Publish {event.name}",
         "event": event,
+        "summary": summary,
         "missing": [finding for finding in findings if finding.level == Level.MISSING],
         "warnings": [finding for finding in findings if finding.level == Level.WARNING],
         "seen": digest(findings),

@@ -6,6 +6,7 @@ changes.py. A section's capacity is always the one shown to the public.
 """
 
 from dataclasses import fields
+from datetime import datetime, timedelta
 
 from django.db import models
 from django.db.models import F, Q
@@ -121,6 +122,16 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def opening_at_once(self) -> datetime:
+        """Return the time that a draft's on-sale has for "as soon as it is published": that of its creation, and never
+        after the start, however long the draft waits for its publication."""
+        return min(self.created_at, self.starts_at - timedelta(seconds=1))
+
+    def opens_at_once(self, opens_at: datetime) -> bool:
+        """Return whether sales that open at this time open as soon as the draft is published, because no other time was
+        asked for."""
+        return opens_at <= self.created_at
 
 
 class OnSale(models.Model):

@@ -20,8 +20,11 @@ from apps.events.plans.plan import (
     label,
     spot,
 )
+from apps.events.plans.straight_rows import place_seats
 
-COLUMNS = ("section", "row", "seat", "x", "y", "category", "accessible")
+COLUMNS = ("section", "row", "seat", "category")
+COORDINATES = ("x", "y")
+_ALL_COLUMNS = ",".join((*COLUMNS, *COORDINATES, "accessible"))
 _YES = frozenset({"1", "yes", "y", "true", "t", "x"})
 _NO = frozenset({"", "0", "no", "n", "false", "f"})
 
@@ -39,8 +42,9 @@ class _ParseState:
 
 
 def read_csv(text: str, limits: Limits) -> Draft:
-    """Parse the text into a plan that is not yet arranged. An additional column `companion` is read like `accessible`;
-    others are ignored. Semicolons may replace commas. Raises PlanError with the line."""
+    """Parse the text into a plan that is not yet arranged. Without the columns `x` and `y`, its seats are placed in
+    straight rows. The columns `accessible` and `companion` are optional; others are ignored. Semicolons may replace
+    commas. Raises PlanError with the line."""
     first = text.partition("\n")[0]
     delimiter = ";" if ";" in first and "," not in first else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -62,10 +66,10 @@ def read_csv(text: str, limits: Limits) -> Draft:
     except csv.Error as error:
         raise PlanError(f"line {max(reader.line_num, 1)}", f"not valid CSV: {error}") from error
     if not columns:
-        raise PlanError("line 1", f"the header is missing: {','.join(COLUMNS)}")
+        raise PlanError("line 1", f"the header is missing: {_ALL_COLUMNS}")
     if not state.line_of:
         raise PlanError(f"line {line}", "there are no seats after the header")
-    return Draft(
+    draft = Draft(
         name="",
         size=None,
         categories=[PlanCategory(name, category_color(None, index)) for name, index in state.categories.items()],
@@ -76,13 +80,15 @@ def read_csv(text: str, limits: Limits) -> Draft:
         areas=[],
         notes=[],
     )
+    return draft if "x" in columns else place_seats(draft)
 
 
 def _header(cells: Sequence[str], line: int) -> dict[str, int]:
     names = [cell.strip().casefold() for cell in cells]
-    missing = [name for name in COLUMNS if name not in names]
+    coordinates = COORDINATES if not set(COORDINATES).isdisjoint(names) else ()
+    missing = [name for name in (*COLUMNS, *coordinates) if name not in names]
     if missing:
-        raise PlanError(f"line {line}", f"the header lacks {', '.join(missing)} (expected {','.join(COLUMNS)})")
+        raise PlanError(f"line {line}", f"the header lacks {', '.join(missing)} (expected {_ALL_COLUMNS})")
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"line {line}", f"the header names {twice} twice")
@@ -90,7 +96,7 @@ def _header(cells: Sequence[str], line: int) -> dict[str, int]:
 
 
 def _record(cells: Sequence[str], columns: dict[str, int], line: int) -> dict[str, str]:
-    if len(cells) <= max(columns[name] for name in COLUMNS):
+    if len(cells) <= max(columns[name] for name in (*COLUMNS, *COORDINATES) if name in columns):
         raise PlanError(f"line {line}", f"has {len(cells)} cells, but the header has {len(columns)}")
     return {name: cells[index].strip() for name, index in columns.items() if index < len(cells)}
 
@@ -112,10 +118,12 @@ def _add_seat(state: _ParseState, record: dict[str, str], line: int, limits: Lim
     if guid in state.line_of:
         raise PlanError(place, f"the seat {guid} is already in line {state.line_of[guid]}")
     state.line_of[guid] = line
-    x, y = _number(record["x"], f"{place}, x"), _number(record["y"], f"{place}, y")
-    other = state.line_at.setdefault(spot(x, y), line)
-    if other != line:
-        raise PlanError(f"{place}, x and y", f"the seat in line {other} is already there")
+    x = y = 0.0
+    if "x" in record:
+        x, y = _number(record["x"], f"{place}, x"), _number(record["y"], f"{place}, y")
+        other = state.line_at.setdefault(spot(x, y), line)
+        if other != line:
+            raise PlanError(f"{place}, x and y", f"the seat in line {other} is already there")
     state.rows.setdefault(section, {}).setdefault(row, []).append(
         RawSeat(
             guid=guid,
@@ -123,7 +131,7 @@ def _add_seat(state: _ParseState, record: dict[str, str], line: int, limits: Lim
             x=x,
             y=y,
             category=state.categories.setdefault(category, len(state.categories)),
-            accessible=_flag(record["accessible"], f"{place}, accessible"),
+            accessible=_flag(record.get("accessible", ""), f"{place}, accessible"),
             companion=_flag(record.get("companion", ""), f"{place}, companion"),
         )
     )

@@ -1,5 +1,6 @@
 """Reads times on the clock of a time zone, and refuses those that the clock skips or shows twice."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -46,3 +47,25 @@ def timezone_names() -> frozenset[str]:
 def is_timezone(name: str) -> bool:
     """Return whether this is a known IANA time zone name."""
     return name in timezone_names()
+
+
+_REGIONS = (
+    "Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific",
+)  # fmt: skip
+
+
+@cache
+def timezone_choices() -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """Return the zones for a form, by region: each zone's name, and its city as people write it, "Buenos Aires,
+    Argentina". The last group has the zones without a city, by their names."""
+    groups: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
+    rest = []
+    for name in timezone_names():
+        region, *parts = name.split("/")
+        if region in groups and parts:
+            groups[region].append((name, ", ".join(reversed(parts)).replace("_", " ")))
+        else:
+            rest.append((name, name))
+    rest.sort(key=lambda choice: (choice[0] != "UTC", choice[0]))
+    named = [(region, tuple(sorted(zones, key=lambda choice: choice[1]))) for region, zones in groups.items() if zones]
+    return (*named, ("Without a city", tuple(rest)))

@@ -88,20 +88,22 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     shoot(page, "new-event")
     organizer.fill("Name of the event", "Blues Night")
     organizer.fill("Name of the new venue", "Blue Hall")
-    organizer.fill("Its city", "Chicago")
-    organizer.choose("Its time zone", "America/Chicago")
+    organizer.fill("City", "Chicago")
+    assert page.get_by_label("Time zone", exact=True).input_value() == "America/Chicago"
+    assert page.get_by_label("Currency of the prices", exact=True).input_value() == "USD"
     organizer.fill("Start", f"{starts_at:%Y-%m-%dT%H:%M}")
-    organizer.fields += 1
-    page.get_by_label("Seating plan", exact=True).set_input_files(file)
-    organizer.choose("Currency", "USD")
-    organizer.click("Create draft")
+    organizer.fields += 2
+    page.get_by_label("Upload a seating plan", exact=True).check()
+    page.get_by_label("Seating plan file", exact=True).set_input_files(file)
+    organizer.click("Continue")
 
-    page.wait_for_selector("#categories-group")
+    page.wait_for_selector(".prices")
+    assert_nothing_sticks_out(page)
     shoot(page, "prices")
     for number, price in enumerate(("45.00", "30.00")):
         organizer.fields += 1
-        page.locator(f"#id_categories-{number}-price_minor").fill(price)
-    organizer.click("Save and publish…")
+        page.locator(f"#id_price-{number}").fill(price)
+    organizer.click("Save and continue")
 
     page.wait_for_selector(".checklist")
     assert_nothing_sticks_out(page)
@@ -118,7 +120,7 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     assert_nothing_sticks_out(page)
     shoot(page, "preview-map")
     organizer.click("Checklist and publish", "link")
-    organizer.click("Publish anyway")
+    organizer.click("Publish now")
 
     page.wait_for_selector(".messagelist .success")
     event = events.get_event("blues-night")
@@ -126,7 +128,8 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     assert [price.key for price in events.list_categories(event.id)] == ["Stalls", "Circle"]
     order = buy(hold(event, seats=["Stalls-A-1"]))
 
-    organizer.click("Postpone; change on-sale, limits, fees and tax", "link")
+    shoot(page, "published")
+    organizer.click("Date, sale and fees", "link")
     page.wait_for_selector(".changes__kind")
     shoot(page, "changes")
     later = starts_at + timedelta(days=7)

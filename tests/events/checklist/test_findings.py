@@ -59,7 +59,7 @@ def test_everything_that_is_missing_is_listed_at_once_with_a_link_to_its_place()
     assert [(one.text.partition(",")[0], one.link) for one in found] == [
         ("The event starts in the past", f"{form}#id_starts_at"),
         ("Enter when sales open.", f"{form}#on_sale-group"),
-        ("There is no price for “Stalls”.", f"{form}#categories-group"),
+        ("There is no price for “Stalls”.", f"/admin/events/event/{event.pk}/prices/"),
     ]
     with pytest.raises(EventRefused, match=r"starts in the past.* Enter when sales open.* no price for “Stalls”"):
         publish_event(event.pk)

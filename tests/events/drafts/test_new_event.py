@@ -1,4 +1,4 @@
-"""One form creates a draft from nothing; the event's own form then asks for the prices of its plan."""
+"""One form creates a draft from nothing; a page then asks for the prices of its plan."""
 
 from datetime import timedelta
 from typing import Any
@@ -46,7 +46,7 @@ def upload(*categories: str) -> SimpleUploadedFile:
 def test_the_event_its_venue_plan_and_on_sale_are_created_at_once(staff: Client) -> None:
     response = staff.post(ADD, fields(plan_file=upload("Stalls", "Circle")))
     event = Event.objects.select_related("venue", "plan", "on_sale").get()
-    assert response["Location"] == reverse("admin:events_event_change", args=[event.pk])
+    assert response["Location"] == reverse("admin:events_prices", args=[event.pk])
     assert (event.slug, event.status, event.currency, event.venue.timezone) == ("lear", "draft", "GBP", "Europe/London")
     assert event.plan is not None
     assert event.plan.seat_count == 4
@@ -130,7 +130,7 @@ ROW_FIELDS = ("name", "capacity", "price")
 
 
 def test_general_admission_is_set_up_on_the_same_form_and_the_checklist_follows(staff: Client) -> None:
-    assert "Tickets without assigned seats" in staff.get(ADD).content.decode()
+    assert "Tickets without numbered seats" in staff.get(ADD).content.decode()
     response = staff.post(ADD, fields() | tickets(("Floor", "300", "45.00"), ("", "", ""), ("Upper floor", "80", "0")))
     event = Event.objects.get()
     assert response["Location"] == reverse("admin:events_publish", args=[event.pk])
@@ -147,7 +147,7 @@ def test_general_admission_is_set_up_on_the_same_form_and_the_checklist_follows(
 def test_general_admission_beside_a_seating_plan_asks_for_the_prices_of_the_plan(staff: Client) -> None:
     response = staff.post(ADD, fields(plan_file=upload("Stalls")) | tickets(("Floor", "300", "45")))
     event = Event.objects.get()
-    assert response["Location"] == reverse("admin:events_event_change", args=[event.pk])
+    assert response["Location"] == reverse("admin:events_prices", args=[event.pk])
     assert Category.objects.get(event=event).position == 1
     page = staff.get(reverse("admin:events_event_change", args=[event.pk]))
     formsets = {entry.formset.prefix: entry.formset for entry in page.context["inline_admin_formsets"]}
@@ -178,6 +178,64 @@ def test_a_row_of_general_admission_that_cannot_be_read_is_refused(
     assert text in response.content.decode()
     assert "Please fix the errors below." in response.content.decode()
     assert not Event.objects.exists()
+
+
+def seats(*sections: tuple[str, str, str, str], seating: str = "rows") -> dict[str, Any]:
+    """Return sections of numbered rows as the form sends them."""
+    names = ("name", "row_count", "seats_per_row", "price")
+    sent: dict[str, Any] = {"seats-TOTAL_FORMS": "3", "seats-INITIAL_FORMS": "1", "seating": seating}
+    for number, section in enumerate((*sections, *[("", "", "", "")] * (3 - len(sections)))):
+        sent |= {f"seats-{number}-{name}": value for name, value in zip(names, section, strict=True)}
+    return sent
+
+
+def test_numbered_rows_become_a_seating_plan_with_prices_and_are_published(staff: Client) -> None:
+    page = staff.get(ADD).content.decode()
+    assert 'value="Stalls"' in page
+    assert "T20:00" in page
+    both = seats(("Stalls", "2", "3", "45.00"), ("Circle", "1", "4", "0")) | tickets(("Floor", "10", "5"))
+    response = staff.post(ADD, fields() | both)
+    event = Event.objects.select_related("on_sale").get()
+    assert response["Location"] == reverse("admin:events_publish", args=[event.pk])
+    shown = staff.get(response["Location"]).content.decode()
+    assert "as soon as you publish" in shown
+    assert "Missing" not in shown
+    prices = Category.objects.filter(event=event).order_by("position").values_list("key", "price_minor")
+    assert list(prices) == [("Stalls", 4_500), ("Circle", 0), ("Floor", 500)]
+    publish_event(event.pk)
+    assert Section.objects.filter(event=event, slug="stalls").get().capacity == 6
+    assert Client().get("/events/lear/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (seats(("Stalls", "10", "12", "")), "Enter the price; 0 for free tickets."),
+        (seats(("Stalls", "101", "12", "5")), "less than or equal to 100"),
+        (seats(("Stalls", "", "12", "5")), "Enter how many rows there are."),
+        (seats(("Stalls", "1", "1", "4,5,0")), 'id="id_seats-0-price_error"'),
+        (seats(("Stalls", "1", "1", "5"), ("stalls", "1", "1", "5")), "There is a section “Stalls” already."),
+        (seats(), "Enter a section with seats"),
+        (seats(("Stalls", "1", "1", "")) | {"seating": "file"}, "Choose a file, or another kind of seats."),
+        (seats(("Stalls", "1", "1", "")) | {"seating": "none"} | tickets(), "Enter the tickets below"),
+        ({"seating": "everything"}, "Select a valid choice"),
+    ],
+)
+def test_seats_that_cannot_be_read_are_named_and_nothing_is_created(
+    staff: Client, changes: dict[str, Any], text: str
+) -> None:
+    response = staff.post(ADD, fields(**changes))
+    assert response.status_code == 400
+    assert text in response.content.decode()
+    assert not Event.objects.exists()
+
+
+def test_a_kind_of_seats_that_is_not_chosen_is_ignored(staff: Client) -> None:
+    chosen = seats(("Stalls", "", "12", "wrong"), seating="none") | tickets(("Floor", "300", "45"))
+    staff.post(ADD, fields(plan_file=upload("Stalls")) | chosen)
+    event = Event.objects.get()
+    assert event.plan is None
+    assert Section.objects.get(event=event).name == "Floor"
 
 
 @pytest.mark.parametrize("count", ["x", "-1", "1000000"])

@@ -34,7 +34,7 @@ def seen_on(client: Client, event: Event) -> str:
 def test_a_draft_is_published_by_the_button_of_its_checklist(staff: Client) -> None:
     event = make_draft()
     response = staff.get(page_of(event))
-    assert "Publish anyway" in response.content.decode()
+    assert "Publish now" in response.content.decode()
     done = staff.post(page_of(event), {"seen": seen_on(staff, event)}, follow=True)
     assert "Hamlet is published" in done.content.decode()
     event.refresh_from_db()
@@ -54,7 +54,7 @@ def test_nothing_is_published_while_something_is_missing_or_if_the_list_has_chan
     price.delete()
     page = staff.get(page_of(event)).content.decode()
     assert "There is no price for “Stalls”" in page
-    assert "Publish anyway" not in page
+    assert "Publish now" not in page
     assert staff.post(page_of(event), {"seen": seen_on(staff, event)}).status_code == 409
     assert Event.objects.get().status == "draft"
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events.plans import Limits, Plan, PlanError, from_layout, parse_plan, read_file, to_layout
+from apps.events.plans.straight_rows import SeatRows, row_label, write_csv
 from tests.support.events.factories import block, encoded, plan, row, seat, zone
 
 HEADER = "section,row,seat,x,y,category,accessible"
@@ -396,7 +397,8 @@ def test_csv_variants_give_the_same_plan(data: bytes) -> None:
         (csv("Stalls,A,1,1,1,Gold,", "Stalls,A," + "9" * 200_000 + ",1,1,Gold,"), "line 3", "not valid CSV"),
         (csv("Stalls,A," + "9" * 50 + ",1,1,Gold,"), "line 2, seat", "longer than 40"),
         (csv(), "line 1", "no seats"),
-        (csv("Stalls,A,1", header="section,row,seat"), "line 1", "lacks x, y, category, accessible"),
+        (csv("Stalls,A,1", header="section,row,seat"), "line 1", "lacks category (expected"),
+        (csv("Stalls,A,1,Gold,1", header="section,row,seat,category,y"), "line 1", "lacks x (expected"),
         (csv(header=HEADER + ",x"), "line 1", "names x twice"),
         (csv(header=HEADER + ",note,Note"), "line 1", "names note twice"),
         (csv("Stalls,A,1,1,1,Gold,").replace(b"Gold", b"G\xf6ld"), "line 2", "UTF-8"),
@@ -406,6 +408,29 @@ def test_an_invalid_csv_line_is_reported_with_its_number(data: bytes, place: str
     refused = refusal(data)
     assert refused.place.startswith(place)
     assert reason in refused.what
+
+
+def test_seats_without_coordinates_stand_in_straight_rows_before_a_stage() -> None:
+    lines = ["Stalls,A,1,Gold", "Stalls,A,2,Gold", "Stalls,A,3,Gold", "Stalls,B,1,Silver", "Circle,A,1,Silver"]
+    read = parse_plan(csv(*lines, header="section,row,seat,category"))
+    stalls, circle = read.sections
+    assert [(seat.row, seat.number, seat.row_index) for seat in stalls.seats] == [
+        ("A", "1", 0), ("A", "2", 0), ("A", "3", 0), ("B", "1", 1),
+    ]  # fmt: skip
+    assert stalls.seats[1].x == stalls.seats[3].x == circle.seats[0].x == read.areas[0].text.x  # type: ignore[union-attr]
+    assert read.areas[0].y < stalls.seats[0].y < stalls.seats[3].y < circle.seats[0].y
+    assert stalls.seats[1].rank == 1
+    assert "too many rows" in str(
+        refusal(csv(*(f"S,A,{n},G" for n in range(34_000)), header="section,row,seat,category"))
+    )
+
+
+def test_sections_of_numbered_rows_are_written_as_a_plan() -> None:
+    read = parse_plan(write_csv([SeatRows("Stalls", 28, 3), SeatRows("Circle, left", 1, 2)]))
+    stalls, circle = read.sections
+    assert [seat.row for seat in stalls.seats[::3]] == [row_label(row) for row in range(28)]
+    assert (stalls.seats[0].guid, stalls.seats[-1].guid, circle.name) == ("stalls-A-1", "stalls-AB-3", "Circle, left")
+    assert [category.name for category in read.categories] == ["Stalls", "Circle, left"]
 
 
 def test_csv_limits_are_enforced() -> None:
