@@ -92,7 +92,10 @@ class SeatingPlanForm(OwnedForm):
     """Uploads a plan as a file; an error names its place in the file."""
 
     name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
-    file = forms.FileField(help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible.")
+    file = forms.FileField(
+        help_text="pretix seating-plan JSON, or CSV with a line for each seat: section,row,seat,category; optional "
+        "columns: x, y, accessible, companion."
+    )
 
     class Meta:
         model = SeatingPlan
@@ -165,17 +168,25 @@ class OnSaleInline(EventValuesMixin, DraftOnlyMixin, admin.StackedInline):
         (
             "Limits",
             {
+                "classes": ("collapse",),
                 "fields": (
                     "hold_seconds", "payment_seconds", "grace_seconds", "seats_per_reservation_max", "per_buyer_max",
                     "oversell",
                 )
             },
         ),
-        ("Waiting room", {"fields": ("room_rate_per_second", "room_active_max", "room_lobby_opens_at")}),
-        ("Presale", {"fields": ("presale_condition", "presale_until", "sign_up_closes_at")}),
+        (
+            "Waiting room",
+            {"classes": ("collapse",), "fields": ("room_rate_per_second", "room_active_max", "room_lobby_opens_at")},
+        ),
+        (
+            "Presale",
+            {"classes": ("collapse",), "fields": ("presale_condition", "presale_until", "sign_up_closes_at")},
+        ),
         (
             "Fees and tax",
             {
+                "classes": ("collapse",),
                 "fields": (
                     "ticket_fee_minor", "ticket_fee_rate", "order_fee_minor", "waives_fees_when_free", "tax_rate",
                     "tax_included",
@@ -199,7 +210,7 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
     form = SectionForm
     fields = ("name", "slug", "capacity", "category", "position", "needs_access")
     extra = 0
-    verbose_name_plural = "sections (in a draft only those of general admission; save the price category first)"
+    verbose_name_plural = "sections (of a draft: those without numbered seats; save their price category first)"
     prepopulated_fields = {"slug": ("name",)}
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
@@ -310,7 +321,7 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
             url = reverse("admin:orders_eventcancellation_change", args=[obj.pk])
             return format_html('<a href="{}">Refund progress</a>', url)
         url = reverse("admin:orders_eventcancellation_add")
-        return format_html('<a href="{}?event={}">Cancel this event and refund all orders</a>', url, obj.pk)
+        return format_html('<a href="{}?event={}">Cancel the event and refund all orders</a>', url, obj.pk)
 
     @admin.action(description="Publish selected drafts", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:

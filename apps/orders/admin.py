@@ -290,7 +290,9 @@ class _ReturnPolicyInline(admin.StackedInline):
     model = ReturnPolicy
     form = _ReturnPolicyForm
     formset = _ReturnPolicyFormSet
-    verbose_name_plural = "Return policy (empty: tickets cannot be returned)"
+    classes = ("collapse",)
+    verbose_name = "Return policy (empty: tickets cannot be returned)"
+    verbose_name_plural = verbose_name
 
 
 events.add_event_inline(_ReturnPolicyInline)
@@ -298,7 +300,7 @@ events.add_event_inline(_ReturnPolicyInline)
 
 class _CancellationForm(forms.ModelForm):
     confirm = forms.CharField(
-        label="Type the event's id, as in its URL", help_text="This cannot be undone.", max_length=100
+        label="Type the name of the event", help_text="To confirm. This cannot be undone.", max_length=200
     )
 
     class Meta:
@@ -310,8 +312,8 @@ class _CancellationForm(forms.ModelForm):
         event = data.get("event")
         if event is not None and event.status != "published":
             self.add_error("event", "Only a published event can be canceled. A canceled one is already in this list.")
-        elif event is not None and data.get("confirm", "").strip() != event.slug:
-            self.add_error("confirm", "This is not the event's id.")
+        elif event is not None and data.get("confirm", "").strip() not in (event.name.strip(), event.slug):
+            self.add_error("confirm", "This is not the name of the event.")
         return data
 
 
@@ -537,6 +539,7 @@ class SandboxRefundAdmin(EventValuesMixin, ReadOnlyAdmin):
 
 @admin.register(PaymentDifference)
 class PaymentDifferenceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+    row_names = ("difference", "differences")
     organizer_path = "order__event__organizer"
     list_display = ["kind", "provider", "reference", "order", "ours", "theirs", "first_seen_at", "settled_at", "note"]
     list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]

@@ -328,6 +328,7 @@ class AdmissionBatchAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
 
 @admin.register(RoomAct)
 class RoomActAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    row_names = ("waiting-room log entry", "waiting-room log entries")
     list_display = ["at", "event", "who", "what", "detail", "why", "refusal"]
     list_filter = ["what", ("refusal", admin.EmptyFieldListFilter), "event"]
     list_select_related = ["event"]

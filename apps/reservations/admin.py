@@ -153,6 +153,7 @@ def _stock_link(row: SeatInventory | GeneralAdmissionInventory) -> SafeString:
 
 @admin.register(SeatInventory)
 class SeatInventoryAdmin(OrganizerScopedAdmin, SeatHistoryMixin, ReadOnlyAdmin):
+    row_names = ("seat", "seats")
     list_display = [
         "seat", "stock", "section", "category", "status", "blocked_for", "accessible", "reservation_id",
     ]  # fmt: skip
@@ -238,6 +239,7 @@ def _reason_field(request):
 
 @admin.register(GeneralAdmissionInventory)
 class GeneralAdmissionInventoryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
+    row_names = ("section", "sections")
     list_display = ["section", "stock", "capacity", "free", "taken", "house", "out_of_use"]
     list_filter = ["event"]
     list_select_related = ["section", "event"]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db import models
 from django.db.models import F, Q
 
-from apps.events.models.organizers import Organizer
+from apps.events.models.organizers import SHORT_NAME_HELP, Organizer
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 
 DEADLINE_SECONDS_MIN = 30
@@ -20,7 +20,7 @@ PAYMENT_SECONDS_MAX = 3_600
 
 
 class Venue(models.Model):
-    slug = models.SlugField(max_length=80, unique=True)
+    slug = models.SlugField("short name", max_length=80, unique=True, help_text=SHORT_NAME_HELP)
     name = models.CharField(max_length=200, unique=True)
     city = models.CharField(max_length=120, blank=True)
     address = models.CharField(
@@ -76,7 +76,9 @@ class Event(models.Model):
         PUBLISHED = "published", "published"  # → canceled
         CANCELED = "canceled", "canceled"
 
-    slug = models.SlugField("id in the URL", max_length=80, unique=True)
+    slug = models.SlugField(
+        "short name", max_length=80, unique=True, help_text="The end of its page's address. Made from the name."
+    )
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True)
     organizer = models.ForeignKey(Organizer, on_delete=models.PROTECT, related_name="events")
@@ -96,7 +98,7 @@ class Event(models.Model):
         "report after the sale",
         default=False,
         db_default=False,
-        help_text="Allows `manage.py sale_report` to publish a report of the sale for everyone: figures, no names.",
+        help_text="Allows a public report once the sale is over: figures, no names. Operators publish it.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
@@ -311,7 +313,9 @@ class Category(models.Model):
     """A price category. A section shows the prices of the categories of its seats."""
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="categories")
-    key = models.CharField(max_length=80, help_text="The category's name in the seating plan, or the section's.")
+    key = models.CharField(
+        "name in the plan", max_length=80, help_text="The category's name in the seating plan, or the section's."
+    )
     name = models.CharField(max_length=120)
     color = models.CharField(max_length=9, default="#6b7280", help_text="#rrggbb")
     price_minor = models.PositiveBigIntegerField("price", help_text="Without fees.")
@@ -337,7 +341,7 @@ class Section(models.Model):
         GENERAL_ADMISSION = "general_admission", "general admission"
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="sections")
-    slug = models.SlugField(max_length=80)
+    slug = models.SlugField("short name", max_length=80, help_text=SHORT_NAME_HELP)
     name = models.CharField(max_length=120)
     kind = models.CharField(max_length=20, choices=Kind.choices)
     capacity = models.PositiveIntegerField(

@@ -9,11 +9,13 @@ from django.db.models import Q
 
 DEFAULT_SLUG, DEFAULT_NAME = "default", "Default organizer"
 
+SHORT_NAME_HELP = "For links and ids: small letters, digits and hyphens. Made from the name."
+
 
 class Organizer(models.Model):
     """Owns events and seating plans. Members act for it in the admin and at the doors."""
 
-    slug = models.SlugField(max_length=80, unique=True)
+    slug = models.SlugField("short name", max_length=80, unique=True, help_text=SHORT_NAME_HELP)
     name = models.CharField(max_length=200, unique=True)
     contact_email = models.EmailField("contact email", blank=True, help_text="For buyers and for the site's operator.")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -51,6 +51,7 @@ def test_a_postponement_is_shown_then_confirmed(staff: Client) -> None:
     shown = staff.post(page_of(event), form).content.decode()
     assert "1 reservation is live (1 ticket)." in shown
     assert "CDT" in shown or "CST" in shown
+    assert re.search(r'<blockquote class="changes__message">Sorry\.</blockquote>', shown)
     assert events.get_event_by_id(event.id).starts_at == event.starts_at
     done = staff.post(page_of(event), hidden(shown) | {"confirm": "yes"}, follow=True)
     assert "The event is changed." in done.content.decode()

@@ -146,18 +146,18 @@ def test_only_staff_who_can_change_orders_see_the_refund_page(bought, client, dj
     assert client.get(path).status_code == 403
 
 
-def test_staff_cancels_an_event_by_typing_its_id_and_sees_the_progress(admin_client) -> None:
+def test_staff_cancels_an_event_by_typing_its_name_and_sees_the_progress(admin_client) -> None:
     event = make_event(general_admission=10)
     buy(hold(event, ga_section="floor", ga_quantity=2))
-    assert "Cancel this event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
+    assert "Cancel the event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
     path = "/admin/orders/eventcancellation/add/"
     page = admin_client.get(f"{path}?event={event.id}").content.decode()
-    assert "Type the event" in page
+    assert "Type the name of the event" in page
     assert "1 order with 2 tickets: $50.00 will be refunded." in page
     form = {"event": event.id, "words": "No singer.", "confirm": "another"}
-    assert "This is not the event" in admin_client.post(path, form, headers=SAME_ORIGIN).content.decode()
+    assert "This is not the name of the event" in admin_client.post(path, form, headers=SAME_ORIGIN).content.decode()
     assert not EventCancellation.objects.exists()
-    watch = admin_client.post(path, form | {"confirm": "concert"}, headers=SAME_ORIGIN).url
+    watch = admin_client.post(path, form | {"confirm": event.name}, headers=SAME_ORIGIN).url
     page = admin_client.get(watch).content.decode()
     assert "0 of 1" in page
     assert 'http-equiv="refresh"' in page
