@@ -170,7 +170,9 @@ class Delivery:
                 except ClaimNotEnded as claim:
                     logger.warning("%s: %s", claim, claim.__cause__)
                     self._end_later(claim)
-                except Exception:
+                except facade.EXITS:
+                    raise
+                except BaseException:
                     names = ", ".join(f"{message.id} ({message.topic})" for message in unit)
                     logger.exception("message %s could not be settled", names)
                 finally:

@@ -35,6 +35,9 @@ SPARE_COUNT = 16
 PUT_ASIDE_ROUNDS_MAX = 1_000
 LIST_MAX = 100
 """Messages of a topic with a list handler that are handled together."""
+EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends a process or a test and is no failure of a handler. Every other error is one, also a library's panic, which
+is a BaseException."""
 oldest_due_seconds = outbox_metrics.oldest_due_seconds
 
 _publish = sql.load("apps.kernel.outbox", "publish_messages")
@@ -338,7 +341,9 @@ def _run_list_handler(messages: Sequence[Message]) -> Collection[int]:
     assert handler is not None
     try:
         return handler(messages)
-    except Exception:
+    except EXITS:
+        raise
+    except BaseException:
         logger.exception("%s messages (%s) failed together and are handled alone", len(messages), messages[0].topic)
         return [message.id for message in messages]
 
@@ -371,7 +376,9 @@ def _handle(message: Message) -> Callable[[], None]:
             topic.handler(message)
     except RetryLater as later:
         return partial(_end_postponed, message, later.seconds, str(later)[:2000])
-    except Exception as error:
+    except EXITS:
+        raise
+    except BaseException as error:
         # No error of a handler may lose its message or stop the delivery of others.
         has_trace = not isinstance(error, NotDelivered)
         # An error may quote what it was given: a mail server's refusal contains the recipient's address.

@@ -32,7 +32,7 @@ def send_within_cap(address: str, share: float, send: Callable[[], object]) -> N
         raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
     try:
         send()
-    except Exception:
+    except BaseException:  # Also a panic of a library or the process's end: the mail was not sent.
         uncount_mail(address)
         raise
 

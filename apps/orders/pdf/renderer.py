@@ -5,10 +5,12 @@ contains the used glyphs of its fonts. The same data give the same bytes.
 """
 
 import json
+import logging
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ _PIECE = re.compile(r"(.{12})(?=.)")
 # Control characters except line breaks; marks that override the direction of the text after them.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+_REPLACEMENT = "?"
+
+logger = logging.getLogger(__name__)
+
 _compilers = threading.local()
 _has_rendered = False
 _is_forked = False
@@ -32,15 +38,40 @@ class RenderedBeforeFork(RuntimeError):
     """This process was forked from one that had rendered: the threads of the library exist only there."""
 
 
+class RendererPanicked(RuntimeError):
+    """The library failed on its own bug, with text that it should have accepted."""
+
+
 def render(template: str, data: Mapping[str, Any], *, images: Sequence[str] = ()) -> bytes:
     """Return the PDF of the template (`tickets`) with this data and these SVG images. Strings are printed as they are,
-    never as markup."""
+    never as markup.
+
+    Some mixes of letters from right to left and marks without a glyph make the library panic. Then the document has
+    simpler text instead: without marks, and if that fails too, with `?` for every character beyond ASCII. Raises
+    RendererPanicked if even that fails.
+    """
     global _has_rendered  # noqa: PLW0603  # Of this process.
     if _is_forked:
         raise RenderedBeforeFork("a process that renders PDFs must not be forked from one that already did")
     _has_rendered = True
-    encoded = json.dumps({**_printable(data), "images": list(images)}, ensure_ascii=False)
-    pdf = _compiler(template).compile(format="pdf", sys_inputs={"data": encoded})
+    for simplify in (str, _without_marks):
+        try:
+            return _compile(template, data, images, simplify)
+        except RendererPanicked as panic:
+            logger.warning("a document of the template %s gets simpler text: %s", template, panic)
+    return _compile(template, data, images, _as_ascii)
+
+
+def _compile(template: str, data: Mapping[str, Any], images: Sequence[str], simplify: Callable[[str], str]) -> bytes:
+    encoded = json.dumps({**_printable(data, simplify), "images": list(images)}, ensure_ascii=False)
+    try:
+        pdf = _compiler(template).compile(format="pdf", sys_inputs={"data": encoded})
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        # A panic of Rust code is no Exception: it would pass every handler of errors. The next call makes a compiler.
+        _compilers.__dict__.pop(template, None)
+        raise RendererPanicked(f"the PDF library panicked: {error}") from error
     assert isinstance(pdf, bytes)
     return pdf
 
@@ -62,19 +93,34 @@ def _fonts() -> typst.Fonts:
     return typst.Fonts(include_system_fonts=False, include_embedded_fonts=False, font_paths=folders)
 
 
-def _printable(value: Any) -> Any:
-    """Return the value with every string printable: without control characters, and with zero-width spaces at which
-    a long word may break."""
+def _printable(value: Any, simplify: Callable[[str], str]) -> Any:
+    """Return the value with every string simplified and printable: without control characters, and with zero-width
+    spaces at which a long word may break."""
     match value:
         case str():
-            text = _UNPRINTABLE.sub("", value.encode("utf-8", "replace").decode())
+            text = _UNPRINTABLE.sub("", simplify(value.encode("utf-8", "replace").decode()))
             return _LONG_WORD.sub(lambda word: _PIECE.sub("\\1\N{ZERO WIDTH SPACE}", word[0]), text)
         case Mapping():
-            return {key: _printable(each) for key, each in value.items()}
+            return {key: _printable(each, simplify) for key, each in value.items()}
         case list() | tuple():
-            return [_printable(each) for each in value]
+            return [_printable(each, simplify) for each in value]
         case _:
             return value
+
+
+def _without_marks(text: str) -> str:
+    """Return the text with composed letters, without further marks and without invisible characters."""
+    return "".join(one for one in unicodedata.normalize("NFC", text) if not _is_mark(one))
+
+
+def _as_ascii(text: str) -> str:
+    """Return the text without accents, with a replacement for each character that ASCII does not have."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(one if one.isascii() else _REPLACEMENT for one in decomposed if not _is_mark(one))
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) in ("Mn", "Me", "Cf")
 
 
 def _after_fork() -> None:

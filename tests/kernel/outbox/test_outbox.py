@@ -102,6 +102,40 @@ def test_a_handler_runs_with_no_transaction_and_no_lock_open(handled: Handled) -
     assert OutboxMessage.objects.get().done_at is not None
 
 
+class Panic(BaseException):
+    """Like a panic of a library in Rust: no Exception."""
+
+
+def panic(message: Message) -> None:
+    raise Panic("end byte index 39 is out of bounds")
+
+
+def test_a_panic_of_a_library_is_a_failed_attempt_and_stops_no_other_message(handled: Handled) -> None:
+    seen = handled(lambda message: panic(message) if message.key == "a" else None)
+    publish("a")
+    publish("b")
+    assert outbox.deliver() == 2
+    assert {message.key for message in seen} == {"a", "b"}
+    row = OutboxMessage.objects.get(key="a")
+    assert (row.attempts, row.claimed_until) == (1, None)
+    assert row.last_error == "Panic: end byte index 39 is out of bounds"
+    assert OutboxMessage.objects.get(key="b").done_at is not None
+
+
+def test_the_end_of_the_process_is_no_failed_attempt(handled: Handled) -> None:
+    """The claim stays, and expires: another worker takes the message."""
+
+    def exit_now(message: Message) -> None:
+        raise SystemExit
+
+    handled(exit_now)
+    publish()
+    [message] = outbox.claim(1)
+    with pytest.raises(SystemExit):
+        outbox.hand_over(message)
+    assert OutboxMessage.objects.get().last_error == ""
+
+
 def test_a_failing_message_is_retried_with_growing_pauses_and_then_given_up(handled: Handled) -> None:
     seen = handled(fail)
     publish()

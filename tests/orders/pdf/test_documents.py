@@ -1,8 +1,11 @@
 """PDFs: text of every script, embedded fonts, and content that must not break or change a document."""
 
 import io
+import json
 import os
+import random
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -111,6 +114,47 @@ def test_letters_that_no_font_has_are_drawn_as_boxes_and_break_nothing(name: str
     pdf = tickets_pdf(ticket(holder=f"Zoë {name}"), name=name)
     assert "Zoë" in text_of(pdf)
     assert "ABCD ABCD" in text_of(pdf)
+
+
+def test_names_at_which_the_library_panics_get_simpler_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Letters from right to left between marks that no font has: tickets and invoices exist all the same."""
+    known = (
+        "\u05d1\u20e3b\u20e3\u05d0\u20e3\u05d0ab\u05d0\u05d1\u20e3b\u20e3\u05d1\u05d0a\u05d0\u20e3\u05d1\u05d1ab"
+        "\u05d0\u05d0\u20e3\u05d0\u05d1\u05d0a\u05d1\u05d0 \u20e3\u05d1"
+    )
+    assert "ABCD ABCD" in text_of(tickets_pdf(ticket(holder=known)))
+    assert "FG-2030-000001" in text_of(
+        invoice_pdf.render_invoice(invoice_of(buyer={"name": known, "email": "a@example.org"}))
+    )
+    assert caplog.text.count("panicked") == 2, "they no longer make it panic: is the simpler text still needed?"
+    assert "דנה" in text_of(tickets_pdf(ticket(holder="Zoë דנה"))), "the next document is complete"
+    mixes = random.Random(5)
+    letters, marks = "\u05d0\u05d1\u0627\u0628\u0710", "\u20e3\u20dd\u0489\u0301\u05b0\ufe0f\u200f"
+    ends_at = time.monotonic() + 10
+    for number in range(300):
+        parts = [letters, mixes.choice(marks), "ab 1"]
+        name = "".join(mixes.choice(mixes.choice(parts)) for _ in range(mixes.choice([40, 70, 118])))
+        assert tickets_pdf(ticket(holder=name))
+        if number % 3 == 0:
+            assert invoice_pdf.render_invoice(invoice_of(buyer={"name": name, "email": "a@example.org"}))
+        if time.monotonic() > ends_at:
+            break
+
+
+def test_a_panic_without_end_is_an_ordinary_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    class Panicking:
+        def compile(self, **kwargs: Any) -> bytes:
+            tried.append(kwargs["sys_inputs"]["data"])
+            raise Panic
+
+    tried: list[str] = []
+    monkeypatch.setattr(renderer, "_compiler", lambda template: Panicking())
+    with pytest.raises(renderer.RendererPanicked):
+        renderer.render("tickets", {"name": "e\u0301\u20e3 \u05d1"})
+    assert [json.loads(one)["name"] for one in tried] == ["e\u0301\u20e3 \u05d1", "é \u05d1", "e ?"]
 
 
 def test_fonts_of_a_further_folder_are_loaded_beside_ours(settings, tmp_path: Path) -> None:

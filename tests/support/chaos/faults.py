@@ -22,8 +22,8 @@ _OF_THREAD = re.compile(r'(?<="s)\d+(?=_x\d+")')
 """In the name of a savepoint: left in, each thread would have statements of its own."""
 
 
-class Killed(BaseException):
-    """The process is killed: nothing of it runs any more."""
+class Killed(SystemExit):
+    """The process is killed: nothing of it runs any more. The outbox takes other errors for failures of a handler."""
 
 
 class Step(Enum):
