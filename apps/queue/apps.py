@@ -13,7 +13,7 @@ class QueueConfig(AppConfig):
         from apps.kernel.outbox import facade as outbox
         from apps.queue import invariants
         from apps.queue.identity import guest_merge
-        from apps.queue.lobby import sign_up_mail
+        from apps.queue.lobby import sign_up_mail, sign_up_reminders
         from apps.queue.room import admission, draft_check, event_change, operations, rate_control
 
         # An anonymous browser does not see an entry that already belongs to the account: the session comes first.
@@ -22,8 +22,12 @@ class QueueConfig(AppConfig):
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.RoomChange())
         outbox.register_handler(sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX)
+        outbox.register_handler(
+            sign_up_reminders.SEND_REMINDER, sign_up_reminders.send, together_max=sign_up_reminders.SENDING_MAX
+        )
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)
         maintenance.register("drain rooms of ended events", 1, operations.drain_ended_rooms)
         maintenance.register("mail people who signed up for a draw", 2, sign_up_mail.schedule_mails)
+        maintenance.register("remind people who signed up for a draw", 60, sign_up_reminders.schedule_reminders)
         maintenance.register("delete old rate changes", 3_600, rate_control.delete_old_changes)

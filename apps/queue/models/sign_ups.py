@@ -16,13 +16,17 @@ class SignUp(models.Model):
     person = models.BinaryField(max_length=32, help_text="HMAC of the confirmed mailbox.")
     signed_up_at = models.DateTimeField()
     mail_at = models.DateTimeField(null=True, blank=True, help_text="When the mail about the draw was scheduled.")
+    reminded_at = models.DateTimeField(null=True, blank=True, help_text="When the reminder before it was scheduled.")
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["event", "person"], name="sign_up_once_per_person"),
             models.UniqueConstraint(fields=["event", "account"], name="sign_up_once_per_account"),
         ]
-        indexes = [models.Index(fields=["event"], condition=Q(mail_at__isnull=True), name="sign_up_without_mail")]
+        indexes = [
+            models.Index(fields=["event"], condition=Q(mail_at__isnull=True), name="sign_up_without_mail"),
+            models.Index(fields=["event"], condition=Q(reminded_at__isnull=True), name="sign_up_without_reminder"),
+        ]
 
     def __str__(self) -> str:
         return f"sign-up {self.pk}"
