@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 _publish_listeners: list[Callable[[int], None]] = []
@@ -70,15 +71,15 @@ def availability(slugs: SectionSlugs) -> Availability:
     return _availability_providers[0](slugs)
 
 
-_refund_terms_providers: list[Callable[[int], str]] = []
+_refund_terms_providers: list[Callable[[int, datetime, str], str]] = []
 
 
-def provide_refund_terms(provider: Callable[[int], str]) -> None:
-    """Register `provider(event_id)`, which returns the sentences about returns and refunds for the event's page. A
-    later provider replaces an earlier one."""
+def provide_refund_terms(provider: Callable[[int, datetime, str], str]) -> None:
+    """Register `provider(event_id, at, timezone)`, which returns the sentences about returns and refunds for the
+    event's page at this moment, with times in this zone. A later provider replaces an earlier one."""
     _refund_terms_providers[:] = [provider]
 
 
-def refund_terms(event_id: int) -> str:
+def refund_terms(event_id: int, at: datetime, timezone: str) -> str:
     """Return the sentences from the registered provider; empty without one."""
-    return _refund_terms_providers[0](event_id) if _refund_terms_providers else ""
+    return _refund_terms_providers[0](event_id, at, timezone) if _refund_terms_providers else ""

@@ -104,6 +104,8 @@ class EventDetails:
     ends_at: datetime | None
     has_room: bool
     """Whether the event has a waiting room."""
+    moved_from: datetime | None
+    """The start before the latest change of it; None if it was never changed."""
 
 
 @dataclass(frozen=True, slots=True)

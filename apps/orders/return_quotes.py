@@ -114,17 +114,26 @@ def owed_minor(order: Order) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReturnTerms:
-    """An event's terms for returns by buyers: its policy, and the windows that new dates have opened."""
+    """An event's terms for returns by buyers: its policy, its changes of date, and the windows that these opened."""
 
     policy: ReturnOffer | None
+    starts_at: datetime
     windows: tuple[tuple[datetime, datetime], ...] = ()
     """Of open windows: orders placed until when they are for, and until when tickets may be returned."""
+    earlier_starts: tuple[tuple[datetime, datetime], ...] = ()
+    """Of changes of the schedule, oldest first: orders placed until when they concern, and the start before."""
 
     def of_order(self, placed_at: datetime) -> ReturnOffer | None:
         """Return the terms for an order that was placed at this time, or None if it cannot be returned. In a window
         the fees are refunded, too: the buyer bought another date."""
         until = max((until for orders_until, until in self.windows if placed_at <= orders_until), default=None)
         return self.policy if until is None else ReturnOffer(True, until, keeps_fees=False)
+
+    def earlier_start(self, placed_at: datetime) -> datetime | None:
+        """Return the start that the event had for the buyer of an order placed at this time; None if it is the same
+        now."""
+        before = next((start for orders_until, start in self.earlier_starts if placed_at <= orders_until), None)
+        return None if before == self.starts_at else before
 
 
 def get_return_terms(event: events.EventView, now: datetime) -> ReturnTerms:
@@ -135,6 +144,9 @@ def get_return_terms(event: events.EventView, now: datetime) -> ReturnTerms:
     if policy is not None:
         until = event.starts_at - timedelta(hours=policy.until_hours)
         offer = ReturnOffer(now < until and is_published, until, policy.keeps_fees)
-    windows = ScheduleNotice.objects.filter(event_id=event.id, return_until__gt=now) if is_published else ()
-    found = [(window.orders_until, window.return_until) for window in windows]
-    return ReturnTerms(offer, tuple((orders_until, until) for orders_until, until in found if until is not None))
+    windows, earlier_starts = [], []
+    for notice in ScheduleNotice.objects.filter(event_id=event.id).select_related("change").order_by("at"):
+        earlier_starts.append((notice.orders_until, datetime.fromisoformat(notice.change.before["starts_at"])))
+        if is_published and notice.return_until is not None and now < notice.return_until:
+            windows.append((notice.orders_until, notice.return_until))
+    return ReturnTerms(offer, event.starts_at, tuple(windows), tuple(earlier_starts))

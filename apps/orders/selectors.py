@@ -213,6 +213,8 @@ class OrderView:
     """The terms for passing tickets to other people; None if the event allows no transfers."""
     transfers: tuple[TransferView, ...] = ()
     """Those that the buyer has started, oldest first."""
+    earlier_start: datetime | None = None
+    """When the event was to start according to the order, if it has been moved since."""
 
     @property
     def is_standing(self) -> bool:
@@ -532,6 +534,9 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 returns=offers[order.event_id].of_order(order.placed_at) if order.event_id in offers else None,
                 transfer_terms=terms.get(order.event_id),
                 transfers=tuple(transfers.get(order.pk, ())),
+                earlier_start=offers[order.event_id].earlier_start(order.placed_at)
+                if order.event_id in offers
+                else None,
             )
         )
     return views

@@ -67,14 +67,16 @@ def _event(page: EventPage) -> dict[str, Any]:
         "name": card.name,
         "url": url,
         "startDate": _iso(card.starts_at, card.timezone),
-        "eventStatus": f"https://schema.org/{'EventCancelled' if card.state == 'canceled' else 'EventScheduled'}",
+        "eventStatus": f"https://schema.org/{_status(page)}",
         "eventAttendanceMode": "https://schema.org/OfflineEventAttendanceMode",
         "location": place,
         "image": [absolute_url(reverse("events:poster", args=[card.slug]))],
         "description": summary(page),
         "organizer": {"@type": "Organization", "name": details.organizer_name},
     }
-    for name, moment in (("endDate", details.ends_at), ("doorTime", details.doors_at)):
+    moved_from = details.moved_from if details.moved_from != card.starts_at else None
+    times = (("endDate", details.ends_at), ("doorTime", details.doors_at), ("previousStartDate", moved_from))
+    for name, moment in times:
         if moment is not None:
             data[name] = _iso(moment, card.timezone)
     if details.organizer_email:
@@ -91,6 +93,12 @@ def _event(page: EventPage) -> dict[str, Any]:
             "validFrom": _iso(card.opens_at, card.timezone),
         }
     return data
+
+
+def _status(page: EventPage) -> str:
+    if page.card.state == "canceled":
+        return "EventCancelled"
+    return "EventScheduled" if page.details.moved_from in (None, page.card.starts_at) else "EventRescheduled"
 
 
 def _at_venue(moment: datetime, timezone: str) -> datetime:

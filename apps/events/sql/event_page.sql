@@ -11,6 +11,14 @@ SELECT event.id, on_sale.hold_seconds, on_sale.seats_per_reservation_max, on_sal
        organizer.slug, organizer.name, organizer.contact_email,
        venue.address, venue.latitude, venue.longitude, event.doors_at, event.ends_at,
        on_sale.room_rate_per_second IS NOT NULL,
+       (
+           SELECT (change.before ->> 'starts_at')::timestamptz
+           FROM events_eventchange AS change
+           WHERE change.event_id = event.id AND change.kind = 'schedule'
+             AND change.before ->> 'starts_at' <> change.after ->> 'starts_at'
+           ORDER BY change.id DESC
+           LIMIT 1
+       ),
        ARRAY(
            SELECT latest.kind
            FROM (

@@ -13,6 +13,11 @@ def describe_refund_policy(event: events.EventView, now: datetime, placed_at: da
     offer = return_quotes.get_return_terms(event, now).of_order(placed_at or now)
     if offer is None or not offer.is_open:
         return "Tickets cannot be returned. You get your money back if the event is canceled."
-    until = format_datetime(offer.until, event.timezone, DATE_TIME, with_zone_name=True)
+    return describe_offer(offer, event.timezone)
+
+
+def describe_offer(offer: return_quotes.ReturnOffer, timezone: str) -> str:
+    """Return until when tickets may be returned under these terms, and what their buyer gets back then."""
+    until = format_datetime(offer.until, timezone, DATE_TIME, with_zone_name=True)
     back = "the ticket price, without fees" if offer.keeps_fees else "the full price"
     return f"You can return tickets until {until} and get back {back}."

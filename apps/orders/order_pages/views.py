@@ -22,6 +22,7 @@ from apps.orders import access, selectors
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
 from apps.orders.checkout import followed_state
+from apps.orders.checkout.refund_policy import describe_offer
 from apps.orders.checkout.views import first_form
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.invoices import invoice_pdf
@@ -121,6 +122,7 @@ def _order_context(order: OrderView) -> dict[str, Any]:
         "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",
         "may_choose_again": order.may_choose_again,
         "may_return": order.may_return,
+        "return_words": describe_offer(order.returns, order.event.timezone) if order.returns is not None else "",
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
         "calendar_url": reverse("orders:calendar_file", args=[order.id]),

@@ -32,7 +32,9 @@ def ticket(request: HttpRequest, code: str) -> HttpResponse:
         "pdf_url": reverse("orders:ticket_pdf", args=[code]) if found.valid else "",
         "order_url": order.url if access.can_open_order(request, order) else "",
     }
-    return render(request, "orders/ticket.html", {"ticket": shown, "event": order.event})
+    return render(
+        request, "orders/ticket.html", {"ticket": shown, "event": order.event, "earlier_start": order.earlier_start}
+    )
 
 
 @cache_control(private=True, max_age=3_600)

@@ -10,6 +10,7 @@ from apps.events.models import Event, Organizer
 from apps.events.organizers import legal_pages
 from apps.events.pricing import PricePolicy
 from apps.events.registries import ReturnTerms
+from apps.events.revisions.service import change_event
 from apps.kernel import clock
 from apps.orders import access
 from apps.orders.cancellation.order_cancellation import refund_order
@@ -161,6 +162,35 @@ def paid(shop: Shop) -> None:
     shop.page.locator("img.qr").first.wait_for()
     for summary in shop.page.locator("main summary").all():
         summary.click()
+
+
+@STATES.add(tablet=True)
+def paid_and_date_changed(shop: Shop) -> None:
+    moved_order(shop, "moved")
+
+
+def moved_order(shop: Shop, slug: str) -> Order:
+    """Open an order of seats whose event was moved after the purchase."""
+    event = make_event(slug, general_admission=9)
+    order = shop.order(event, **FLOOR)
+    later = {"starts_at": event.starts_at + timedelta(days=7)}
+    in_another_connection(lambda: change_event(event.id, "schedule", later, who="test", why="ill", return_days=14))
+    deliver_everything()
+    open_order(shop, order)
+    shop.page.locator("main s").wait_for()
+    return order
+
+
+@STATES.add()
+def my_tickets_with_a_changed_date(shop: Shop) -> None:
+    moved_order(shop, "moved-list")
+    shop.open("/tickets/")
+
+
+@STATES.add()
+def ticket_with_a_changed_date(shop: Shop) -> None:
+    order = moved_order(shop, "moved-ticket")
+    shop.open(f"/tickets/{first_code(order)}/")
 
 
 @STATES.add()

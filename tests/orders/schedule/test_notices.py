@@ -1,13 +1,17 @@
 """A new date: each buyer and recipient gets one mail, and may return tickets in a window."""
 
 import json
+import re
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core import mail
 from django.db import IntegrityError, connection
+from django.test import Client
+from django.utils import formats
 
 from apps.events import facade as events
 from apps.events.revisions import service
@@ -16,6 +20,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox.facade import Message
+from apps.orders import access
 from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import ReturnNotAllowed
 from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice
@@ -222,3 +227,37 @@ def test_what_it_means_is_shown_beforehand() -> None:
     assert "buyers may return their tickets" in shown
     with pytest.raises(problems.Invalid):
         service.propose(event.id, Kind.SCHEDULE, {"starts_at": in_days(-1)}, return_days=7)
+
+
+def test_pages_show_the_earlier_date_and_until_when_tickets_may_be_returned() -> None:
+    event = make_event(starts_at=in_days(30), timezone="Europe/Berlin")
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24, keeps_fees=True)
+    order, browser = buy(hold(event, seats=["hall-A-1"])), Client()
+    browser.get(f"/orders/{order.pk}/?key={access.link_key(order.pk)}")
+    paths = (f"/orders/{order.pk}/", "/tickets/", f"/tickets/{order.tickets.get().code}/", "/events/concert/")
+    for path in paths:
+        assert "<s>" not in browser.get(path).content.decode(), path
+    assert "You can return tickets until" in browser.get(paths[0]).content.decode()
+    move(event)
+    move(event, wanted={"starts_at": in_days(90)})
+    bought_for, announced = (formats.date_format(local(in_days(days)), "j F Y") for days in (30, 60))
+    for path in paths[:2]:
+        page = browser.get(path).content.decode()
+        assert re.search(rf"<s>\w+ {bought_for}, ", page), path
+        assert "can return tickets until" in page, path
+    assert "The date has changed. It was" in browser.get(paths[2]).content.decode()
+    page = browser.get(paths[3]).content.decode()
+    assert re.search(rf"Was <s>\w+ {announced}, ", page)
+    assert "Tickets bought before the date changed can be returned until" in page
+    assert "You can return other tickets until 1 day before the start" in page
+    assert "EventRescheduled" in page
+    ScheduleNotice.objects.update(return_until=clock.now())
+    assert "Tickets bought before" not in browser.get(paths[3]).content.decode()
+    assert "<s>" in browser.get(paths[0]).content.decode()
+    # Moved back: the date is what this buyer bought.
+    move(event, wanted={"starts_at": event.starts_at})
+    assert "<s>" not in browser.get(paths[0]).content.decode()
+
+
+def local(moment: datetime) -> datetime:
+    return moment.astimezone(ZoneInfo("Europe/Berlin"))
