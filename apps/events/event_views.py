@@ -114,6 +114,13 @@ class EventView:
     see `revisions.terms`."""
     publishes_report: bool = False
     """Whether a report of the sale may be published after it."""
+    address: str = ""
+    """The venue's street and number; may be empty."""
+
+    @property
+    def address_line(self) -> str:
+        """The venue's name, street and city in one line, without those that are not known."""
+        return ", ".join(part for part in (self.venue_name, self.address, self.city) if part)
 
     def selling_state(self, at: datetime) -> str:
         """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
@@ -213,11 +220,11 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
     waiting room (null without a waiting room), six of its price policy, three of its presale, its organizer, when
-    doors open, when the event ends, since when its terms hold, and whether it publishes a report."""
+    doors open, when the event ends, since when its terms hold, and whether it publishes a report, its venue's address."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     presale = Presale(*row[26:29]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
-    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), *row[29:34]))
+    return EventView(*(*row[:9], policy, policy_of(*row[20:26]), *row[29:35]))
 
 
 def get_event(slug: str) -> EventView:

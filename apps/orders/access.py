@@ -1,11 +1,13 @@
 """Access to orders: for the owner, and for the holder of the signed link from the order's email.
 
 The link, which may have been forwarded, reads and downloads. To cancel, return, reissue or transfer with it, a
-browser must once open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES.
+browser must once open the link of a confirmation mail, which is valid for CONFIRMATION_MINUTES. The mail about a new
+date has a link of its own that only returns tickets, until the return window closes.
 """
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import wraps
 from typing import Any
 from uuid import UUID
@@ -16,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from apps.kernel import rate_limits
+from apps.kernel import clock, rate_limits
 from apps.kernel.fastpath.request import Request
 from apps.kernel.http import client_address, problems
 from apps.orders.absolute_urls import absolute_url
@@ -28,12 +30,19 @@ from apps.reservations import facade as reservations
 
 COOKIE = "orders"
 CONFIRMED_COOKIE = "confirmed_orders"
+RETURN_COOKIE = "returnable_orders"
 COOKIE_DAYS = 90
 COOKIE_ORDERS_MAX = 20
 CONFIRMATION_MINUTES = 30
+_END_DIGITS_MAX = 12
 _links = Signer(salt="order-link")
 _confirmations = TimestampSigner(salt="order-confirmation")
-_cookies = {COOKIE: TimestampSigner(salt="order-cookie"), CONFIRMED_COOKIE: TimestampSigner(salt="order-confirmed")}
+_return_keys = Signer(salt="order-return")
+_cookies = {
+    COOKIE: TimestampSigner(salt="order-cookie"),
+    CONFIRMED_COOKIE: TimestampSigner(salt="order-confirmed"),
+    RETURN_COOKIE: TimestampSigner(salt="order-returnable"),
+}
 
 
 def link_key(order_id: UUID) -> str:
@@ -94,6 +103,31 @@ def is_valid_confirmation(order_id: UUID, token: str) -> bool:
     return signed == _versioned(order_id, _link_version(order_id))
 
 
+def return_link(order_id: UUID, until: datetime) -> str:
+    """Return the absolute URL at which the recipient of a mail may return the order's tickets until this time, without
+    confirming the mailbox again. It changes nothing else; afterwards it only reads."""
+    ends = int(until.timestamp())
+    key = f"{ends}.{_return_keys.signature(_returnable(order_id, ends))}"
+    path = reverse("orders:return", args=[order_id])
+    return absolute_url(f"{path}?key={link_key(order_id)}&return_key={key}")
+
+
+def is_valid_return_key(order_id: UUID, key: str) -> bool:
+    ends, _, signature = key.partition(".")
+    if not (ends.isascii() and ends.isdecimal() and len(ends) <= _END_DIGITS_MAX):
+        return False
+    signed = _returnable(order_id, int(ends))
+    try:
+        _return_keys.unsign(f"{signed}{_return_keys.sep}{signature}")
+    except BadSignature:
+        return False
+    return clock.process_now().timestamp() < int(ends)
+
+
+def _returnable(order_id: UUID, ends: int) -> str:
+    return f"{_versioned(order_id, _link_version(order_id))} {ends}"
+
+
 def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
     """Return the order if the request may read it: from its owner or a holder of its link. Raises TokenMissing without
     credentials, OrderNotFound, TokenWrongEvent, NotOwner."""
@@ -113,6 +147,14 @@ def get_changeable_order(request: HttpRequest, order_id: UUID) -> OrderView:
         if _has_link(request, order_id):
             raise MailboxNotConfirmed from None
         raise
+
+
+def get_returnable_order(request: HttpRequest, order_id: UUID) -> OrderView:
+    """Return the order if the request may return its tickets: as `get_changeable_order`, and from a browser that opened
+    the return link of a mail about a new date."""
+    if order_id in _orders_in_cookie(request, RETURN_COOKIE):
+        return get_order(order_id)
+    return get_changeable_order(request, order_id)
 
 
 def with_confirmation(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -237,6 +279,12 @@ def set_confirmed_cookie(request: HttpRequest, response: HttpResponse, order_id:
     """Allow this browser to read and to change the order: it has confirmed the order's mailbox."""
     set_order_cookie(request, response, order_id)
     _add_to_cookie(request, response, CONFIRMED_COOKIE, order_id)
+
+
+def set_return_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
+    """Allow this browser to read the order and to return its tickets: it has opened the return link of a mail."""
+    set_order_cookie(request, response, order_id)
+    _add_to_cookie(request, response, RETURN_COOKIE, order_id)
 
 
 def _orders_in_cookie(request: HttpRequest | Request, name: str) -> list[UUID]:

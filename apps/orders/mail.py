@@ -47,7 +47,7 @@ def send_tickets(message: Message) -> None:
 
     def draw_files() -> _Files:
         return [
-            (f"tickets-{order.number}.pdf", ticket_pdf.tickets_pdf(order), "application/pdf"),
+            (ticket_pdf.tickets_file_name(order), ticket_pdf.tickets_pdf(order), "application/pdf"),
             (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
         ]
 

@@ -215,6 +215,8 @@ class OrderView:
     """Those that the buyer has started, oldest first."""
     earlier_start: datetime | None = None
     """When the event was to start according to the order, if it has been moved since."""
+    tickets_sent_at: datetime | None = None
+    """When the mail with the tickets was sent last."""
 
     @property
     def is_standing(self) -> bool:
@@ -534,6 +536,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 returns=offers[order.event_id].of_order(order.placed_at) if order.event_id in offers else None,
                 transfer_terms=terms.get(order.event_id),
                 transfers=tuple(transfers.get(order.pk, ())),
+                tickets_sent_at=order.tickets_sent_at,
                 earlier_start=offers[order.event_id].earlier_start(order.placed_at)
                 if order.event_id in offers
                 else None,

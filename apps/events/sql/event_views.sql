@@ -8,7 +8,7 @@ SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone,
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,
        on_sale.tax_rate, on_sale.tax_included,
        on_sale.presale_condition, on_sale.presale_until, on_sale.sign_up_closes_at, event.organizer_id,
-       event.doors_at, event.ends_at, on_sale.terms_since, event.publishes_report
+       event.doors_at, event.ends_at, on_sale.terms_since, event.publishes_report, venue.address
 FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id

@@ -74,7 +74,7 @@ def invoice(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
     """Serve an invoice or credit note of the order as PDF."""
     shown = access.get_authorized_order(request, order_id)
     drawn = invoice_pdf.render_invoice(selectors.get_invoice(shown.id, number))
-    headers = {"Content-Disposition": f'inline; filename="{number}.pdf"'}
+    headers = {"Content-Disposition": f'attachment; filename="{number}.pdf"'}
     return HttpResponse(drawn, content_type="application/pdf", headers=headers)
 
 

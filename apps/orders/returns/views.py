@@ -26,9 +26,14 @@ from apps.orders.selectors import OrderView
 def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """Let the buyer choose tickets, show the refund, and return the tickets once confirmed. After a missing or refused
     choice, show the form again."""
-    found = access.get_changeable_order(request, order_id)
+    if request.method != "POST" and (opened := _open_by_link(request, order_id)):
+        return opened
+    found = access.get_authorized_order(request, order_id)
     if found.returns is None or not found.is_standing:
         return redirect(found.url)
+    if request.method != "POST" and not found.returns.is_open:
+        return _return_page(request, found)  # There is nothing to confirm the mailbox for.
+    found = access.get_returnable_order(request, order_id)
     codes = request.POST.getlist("ticket")
     if request.method != "POST":
         return _return_page(request, found)
@@ -41,6 +46,19 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return _return_page(request, found, codes, error="Select at least one ticket.", status=422)
     except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
         return _return_page(request, selectors.get_order(order_id), codes, error=problem.detail, status=problem.status)
+
+
+def _open_by_link(request: HttpRequest, order_id: UUID) -> HttpResponse | None:
+    """Exchange the keys of a mail's return link for cookies, so that they do not stay in the address bar. Once the
+    link may no longer return tickets, it still shows the page."""
+    response = redirect("orders:return", order_id)
+    if access.is_valid_return_key(order_id, request.GET.get("return_key", "")):
+        access.set_return_cookie(request, response, order_id)
+        return response
+    if access.is_valid_link_key(order_id, request.GET.get("key", "")):
+        access.set_order_cookie(request, response, order_id)
+        return response
+    return None
 
 
 def _return_page(

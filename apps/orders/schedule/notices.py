@@ -25,12 +25,13 @@ from apps.kernel.outbox.facade import Message
 from apps.orders import access, mail, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.models import Order, ScheduleMail, ScheduleNotice, Ticket
-from apps.orders.selectors import get_order
-from apps.orders.tickets import ics
+from apps.orders.selectors import OrderView, get_order, get_ticket
+from apps.orders.tickets import ics, ticket_pdf
 
 BATCH_MAX = 250
 SENDING_MAX = 4
 """Mails of notices that a process sends at once: thousands of them leave threads to payments."""
+PDF_TYPE = "application/pdf"
 AGAIN_AFTER = timedelta(seconds=60)
 """The pause while orders from before the change are still open."""
 
@@ -133,13 +134,18 @@ def _address(row: ScheduleMail) -> str:
 def _draw(row: ScheduleMail, event: events.EventView, address: str) -> EmailMultiAlternatives:
     change = row.notice.change
     order = get_order(row.order_id) if row.order_id is not None else None
+    offer = order.returns if order is not None and order.may_return and row.notice.return_until is not None else None
+    files = _files(row, event, order)
     context: dict[str, Any] = {
         "event": event,
         **_times(change),
         "message": change.message,
         "order": order,
         "order_url": access.order_link(order.id) if order is not None else "",
-        "return_until": row.notice.return_until if order is not None else None,
+        "return_until": None if offer is None else offer.until,
+        "return_url": access.return_link(order.id, offer.until) if order is not None and offer is not None else "",
+        "keeps_fees": offer is not None and offer.keeps_fees,
+        "has_pdf": any(content_type == PDF_TYPE for _, _, content_type in files),
         "event_url": absolute_url(reverse("events:event", args=[event.slug])),
         "site_url": settings.SITE_URL,
     }
@@ -152,9 +158,23 @@ def _draw(row: ScheduleMail, event: events.EventView, address: str) -> EmailMult
         headers={"Message-ID": f"<schedule-{row.pk}@{urlsplit(settings.SITE_URL).hostname}>"},
     )
     drawn.attach_alternative(render_to_string("orders/email/schedule_changed.html", context), "text/html")
-    if order is not None:
-        drawn.attach(f"{event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE)
+    for name, content, content_type in files:
+        drawn.attach(name, content, content_type)
     return drawn
+
+
+def _files(row: ScheduleMail, event: events.EventView, order: OrderView | None) -> list[tuple[str, bytes, str]]:
+    """Return the attachments: tickets with the new date, if the recipient has any, and the buyer's calendar file."""
+    if order is None:
+        codes = Ticket.objects.filter(transfer=row.transfer, voided_at=None).values_list("code", flat=True)
+        return [
+            (ticket_pdf.ticket_file_name(event), ticket_pdf.ticket_pdf(event, get_ticket(code)), PDF_TYPE)
+            for code in codes
+        ]
+    files = []
+    if order.valid_tickets:
+        files.append((ticket_pdf.tickets_file_name(order), ticket_pdf.tickets_pdf(order), PDF_TYPE))
+    return [*files, (f"{event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE)]
 
 
 def _times(change: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def calendar_file(order: OrderView) -> bytes:
     entry.add("dtstart", event.starts_at)
     entry.add("dtend", event.ends_at or event.starts_at + ASSUMED_DURATION)
     entry.add("summary", event.name)
-    entry.add("location", ", ".join(part for part in (event.venue_name, event.city) if part))
+    entry.add("location", event.address_line)
     labels = [ticket.label for ticket in order.valid_tickets]
     doors = []
     if event.doors_at is not None:

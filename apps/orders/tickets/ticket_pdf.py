@@ -44,6 +44,16 @@ def ticket_pdf(event: events.EventView, ticket: TicketView) -> bytes:
     return _render(event, [ticket], f"Ticket for {event.name}", "")
 
 
+def tickets_file_name(order: OrderView) -> str:
+    """Return the name of the file with the order's tickets, in ASCII."""
+    return f"tickets-{order.event.slug}-{order.number}.pdf"
+
+
+def ticket_file_name(event: events.EventView) -> str:
+    """Return the name of the file with one ticket, in ASCII. It has neither the order's number nor the code."""
+    return f"ticket-{event.slug}.pdf"
+
+
 def _render(event: events.EventView, tickets: Sequence[TicketView], title: str, order_number: str) -> bytes:
     """Render the tickets; without an order's number, also without their prices."""
     start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
@@ -56,7 +66,7 @@ def _render(event: events.EventView, tickets: Sequence[TicketView], title: str, 
             "subject": f"Order {order_number}" if order_number else "",
             "event": fit_title(event.name, _WIDTH, 54, (40, 33, 27, 22, 17, 13, 9)),
             "date": fit(f"{start}{doors}", _WIDTH, 12, _SIZES),
-            "venue": fit(f"{event.venue_name}, {event.city}" if event.city else event.venue_name, _WIDTH, 26, _SIZES),
+            "venue": fit(event.address_line, _WIDTH, 26, _SIZES),
             "hint": f"Order {order_number}. {_HINT}" if order_number else _HINT,
             "tickets": [
                 {

@@ -52,7 +52,7 @@ def single_ticket_pdf(request: HttpRequest, code: str) -> HttpResponse:
     if not found.valid:
         raise problems.NotFound("This ticket is no longer valid.")
     event = selectors.get_order(found.order_id).event
-    headers = {"Content-Disposition": f'inline; filename="ticket-{event.slug}.pdf"'}
+    headers = {"Content-Disposition": f'attachment; filename="{ticket_pdf.ticket_file_name(event)}"'}
     return HttpResponse(ticket_pdf.ticket_pdf(event, found), content_type="application/pdf", headers=headers)
 
 
@@ -62,7 +62,7 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
     order = access.get_authorized_order(request, order_id)
     if not order.valid_tickets:
         raise problems.NotFound("This order has no valid tickets.")
-    headers = {"Content-Disposition": f'inline; filename="tickets-{order.number}.pdf"'}
+    headers = {"Content-Disposition": f'attachment; filename="{ticket_pdf.tickets_file_name(order)}"'}
     return HttpResponse(ticket_pdf.tickets_pdf(order), content_type="application/pdf", headers=headers)
 
 

@@ -56,5 +56,5 @@ def send_transfer(message: Message) -> None:
     sent.attach_alternative(render_to_string("orders/email/transfer.html", context), "text/html")
     if ticket is not None and kind == "ticket":
         pdf = ticket_pdf.ticket_pdf(event, selectors.get_ticket(ticket.code))
-        sent.attach(f"ticket-{event.slug}.pdf", pdf, "application/pdf")
+        sent.attach(ticket_pdf.ticket_file_name(event), pdf, "application/pdf")
     mail.send_within_cap(transfer.email, OFFERS_SHARE if kind == "offer" else 1, sent.send)

@@ -23,13 +23,13 @@ from apps.kernel.outbox.facade import Message
 from apps.orders import access
 from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import ReturnNotAllowed
-from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice
+from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.returns import returns
 from apps.orders.schedule import notices
 from tests.support.events.factories import in_days
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_outbox, late_webhook, place_order, receive_webhook
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, late_webhook, place_order, receive_webhook
 from tests.support.orders.transfers import FRIEND, accepted, allow_transfers
 from tests.support.races import rival_at, storm, values
 
@@ -70,7 +70,8 @@ def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are()
     assert "It rains." in text
     assert "return your tickets until" in text
     assert "(CET)" in text or "(CEST)" in text
-    assert new_dates()[0].attachments[0].filename == "concert.ics"
+    assert re.match(r"tickets-concert-[A-Z0-9-]+\.pdf$", new_dates()[0].attachments[0].filename)
+    assert new_dates()[0].attachments[1].filename == "concert.ics"
     for _ in range(2):
         notices.continue_notice(continuation(change_id))
     for row in ScheduleMail.objects.all():
@@ -164,6 +165,7 @@ def test_recipients_of_transferred_tickets_get_a_mail_without_the_order() -> Non
     assert order.number not in to_friend.body
     assert str(order.pk) not in to_friend.body
     assert "return" not in to_friend.body
+    assert [attached.filename for attached in to_friend.attachments] == ["ticket-concert.pdf"]
 
 
 def test_new_doors_alone_are_mailed_without_a_return_window() -> None:
@@ -172,6 +174,7 @@ def test_new_doors_alone_are_mailed_without_a_return_window() -> None:
     move(event, wanted={"doors_at": event.starts_at - timedelta(hours=2)}, return_days=0)
     deliver_outbox()
     assert new_dates()[0].subject.startswith("New times:")
+    assert "return_key" not in new_dates()[0].body
     assert ScheduleNotice.objects.get().return_until is None
 
 
@@ -261,3 +264,58 @@ def test_pages_show_the_earlier_date_and_until_when_tickets_may_be_returned() ->
 
 def local(moment: datetime) -> datetime:
     return moment.astimezone(ZoneInfo("Europe/Berlin"))
+
+
+def return_path() -> str:
+    found = re.search(r"https?://[^/]+(/orders/\S+/return\?\S+)", new_dates()[-1].body)
+    assert found is not None, new_dates()[-1].body
+    return found[1]
+
+
+def test_the_return_link_of_the_mail_returns_tickets_and_changes_nothing_else() -> None:
+    """A mail scanner only gets pages; the browser of the recipient needs no other mail."""
+    event = make_event()
+    order = buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
+    other = buy(hold(event, seats=["hall-B-1"]), email="other@example.org")
+    move(event)
+    deliver_outbox()
+    path = return_path()
+    mailed, another = (order, other) if str(order.pk) in path else (other, order)
+    assert path.replace("&", "&amp;") in new_dates()[-1].alternatives[0].content
+    browser, base = Client(headers=SAME_ORIGIN), f"/orders/{mailed.pk}"
+    assert browser.get(path).url == f"{base}/return"
+    assert "Tickets to return" in browser.get(f"{base}/return").content.decode()
+    assert browser.post(f"{base}/cancel", {"idempotency_key": "c"}).url == f"{base}/confirm"
+    code = mailed.tickets.order_by("pk").values_list("code", flat=True)[0]
+    assert browser.post(f"{base}/tickets/{code}/reissue").url == f"{base}/confirm"
+    key = path.rpartition("=")[2]
+    assert not access.is_valid_return_key(another.pk, key)
+    assert not access.is_valid_return_key(mailed.pk, f"9{key}")
+    for bad in ("", ".", "1.x", f"{'9' * 40}.x", "\u0661.x", access.link_key(mailed.pk)):
+        assert not access.is_valid_return_key(mailed.pk, bad)
+    stranger = Client(headers=SAME_ORIGIN)
+    assert stranger.get(f"{base}/return?return_key=x").status_code == 401
+    form = {"ticket": code, "step": "return", "idempotency_key": "r"}
+    assert stranger.post(f"{base}/return?return_key=x", form).status_code == 401
+    assert browser.post(f"{base}/return", form).url == f"{base}/"
+    assert Ticket.objects.get(code=code).voided_at is not None
+    deliver_outbox()
+    assert_audit_clean()
+
+
+def test_after_the_window_and_a_correction_the_return_link_returns_nothing() -> None:
+    event = make_event()
+    order = buy(hold(event, seats=["hall-A-1"]))
+    move(event)
+    deliver_outbox()
+    path, reader = return_path(), Client(headers=SAME_ORIGIN)
+    Order.objects.update(link_version=1)
+    assert reader.get(path).status_code == 401
+    Order.objects.update(link_version=0)
+    ended = access.return_link(order.pk, clock.now() - timedelta(seconds=1)).split("/", 3)[3]
+    page = reader.get(f"/{ended}", follow=True)
+    assert page.redirect_chain[-1][0] == f"/orders/{order.pk}/confirm", "it reads like the order's link"
+    ScheduleNotice.objects.update(return_until=clock.now())
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24 * 70)
+    page = reader.get(path, follow=True)
+    assert "Ticket returns closed on" in page.content.decode()
