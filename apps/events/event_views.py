@@ -220,7 +220,7 @@ def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None
 def _event_view(row: tuple[Any, ...]) -> EventView:
     """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
     waiting room (null without a waiting room), six of its price policy, three of its presale, its organizer, when
-    doors open, when the event ends, since when its terms hold, and whether it publishes a report, its venue's address."""
+    doors open, when the event ends, since when its terms hold, whether it publishes a report, and its address."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
     presale = Presale(*row[26:29]) if row[26] else None
     policy = Policy(*(*row[9:17], room, presale))
