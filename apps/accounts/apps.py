@@ -9,6 +9,7 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from apps.accounts import confirmed_addresses, pending_address, personal_data, security_log, security_signals
         from apps.accounts.pages import mail
+        from apps.accounts.sessions import account_sessions
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
 
@@ -17,4 +18,5 @@ class AccountsConfig(AppConfig):
         confirmed_addresses.connect()
         pending_address.connect()
         maintenance.register("delete old entries of the security log", 3_600, security_log.delete_old)
+        maintenance.register("delete ended sessions from the list of devices", 3_600, account_sessions.delete_ended)
         maintenance.register("delete leftovers of erased accounts", 3_600, personal_data.delete_leftovers)

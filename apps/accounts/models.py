@@ -84,6 +84,29 @@ class User(AbstractUser):
         return salted_hmac("apps.accounts session", value, secret=secret, algorithm="sha256").hexdigest()
 
 
+class AccountSession(models.Model):
+    """A session of an account as its owner sees it: which device, from where, used when last. It opens nothing: see
+    `apps.accounts.sessions`."""
+
+    session_key = models.CharField(max_length=40, unique=True, help_text="As stored: the digest of the cookie's key.")
+    account = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    account_version = models.PositiveIntegerField(help_text="Of the session: with a later one it is not valid.")
+    begun_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField(db_index=True)
+    address = models.CharField(max_length=45, blank=True, help_text="The client's network, not its full address.")
+    user_agent = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["-last_seen_at"]
+
+    def __str__(self) -> str:
+        return f"session {self.pk} of account {self.account_id}"
+
+    @property
+    def browser(self) -> str:
+        return browser_name(self.user_agent)
+
+
 class SecurityEvent(models.Model):
     """An entry of the security log, for example a log-in, a changed password or an action of staff. Changed only by
     an erasure, which replaces names, networks and browsers."""
@@ -96,6 +119,7 @@ class SecurityEvent(models.Model):
         TOKENS_ISSUED = "tokens_issued", "tokens issued to an API client"
         LOGGED_OUT = "logged_out", "logged out"
         LOGGED_OUT_EVERYWHERE = "logged_out_everywhere", "logged out everywhere"
+        DEVICE_LOGGED_OUT = "device_logged_out", "logged out another device"
         PASSWORD_CHANGED = "password_changed", "password changed"
         PASSWORD_RESET = "password_reset", "password reset by mail"
         EMAIL_CHANGED = "email_changed", "email address changed"

@@ -15,7 +15,7 @@ from allauth.mfa.models import Authenticator
 from django.contrib.admin.models import LogEntry
 from django.db.models import Q
 
-from apps.accounts.models import SecurityEvent, User
+from apps.accounts.models import AccountSession, SecurityEvent, User
 from apps.kernel import clock
 from apps.kernel.db import transactions
 
@@ -62,6 +62,15 @@ def export_account(account_id: int) -> dict[str, Any]:
             }
             for factor in Authenticator.objects.filter(user=user).order_by("pk")
         ],
+        "sessions": [
+            {
+                "begun_at": clock.iso(session.begun_at),
+                "last_seen_at": clock.iso(session.last_seen_at),
+                "network": session.address,
+                "browser": session.user_agent,
+            }
+            for session in AccountSession.objects.filter(account=user).order_by("pk")
+        ],
         "security_log": [
             {
                 "at": clock.iso(event.at),
@@ -98,13 +107,15 @@ def erase_account(account_id: int) -> None:
         user.set_unusable_password()
         user.save()
         _delete_addresses_and_factors(Q(user=user))
+        AccountSession.objects.filter(account=user).delete()
         SecurityEvent.objects.create(kind=SecurityEvent.Kind.ACCOUNT_ERASED, account=user, name=user.username)
 
 
 def delete_leftovers() -> int:
-    """Delete the addresses and second factors that a request added to an account while it was erased; return how
-    many."""
-    return _delete_addresses_and_factors(Q(user__erased_at__isnull=False))
+    """Delete the addresses, second factors and sessions that a request added to an account while it was erased; return
+    how many."""
+    sessions, _ = AccountSession.objects.filter(account__erased_at__isnull=False).delete()
+    return sessions + _delete_addresses_and_factors(Q(user__erased_at__isnull=False))
 
 
 def _delete_addresses_and_factors(chosen: Q) -> int:

@@ -15,9 +15,9 @@ from apps.kernel.observability import access_log
 Kind = SecurityEvent.Kind
 ACTIVITY_SHOWN_MAX = 8
 _OWN_ACTIVITY = (
-    Kind.SIGNED_UP, Kind.LOGGED_IN, Kind.TOKENS_ISSUED, Kind.LOGGED_OUT_EVERYWHERE, Kind.PASSWORD_CHANGED,
-    Kind.PASSWORD_RESET, Kind.EMAIL_CHANGED, Kind.SECOND_FACTOR_ADDED, Kind.SECOND_FACTOR_REMOVED,
-    Kind.RECOVERY_CODES_CREATED, Kind.SECOND_FACTOR_RESET, Kind.PERSONAL_DATA_DOWNLOADED,
+    Kind.SIGNED_UP, Kind.LOGGED_IN, Kind.TOKENS_ISSUED, Kind.LOGGED_OUT_EVERYWHERE, Kind.DEVICE_LOGGED_OUT,
+    Kind.PASSWORD_CHANGED, Kind.PASSWORD_RESET, Kind.EMAIL_CHANGED, Kind.SECOND_FACTOR_ADDED,
+    Kind.SECOND_FACTOR_REMOVED, Kind.RECOVERY_CODES_CREATED, Kind.SECOND_FACTOR_RESET, Kind.PERSONAL_DATA_DOWNLOADED,
 )  # fmt: skip
 _DELETED_AT_ONCE = 10_000
 
@@ -28,16 +28,21 @@ def record(
     """Write an entry. `user` is the account, also an anonymous one; `name` a typed name without an account. Joins the
     caller's transaction, if there is one."""
     account = user if isinstance(user, User) else None
-    environ = {} if request is None else request.META
-    agent = environ.get("HTTP_USER_AGENT", "")
+    network, agent = ("", "") if request is None else network_and_browser(request.META)
     SecurityEvent.objects.create(
         kind=kind,
         account=account,
         name=_printable(account.username if account is not None else name, NAME_LENGTH_MAX),
-        address=access_log.shortened(client_address.address_from_environ(environ)) if environ else "",
-        user_agent=_printable(agent, 200),
+        address=network,
+        user_agent=agent,
         detail=_printable(detail, 300),
     )
+
+
+def network_and_browser(environ: dict[str, Any]) -> tuple[str, str]:
+    """Return the client's network, shortened as in the access log, and its User-Agent header, printable."""
+    network = access_log.shortened(client_address.address_from_environ(environ)) if environ else ""
+    return network, _printable(environ.get("HTTP_USER_AGENT", ""), 200)
 
 
 def has_logged_in_from(request: HttpRequest, name: str) -> bool:

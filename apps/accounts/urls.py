@@ -24,6 +24,7 @@ page_urls = [
     path("accounts/log-out", views.LogOut.as_view(), name="log_out"),
     path("accounts/log-out", views.LogOut.as_view(), name="account_logout"),
     path("accounts/log-out-everywhere", views.log_out_everywhere, name="log_out_everywhere"),
+    path("accounts/sessions/<int:session_id>/log-out", views.log_out_device, name="log_out_device"),
     path("accounts/data.json", personal_data.download, name="account_data"),
     path("accounts/erase", personal_data.erase, name="account_erase"),
     path("accounts/confirm", account.reauthenticate, name="account_reauthenticate"),

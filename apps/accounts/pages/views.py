@@ -27,6 +27,7 @@ from apps.accounts.pages.adapter import delete_signed_in_cookie, set_signed_in_c
 from apps.accounts.pages.forms import ChangeEmailForm
 from apps.accounts.second_factor import codes
 from apps.accounts.second_factor.enrollment import has_confirmed_address
+from apps.accounts.sessions import account_sessions
 from apps.accounts.tokens import versions
 from apps.kernel.http import problems
 
@@ -92,6 +93,10 @@ class AccountPage(TemplateView):
             "passkeys": [one.wrap() for one in owned if one.type == types.WEBAUTHN],
             "has_recovery_codes": any(one.type == types.RECOVERY_CODES for one in owned),
             "has_second_factor": codes.has_second_factor(user),
+            "sessions": [
+                {"session": each, "is_this": account_sessions.is_of_request(each, self.request)}
+                for each in account_sessions.list_sessions(user)
+            ],
             "activity": security_log.list_own_activity(user),
         }
 
@@ -126,6 +131,19 @@ def log_out_everywhere(request: HttpRequest) -> HttpResponse:
     return redirect("account")
 
 
+@require_POST
+@login_required
+def log_out_device(request: HttpRequest, session_id: int) -> HttpResponse:
+    """End one session of the account, and its tokens; the other sessions stay logged in."""
+    assert isinstance(request.user, User)
+    if account_sessions.end_session(request, request.user, session_id):
+        security_log.record(request, security_log.Kind.DEVICE_LOGGED_OUT, request.user)
+        messages.success(request, "The device was logged out.")
+    else:
+        messages.info(request, "That device was logged out already.")
+    return redirect("account")
+
+
 def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Respond to a form with an outdated CSRF token: its page was opened before a log-in, for example in another tab.
 
@@ -142,8 +160,8 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
     is_ours = url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure())
     context = {
         "title": "This page has expired",
-        "detail": "Your input was not saved. Reload the page and try again. Cookies must be enabled.",
+        "detail": "Your input was not saved. Refresh the page and try again. Cookies must be enabled.",
         "action_url": page if is_ours else reverse("events:catalog"),
-        "action_label": "Reload the page" if is_ours else "See all events",
+        "action_label": "Refresh" if is_ours else "See all events",
     }
     return render(request, "problem.html", context, status=403)

@@ -10,7 +10,7 @@ import websockets.exceptions
 import websockets.sync.client
 from django.test import Client
 
-from apps.accounts.models import User
+from apps.accounts.models import AccountSession, User
 from apps.accounts.tokens import versions
 from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
@@ -36,6 +36,7 @@ class Scene:
         self.query = f"?section=hall&reservation={reservation.id}&order={place_order(reservation).pk}"
         browser = Client()
         browser.force_login(self.user)
+        browser.get("/accounts/")  # The first page records the session.
         version = versions.AccountVersion(self.user.pk, self.user.token_version)
         admission = issue_admission_token(entry.id, self.event.slug, entry.number, version)
         self.credentials = {
@@ -58,8 +59,17 @@ def deactivated(user: User) -> None:
     User.objects.filter(pk=user.pk).update(is_active=False)
 
 
+def device_logged_out(user: User) -> None:
+    """End the session of the scene from another one, by the page of the account."""
+    other = Client(headers={"sec-fetch-site": "same-origin"})
+    other.force_login(user)
+    ended = AccountSession.objects.get(account=user)
+    assert other.post(f"/accounts/sessions/{ended.pk}/log-out").status_code == 302
+    assert other.get("/accounts/").status_code == 200
+
+
 @pytest.mark.parametrize("credential", ["access token", "admission token", "session"])
-@pytest.mark.parametrize("end", [logged_out_everywhere, changed_password, deactivated])
+@pytest.mark.parametrize("end", [logged_out_everywhere, device_logged_out, changed_password, deactivated])
 def test_the_streams_of_an_account_end(
     server: Web, relays: Relays, credential: str, end: Callable[[User], None]
 ) -> None:
