@@ -2,7 +2,6 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import TemplateView
 
 from apps.accounts import urls as accounts
 from apps.events import urls as events
@@ -11,6 +10,7 @@ from apps.queue import urls as queue
 from apps.reservations import urls as reservations
 from ticketing.operations import health, mailbox, security_contact
 from ticketing.operations.api_description import Description
+from ticketing.operations.api_reference import api_reference
 
 handler400 = "apps.kernel.http.middleware.bad_request"
 handler500 = "apps.kernel.http.middleware.server_error"
@@ -22,7 +22,7 @@ api = [
     *reservations.api_urls,
     *orders.api_urls,
     path("schema", Description.as_view(), name="schema"),
-    path("docs", TemplateView.as_view(template_name="api_docs.html"), name="api_docs"),
+    path("docs", api_reference, name="api_docs"),
 ]
 
 urlpatterns = [

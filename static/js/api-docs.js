@@ -1,19 +1,11 @@
-// Renders the API reference. The script loaded before this one defines SwaggerUIBundle.
+// Opens the call or schema that the address names. Without this script they are opened by hand.
 
-const container = document.querySelector("#swagger-ui");
-const dark = matchMedia("(prefers-color-scheme: dark)");
-
-// Swagger UI has its dark colors under a class, not a media query.
-function setTheme() {
-  document.documentElement.classList.toggle("dark-mode", dark.matches);
+function openTarget() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!(target instanceof HTMLDetailsElement)) return;
+  target.open = true;
+  target.scrollIntoView();
 }
 
-setTheme();
-dark.addEventListener("change", setTheme);
-window.SwaggerUIBundle({
-  domNode: container,
-  url: container.dataset.schemaUrl,
-  deepLinking: true,
-  defaultModelsExpandDepth: 0,
-  presets: [window.SwaggerUIBundle.presets.apis],
-});
+addEventListener("hashchange", openTarget);
+openTarget();

@@ -17,7 +17,7 @@ from tests.support.servers import CHECKOUT
 
 IN_TEMPLATES = re.compile(r"""\{%\s*static\s+['"]([^'"]+)['"]""")
 OURS = ("css/", "fonts/", "img/", "js/", "vendor/", "favicon.svg")
-NOT_OURS = ["admin", "drf_spectacular_sidecar", "rest_framework", "django_celery_beat"]
+NOT_OURS = ["admin", "rest_framework", "django_celery_beat"]
 
 
 def named_in_templates() -> set[str]:

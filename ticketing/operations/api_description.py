@@ -5,6 +5,7 @@ and keeps translations for the query's `lang`, whatever these are.
 """
 
 from functools import lru_cache
+from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.generators import SchemaGenerator
@@ -31,4 +32,9 @@ class Description(APIView):
 @lru_cache
 def _render(media_type: str) -> str | bytes:
     (kind,) = (kind for kind in Description.renderer_classes if kind.media_type == media_type)
-    return kind().render(SchemaGenerator().get_schema(request=None, public=True), media_type, {})
+    return kind().render(generate_document(), media_type, {})
+
+
+def generate_document() -> Any:
+    """Return the OpenAPI document."""
+    return SchemaGenerator().get_schema(request=None, public=True)

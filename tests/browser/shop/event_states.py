@@ -228,7 +228,8 @@ def report(shop: Shop) -> None:
 @STATES.add()
 def api_reference(shop: Shop) -> None:
     shop.open("/api/docs")
-    shop.page.locator(".opblock").first.wait_for()
+    shop.page.locator("details.call").last.wait_for()
+    shop.page.evaluate("for (const call of document.querySelectorAll('details.call')) call.open = true")
 
 
 @STATES.add()

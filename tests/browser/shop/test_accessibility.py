@@ -50,15 +50,6 @@ UNVISITED: dict[str, str] = {}
 EXEMPT = {
     # Without scripts nothing else moves the page on, and the wait that it shows is the purpose of the page.
     ("wait_instead_of_the_puzzle", "meta-refresh"),
-    # Swagger's own markup and colors: it renders a main region and headings of its own.
-    ("api_reference", "color-contrast"),
-    ("api_reference", "heading-order"),
-    ("api_reference", "landmark-main-is-top-level"),
-    ("api_reference", "landmark-no-duplicate-main"),
-    ("api_reference", "landmark-unique"),
-    ("api_reference", "nested-interactive"),
-    ("api_reference", "region"),
-    ("api_reference", "target-size"),
 }
 """Rules that a state may break: the state, and the rule of axe."""
 
