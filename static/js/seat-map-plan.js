@@ -26,10 +26,12 @@ export class Plan {
     this.sections = json.sections.map((section) => ({ ...section, seats: [], free: section.capacity }));
     for (let seat = 0; seat < this.count; seat++) this.sections[this.section[seat]].seats.push(seat);
     this.box = this.#measureBox(json.size);
+    this.grid = this.box; // Of the tiles: the seats without the names of their rows.
     this.#layTiles();
     this.pitch = this.#measurePitch();
     this.#measureSections();
     this.#orderRows();
+    this.box = this.#boxWithRowNames();
   }
 
   // ---- descriptions and prices
@@ -182,10 +184,10 @@ export class Plan {
 
   *tilesIn(x0, y0, x1, y1) {
     const clamp = (value, most) => Math.max(0, Math.min(most, value));
-    const left = clamp(Math.floor((x0 - this.box.x) / this.tileSize), this.tileColumns - 1);
-    const right = clamp(Math.floor((x1 - this.box.x) / this.tileSize), this.tileColumns - 1);
-    const top = clamp(Math.floor((y0 - this.box.y) / this.tileSize), this.tileRows - 1);
-    const bottom = clamp(Math.floor((y1 - this.box.y) / this.tileSize), this.tileRows - 1);
+    const left = clamp(Math.floor((x0 - this.grid.x) / this.tileSize), this.tileColumns - 1);
+    const right = clamp(Math.floor((x1 - this.grid.x) / this.tileSize), this.tileColumns - 1);
+    const top = clamp(Math.floor((y0 - this.grid.y) / this.tileSize), this.tileRows - 1);
+    const bottom = clamp(Math.floor((y1 - this.grid.y) / this.tileSize), this.tileRows - 1);
     for (let row = top; row <= bottom; row++) {
       for (let column = left; column <= right; column++) {
         const tile = this.tiles[row * this.tileColumns + column];
@@ -212,8 +214,24 @@ export class Plan {
     return { x: box.x0 - margin, y: box.y0 - margin, width: box.x1 - box.x0 + 2 * margin, height: box.y1 - box.y0 + 2 * margin };
   }
 
+  // The box widened by the names of rows that stand outside it, so that the whole map shows them whole.
+  #boxWithRowNames() {
+    const { x, y, width, height } = this.box;
+    const box = { x0: x, y0: y, x1: x + width, y1: y + height };
+    for (const tile of this.tiles) {
+      for (const label of tile.labels) {
+        const [half, high] = [this.pitch * (0.1 + 0.17 * label.text.length), this.pitch * 0.35];
+        box.x0 = Math.min(box.x0, label.x - half);
+        box.x1 = Math.max(box.x1, label.x + half);
+        box.y0 = Math.min(box.y0, label.y - high);
+        box.y1 = Math.max(box.y1, label.y + high);
+      }
+    }
+    return { x: box.x0, y: box.y0, width: box.x1 - box.x0, height: box.y1 - box.y0 };
+  }
+
   #layTiles() {
-    const { width, height } = this.box;
+    const { width, height } = this.grid;
     this.tileSize = Math.sqrt((width * height * SEATS_PER_TILE) / Math.max(this.count, SEATS_PER_TILE));
     this.tileColumns = Math.max(1, Math.ceil(width / this.tileSize));
     this.tileRows = Math.max(1, Math.ceil(height / this.tileSize));
@@ -228,14 +246,14 @@ export class Plan {
 
   *#tilesAround(x, y, reach) {
     const at = (value, start, count) => Math.max(0, Math.min(count - 1, Math.floor((value - start) / this.tileSize)));
-    const [left, right] = [at(x - reach, this.box.x, this.tileColumns), at(x + reach, this.box.x, this.tileColumns)];
-    const [top, bottom] = [at(y - reach, this.box.y, this.tileRows), at(y + reach, this.box.y, this.tileRows)];
+    const [left, right] = [at(x - reach, this.grid.x, this.tileColumns), at(x + reach, this.grid.x, this.tileColumns)];
+    const [top, bottom] = [at(y - reach, this.grid.y, this.tileRows), at(y + reach, this.grid.y, this.tileRows)];
     for (let row = top; row <= bottom; row++) for (let column = left; column <= right; column++) yield this.tiles[row * this.tileColumns + column];
   }
 
   #tileAt(x, y) {
-    const column = Math.min(this.tileColumns - 1, Math.floor((x - this.box.x) / this.tileSize));
-    const row = Math.min(this.tileRows - 1, Math.floor((y - this.box.y) / this.tileSize));
+    const column = Math.min(this.tileColumns - 1, Math.floor((x - this.grid.x) / this.tileSize));
+    const row = Math.min(this.tileRows - 1, Math.floor((y - this.grid.y) / this.tileSize));
     return this.tiles[row * this.tileColumns + column];
   }
 
@@ -325,7 +343,7 @@ export class Plan {
     // In a narrow aisle the names of two sections' rows would overlap, or a name and the next section's seat.
     const isNear = (other) => Math.abs(other.x - label.x) < this.pitch * (0.5 + 0.25 * Math.max(label.text.length, other.text.length)) && Math.abs(other.y - label.y) < this.pitch * 0.6;
     if (this.nearest(label.x, label.y, this.pitch * 0.62) >= 0) return;
-    const tile = this.#tileAt(clampTo(label.x, this.box.x, this.box.width), clampTo(label.y, this.box.y, this.box.height));
+    const tile = this.#tileAt(clampTo(label.x, this.grid.x, this.grid.width), clampTo(label.y, this.grid.y, this.grid.height));
     const reach = this.pitch * 3;
     for (const neighbor of this.#tilesAround(label.x, label.y, reach)) if (neighbor.rowNames?.some(isNear)) return;
     (tile.rowNames ??= []).push(label);

@@ -32,6 +32,7 @@ const says = find("map-says");
 const hold = find("tray-hold");
 const tray = find("tray");
 const where = find("map-where");
+const hint = find("map-hint-touch");
 
 const formatter = new Intl.NumberFormat("en", { style: "currency", currency });
 const minorDigits = formatter.resolvedOptions().maximumFractionDigits;
@@ -176,6 +177,7 @@ function showWhere() {
   const section = view.currentSection;
   where.hidden = !section;
   if (section) where.textContent = section.name;
+  hint.textContent = view.seatPx >= PICK_PX_TOUCH ? "Tap a seat to select it" : "Tap to zoom in";
 }
 
 // ---- pointer: drag to move, wheel and two fingers to zoom, a tap to select

@@ -62,7 +62,7 @@ def test_a_cached_page_shows_the_navigation_of_its_visitor(live_site: str, cache
         link(page, "Log in").wait_for()
         assert NAME not in (page.get_by_role("banner").text_content() or "")
     link(page, "Log in").click()
-    page.get_by_label("Email address").fill(NAME)
+    page.get_by_label("Email or username").fill(NAME)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("main").get_by_role("button", name="Log in", exact=True).click()
     for path in PAGES:

@@ -47,9 +47,9 @@ class LogInForm(FocusesFirstError, WorkForm, _FieldNames, allauth_forms.LoginFor
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"] = forms.CharField(
-            label="Email address",
+            label="Email or username",
             max_length=NAME_LENGTH_MAX,
-            error_messages={"required": "Enter your email address."},
+            error_messages={"required": "Enter your email address or username."},
             widget=forms.TextInput(
                 attrs={"autocomplete": "username webauthn", "inputmode": "email", "autofocus": True}
             ),

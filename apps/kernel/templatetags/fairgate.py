@@ -6,9 +6,11 @@ from typing import Any, SupportsInt
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.conf import settings
 from django.template.base import NodeList, Parser, Token
 from django.template.context import Context
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -107,6 +109,12 @@ def once(parser: Parser, token: Token) -> _RenderOnceNode:
 def grouped(code: str) -> str:
     """Return a long code in groups of four, "ABCD EFGH", to be read aloud."""
     return " ".join(code[start : start + 4] for start in range(0, len(code), 4))
+
+
+@register.simple_tag
+def mailbox_url() -> str:
+    """Return the URL of the demo's mailbox; empty where mails are sent."""
+    return reverse("mailbox") if settings.MAILBOX_FOLDER else ""
 
 
 @register.simple_tag

@@ -112,7 +112,7 @@ def test_pages_before_the_log_in(visitor: Visitor, ann: User, settings: Any) -> 
     assert visitor.page.evaluate("document.activeElement.name") == "password"
     visitor.look("log-in-refused", "Log in")
     visitor.send(username="", password="")
-    visitor.look_at_error("log-in-empty", "Log in", "Enter your email address.")
+    visitor.look_at_error("log-in-empty", "Log in", "Enter your email address or username.")
     visitor.go("/accounts/sign-up")
     visitor.look("sign-up", "Create your account")
     visitor.send(username="ann", password="1234")

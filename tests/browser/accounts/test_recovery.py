@@ -42,7 +42,7 @@ def path_in_mail(pattern: str) -> str:
 
 
 def log_in(page: "Page", password: str) -> None:
-    page.get_by_label("Email address").fill(ANN)
+    page.get_by_label("Email or username").fill(ANN)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in", exact=True).click()
 

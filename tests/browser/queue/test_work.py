@@ -66,7 +66,7 @@ def test_a_log_in_that_needs_work(live_site: str, browser_page: OpenPage, settin
     if not javascript:
         assert "wait 1 second before you continue" in page.content()
         page.wait_for_timeout(1_100)
-    page.get_by_label("Email address").fill("ann@example.org")
+    page.get_by_label("Email or username").fill("ann@example.org")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Log in", exact=True).click()
     page.wait_for_url(re.compile(f"^{re.escape(live_site)}/(?!accounts/log-in)"))
