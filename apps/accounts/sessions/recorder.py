@@ -38,10 +38,10 @@ _recorded = cache.register(_Recorded())
 
 
 class SessionRecorder(MiddlewareMixin):
-    """Comes after the authentication. Pages that are the same for everybody read no session and record none."""
+    """Comes after the authentication. Pages that are the same for every visitor read no session and record none."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        # A page for everybody has not read the session, and must not depend on it.
+        # A page for every visitor has not read the session, and must not depend on it.
         user = request.user if request.session.accessed else None
         key = request.session.session_key
         if not isinstance(user, User):

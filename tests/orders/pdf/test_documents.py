@@ -39,7 +39,7 @@ def ticket(**changes: Any) -> SimpleNamespace:
 
 
 def tickets_pdf(*tickets: SimpleNamespace, **changes: Any) -> bytes:
-    event = {"name": "Concert", "venue_name": "The Venue", "city": "", "timezone": "Europe/Paris", "doors_at": None}
+    event = {"name": "Concert", "address_line": "The Venue", "timezone": "Europe/Paris", "doors_at": None}
     event |= {"starts_at": datetime(2030, 6, 1, 18, tzinfo=UTC)} | changes
     order: Any = SimpleNamespace(event=SimpleNamespace(**event), valid_tickets=tickets or [ticket()], number="FG123")
     return ticket_pdf.tickets_pdf(order)
@@ -206,7 +206,7 @@ def test_twenty_tickets_are_twenty_pages_with_their_own_codes() -> None:
 
 def test_the_longest_values_stay_on_one_page() -> None:
     longest = ticket(holder="H" * 200, section="S" * 120, row="R" * 40, number="N" * 40, category="K" * 120)
-    pdf = tickets_pdf(longest, name="W" * 200, venue_name="V" * 200, city="C" * 120)
+    pdf = tickets_pdf(longest, name="W" * 200, address_line=f"{'V' * 200}, {'1 Long Street ' * 21}, {'C' * 120}")
     assert len(PdfReader(io.BytesIO(pdf)).pages) == 1
     text = re.sub(r"\s", "", text_of(pdf))
     for value in ("H" * 200, "S" * 120, "R" * 40, "N" * 40, "W" * 200, "V" * 200):
