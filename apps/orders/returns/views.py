@@ -3,15 +3,19 @@
 POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
 
+import json
 import secrets
+from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
+from apps.kernel.formatting import format_money
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, return_quotes, selectors
 from apps.orders.errors import OrderNotReturnable, ReturnNotAllowed, TicketsCheckedIn, TicketsNotValid
@@ -39,13 +43,22 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return _return_page(request, found)
     try:
         if request.POST.get("step") == "return":
-            returns.return_idempotently(found.id, {"tickets": codes}, idempotency.key_of_form(request))
+            answer = returns.return_idempotently(found.id, {"tickets": codes}, idempotency.key_of_form(request))
+            messages.success(request, _returned_words(json.loads(answer.body)))
             return HttpResponseRedirect(found.url, status=303)
         return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))
     except problems.Invalid:
         return _return_page(request, found, codes, error="Select at least one ticket.", status=422)
     except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
         return _return_page(request, selectors.get_order(order_id), codes, error=problem.detail, status=problem.status)
+
+
+def _returned_words(returned: dict[str, Any]) -> str:
+    count, amount_minor = len(returned["tickets"]), returned["amount_minor"]
+    words = "Your ticket was returned." if count == 1 else f"Your {count} tickets were returned."
+    if not amount_minor:
+        return words
+    return f"{words} Your refund of {format_money(amount_minor, returned['currency'])} is on its way."
 
 
 def _open_by_link(request: HttpRequest, order_id: UUID) -> HttpResponse | None:

@@ -50,6 +50,7 @@ def test_choose_tickets_see_the_refund_and_confirm(bought) -> None:
     for _ in range(2):  # Submitted twice.
         assert browser.post(path, form, headers=SAME_ORIGIN).url == address
     assert Refund.objects.count() == 1
+    assert "Your ticket was returned. Your refund of $50.00 is on its way." in browser.get("/tickets/").content.decode()
     assert "On its way." in browser.get(address).content.decode()
     mail.outbox.clear()
     deliver_outbox()
