@@ -148,7 +148,7 @@ def test_an_expired_form_explains_itself_and_links_back(strict: Client, path: st
     assert response.status_code == 403
     assert "This page has expired" in page
     assert 'class="site-header"' in page
-    assert f'href="{came_from}">Reload the page' in page
+    assert f'href="{came_from}">Refresh' in page
     assert "no-store" in response.headers["Cache-Control"]
 
 
