@@ -18,7 +18,13 @@ from django.views.decorators.http import require_http_methods
 from apps.kernel.formatting import format_money
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, return_quotes, selectors
-from apps.orders.errors import OrderNotReturnable, ReturnNotAllowed, TicketsCheckedIn, TicketsNotValid
+from apps.orders.errors import (
+    MailboxNotConfirmed,
+    OrderNotReturnable,
+    ReturnNotAllowed,
+    TicketsCheckedIn,
+    TicketsNotValid,
+)
 from apps.orders.returns import returns
 from apps.orders.selectors import OrderView
 
@@ -32,12 +38,16 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
     choice, show the form again."""
     if request.method != "POST" and (opened := _open_by_link(request, order_id)):
         return opened
-    found = access.get_authorized_order(request, order_id)
+    try:
+        found = access.get_returnable_order(request, order_id)
+    except MailboxNotConfirmed:
+        found = access.get_authorized_order(request, order_id)
+        is_open = found.is_standing and found.returns is not None and found.returns.is_open
+        if is_open or request.method == "POST":
+            raise
+        # Nothing can be returned, so there is nothing to confirm the mailbox for.
     if found.returns is None or not found.is_standing:
         return redirect(found.url)
-    if request.method != "POST" and not found.returns.is_open:
-        return _return_page(request, found)  # There is nothing to confirm the mailbox for.
-    found = access.get_returnable_order(request, order_id)
     codes = request.POST.getlist("ticket")
     if request.method != "POST":
         return _return_page(request, found)
