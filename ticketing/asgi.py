@@ -17,17 +17,19 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 startup.load_settings()
 django.setup()
 
-from apps.accounts.tokens import versions  # noqa: E402 - needs Django set up
-from apps.kernel.fastpath import thread_pool  # noqa: E402
+from apps.kernel.fastpath import snapshots, thread_pool  # noqa: E402 - needs Django set up
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
+from apps.kernel.fastpath.server_extensions import OnResponse, RawResponse  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
-from apps.kernel.observability import heartbeats  # noqa: E402
+from apps.kernel.observability import heartbeats, metrics  # noqa: E402
+from apps.kernel.page_cache.cache import PageCache  # noqa: E402
+from apps.kernel.page_cache.version import read_version  # noqa: E402
 from apps.kernel.rate_limits.address_caps import AddressCap  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402
 from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
-from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
+from ticketing.fastpath_routes import create_dispatcher, is_shared_page  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
 # Unfinished bodies of one address over all processes, each at most 256 KiB. A body that arrives with its headers, as
@@ -46,7 +48,13 @@ gc.freeze()
 # few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address(), password_slots=settings.PASSWORD_HASHES_MAX, is_signed=orders.is_signed_webhook)
-dispatcher = create_dispatcher(forwarder)
+pages = PageCache(forwarder, is_shared_page, bytes_max=settings.PAGE_CACHE_MAX_BYTES)
+metrics.register(pages.metrics)
+snapshots.register(
+    "the version of the public pages could not be read; each is rendered again when it is some seconds old",
+    lambda: pages.set_version(read_version()),
+)
+dispatcher = create_dispatcher(pages)
 live_endpoints.register_owned(orders.UPDATE_KIND, orders.authorize_subscriber, orders.read_order_updates)
 
 
@@ -94,13 +102,13 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
-            await asyncio.to_thread(versions.begin)
+            await asyncio.to_thread(snapshots.begin)
             _beat(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
             await live_endpoints.close()
-            await asyncio.to_thread(versions.end)
+            await asyncio.to_thread(snapshots.end)
             async_redis.close()
             await asyncio.to_thread(thread_pool.close)
             await asyncio.to_thread(batcher.close_all)
@@ -108,11 +116,16 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             return
 
 
+def respond_sync(scope: Scope, body: bytes | bytearray, later: OnResponse) -> RawResponse | None:
+    """Answer calls of the fast path, and pages that are kept in memory."""
+    return dispatcher.respond_sync(scope, body, later) or pages.respond_sync(scope)
+
+
 class RootApplication(ProtocolTypeRouter):
     """Adds what our own server uses: `respond_sync`, to get a response without a task, and the caps on clients
     (`apps.kernel.fastpath.server_extensions`)."""
 
-    respond_sync = staticmethod(dispatcher.respond_sync)
+    respond_sync = staticmethod(respond_sync)
     connection_cap = AddressCap("connections", settings.ADDRESS_CONNECTIONS_MAX)
     body_cap = AddressCap("bodies", ADDRESS_BODIES_MAX)
 

@@ -17,6 +17,7 @@ from apps.kernel import maintenance
 from apps.kernel.outbox import delivery
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.tasks import deliver
+from apps.kernel.page_cache import version as page_version
 from apps.orders import facade as orders
 from apps.reservations import facade as reservations
 from ticketing import cache_purge
@@ -45,6 +46,7 @@ def register() -> None:
     if settings.PURGE_URL:
         maintenance.register("purge changed pages from caches", 1, reservations.publish_page_changes)
     maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
+    maintenance.register("forget old changes of pages", 600, page_version.delete_old_changes)
 
 
 def wake_worker() -> bool:

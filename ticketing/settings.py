@@ -23,6 +23,7 @@ from ticketing.operations import deployment_rules
 from ticketing.settings_parts import rate_limits
 from ticketing.settings_parts.allauth import *  # noqa: F403 - only constants
 from ticketing.settings_parts.proof_of_work import *  # noqa: F403 - only constants
+from ticketing.settings_parts.shared_caches import *  # noqa: F403 - only constants
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -375,19 +376,6 @@ ACCESS_LOG_SLOW_SECONDS = env.float("ACCESS_LOG_SLOW_SECONDS", default=1.0)
 ACCESS_LOG_ADDRESSES = env.str("ACCESS_LOG_ADDRESSES", default="shortened")
 if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
     raise ImproperlyConfigured("ACCESS_LOG_ADDRESSES must be shortened, full or none")
-
-# --- shared caches (docs/operations/cdn.md) -------------------------------------------------------------------------
-CACHE_PAGE_SECONDS = _seconds("CACHE_PAGE_SECONDS", 300)
-CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # Served stale while the cache revalidates.
-CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # Also for the catalog while it shows counts.
-CACHE_COUNTS_SECONDS = _seconds("CACHE_COUNTS_SECONDS", 1)
-CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
-# Receives the URLs of changed pages; empty: none. The token is sent as Authorization: Bearer.
-PURGE_URL = env.str("PURGE_URL", default="")
-PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
-settings_parser.parse_hook_url("PURGE_URL", PURGE_URL)
-if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)):
-    raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
 
 # --- files -------------------------------------------------------------------------------------------------------
 # Further fonts for PDFs, for scripts that the bundled ones lack; empty: none.

@@ -1,4 +1,5 @@
-"""The kernel's tables: idempotent responses, token keys, health signals, audit and reconciliation results."""
+"""The kernel's tables: idempotent responses, token keys, health signals, audit and reconciliation results, and changes
+of public pages."""
 
 from datetime import datetime, timedelta
 
@@ -152,6 +153,16 @@ class ReconcileRun(models.Model):
     @property
     def is_clean(self) -> bool:
         return self.left_count == 0 and self.failure_count == 0
+
+
+class PageChange(models.Model):
+    """A mark that a statement may have changed a public page. Written by triggers (`page_cache.version`)."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class ReconcileTotal(models.Model):

@@ -23,6 +23,7 @@ from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope, Sen
 from apps.kernel.http import client_address
 from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited
 from apps.kernel.observability import log_context
+from apps.kernel.page_cache.cache import SiteResponse
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
 from ticketing.server import failure_limits, password_queue
@@ -104,9 +105,9 @@ class Forwarder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the site's response or a problem. If the client goes away, the request to the site is canceled."""
-        wait = None if self._static_files.has_served(scope) else _wait_seconds(scope)
+        wait = self.wait_seconds(scope)
         if wait is not None:
-            await _refuse(scope, send, RateLimited(wait))
+            await self.refuse(scope, send, RateLimited(wait))
             return
         body = RequestBody(scope, receive, self._larger_bodies)
         try:
@@ -114,18 +115,51 @@ class Forwarder:
         except ClientDisconnected:
             return
         except Problem as problem:
-            await _refuse(scope, send, problem)
+            await self.refuse(scope, send, problem)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            await _refuse(scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS))
+            await self.refuse(
+                scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS)
+            )
         except aiohttp.ClientError:
             if body.is_gone:
                 return
             if body.is_answered:
                 raise  # The server aborts the connection, so that a partial response does not look complete.
             # The request may have been executed: an idempotency key makes a retry safe.
-            await _refuse(scope, send, Busy("The site gave no answer.", retry_after_seconds=RETRY_AFTER_SECONDS))
+            await self.refuse(scope, send, Busy("The site gave no answer.", retry_after_seconds=RETRY_AFTER_SECONDS))
         finally:
             body.close()
+
+    def wait_seconds(self, scope: Scope) -> float | None:
+        """Count the request unless it has been counted; return the seconds to wait if it exceeds its rate limit."""
+        return None if self._static_files.has_served(scope) else _wait_seconds(scope)
+
+    async def refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        """Send the problem as a page or as a document, as the client expects."""
+        await _refuse(scope, send, problem)
+
+    async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
+        """Return the response to a request for this path that has nothing of the client's request but its scheme and
+        its place in the queue of its address; None if it is larger than `bytes_max`. Raises Busy."""
+        headers = _shared_request_headers(scope, host, language)
+        try:
+            async with (
+                self._slot(scope),
+                self._open().request(
+                    "GET", URL(self._origin + path, encoded=True), headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                self._static_files.note_response(scope, answer.status)
+                parts, size = [], 0
+                async for chunk in answer.content.iter_any():
+                    parts.append(chunk)
+                    size += len(chunk)
+                    if size > bytes_max:
+                        answer.close()
+                        return None
+        except aiohttp.ClientError:
+            raise Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS) from None
+        return SiteResponse(answer.status, _response_headers(list(answer.raw_headers)), b"".join(parts))
 
     async def close(self) -> None:
         """Close the connections to the site."""
@@ -298,6 +332,20 @@ def _request_headers(scope: Scope, size: int | None, *, is_last: bool = False) -
         kept.append((b"x-forwarded-for", address.encode()))
     kept.append((client_address.FORWARDED_BY_HEADER.encode(), client_address.forward_token().encode()))
     return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in kept]
+
+
+def _shared_request_headers(scope: Scope, host: str, language: str) -> list[tuple[str, str]]:
+    """Return the headers of a request for a page that all visitors share: none of them is the client's."""
+    headers = [
+        ("host", host),
+        ("accept", "*/*"),
+        ("accept-encoding", "identity"),
+        ("x-request-id", uuid.uuid4().hex),
+        ("x-forwarded-proto", client_address.scheme_from_scope(scope)),
+        ("x-forwarded-host", host),
+        (client_address.FORWARDED_BY_HEADER, client_address.forward_token()),
+    ]
+    return [*headers, ("accept-language", language)] if language else headers
 
 
 def _response_headers(headers: Headers) -> Headers:

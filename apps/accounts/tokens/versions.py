@@ -2,27 +2,19 @@
 
 The site compares a token's version with the account's row. The fast path compares it with a snapshot in the process's
 memory, which has the accounts whose version has risen within the lifetime of these tokens. A thread refreshes it from
-PostgreSQL twice a second. A request costs one dictionary look-up and no I/O. While PostgreSQL is unavailable, the last
-snapshot stays in use; Redis plays no part.
+PostgreSQL twice a second (`snapshots`). A request costs one dictionary look-up and no I/O. While PostgreSQL is
+unavailable, the last snapshot stays in use; Redis plays no part.
 """
 
-import logging
-import threading
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db import close_old_connections, connections
 from django.db.models import F
 
 from apps.accounts.models import User
 from apps.kernel import clock
-from apps.kernel.fastpath import cache
-from apps.kernel.observability.repeated_errors import RepeatedErrors
+from apps.kernel.fastpath import cache, snapshots
 
-logger = logging.getLogger(__name__)
-
-INTERVAL_SECONDS = 0.5
-BEGIN_SECONDS_MAX = 5
 KEPT = timedelta(hours=25)
 """Longer than the lifetime of a token that only the snapshot can refuse: an admission token."""
 _OVERLAP = timedelta(minutes=2)
@@ -85,42 +77,4 @@ def refresh() -> None:
     _snapshot.read_from = max(read_from, latest - _OVERLAP)
 
 
-class _Refresher:
-    """The thread that refreshes the snapshot, from `begin` to `end`."""
-
-    def __init__(self) -> None:
-        self._stopping = threading.Event()
-        self._was_refreshed = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def begin(self) -> None:
-        """Start the thread. Returns once the snapshot was read, or after BEGIN_SECONDS_MAX without PostgreSQL."""
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="account-versions", daemon=True)
-        self._thread.start()
-        self._was_refreshed.wait(BEGIN_SECONDS_MAX)
-
-    def end(self) -> None:
-        """Stop the thread, if it runs."""
-        if self._thread is not None:
-            self._stopping.set()
-            self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        errors = RepeatedErrors(logger)
-        failing = "the versions of accounts could not be read; the last ones stay in use"
-        while not self._stopping.is_set():
-            close_old_connections()
-            try:
-                refresh()
-                self._was_refreshed.set()
-                errors.over(failing)
-            except Exception as error:  # noqa: BLE001 - The thread must survive any error of the database.
-                errors.record_failure(failing, error)
-            self._stopping.wait(INTERVAL_SECONDS)
-        connections.close_all()
-
-
-_refresher = _Refresher()
-begin = _refresher.begin
-end = _refresher.end
+snapshots.register("the versions of accounts could not be read; the last ones stay in use", refresh)

@@ -7,10 +7,8 @@ comes through ASGI. The same coroutine answers both.
 """
 
 import asyncio
-import itertools
 import logging
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +18,7 @@ from apps.kernel import rate_limits
 from apps.kernel.fastpath import eager, response
 from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
 from apps.kernel.fastpath.request import ClientDisconnected, ForwardToSite, Message, Receive, Request, Scope, Send
+from apps.kernel.fastpath.request_ids import request_id_of
 from apps.kernel.fastpath.response import Reply
 from apps.kernel.fastpath.server_extensions import DEFERRED, SEND_RESPONSE, OnResponse, RawResponse
 from apps.kernel.http import client_address, problems, same_origin
@@ -72,8 +71,6 @@ class Dispatcher:
 
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
         self._forward = forward
-        self._prefix = secrets.token_hex(6)
-        self._numbers = itertools.count(1)
         self._patterns: dict[str, tuple[re.Pattern[str], list[Route]]] = {}
         for method in {route.method for route in routes}:
             method_routes = [route for route in routes if route.method == method]
@@ -194,14 +191,8 @@ class Dispatcher:
         # This dispatcher checks the rate limit. With the mark, the site does not count the request again if the handler
         # forwards it after all.
         scope[rate_limits.COUNTED] = True
-        request.id = self._id_of(request)
+        request.id = request_id_of(request)
         return _ActiveRequest(*found, request)
-
-    def _id_of(self, request: Request) -> str:
-        given = request.headers.plain(b"x-request-id")
-        if given is not None and log_context.REQUEST_ID.fullmatch(name := given.decode("latin-1")):
-            return name
-        return f"{self._prefix}{next(self._numbers):x}"
 
 
 _FORWARD = "fairgate.forward"

@@ -71,6 +71,10 @@ class Headers:
         """Return the raw value of this lower-case name."""
         return self._values.get(name)
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        """Return whether the request has one of these lower-case names."""
+        return not names.isdisjoint(self._values)
+
 
 class Request:
     __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope", "whole_body")
