@@ -28,7 +28,7 @@ import psutil
 from benchmarks.support.rooms import start_servers
 from ticketing.devserver.ports import free_port
 
-PAGES = {"catalog": "/", "event": "/events/{slug}/"}
+PAGES = {"catalog": "/?uncached", "event": "/events/{slug}/?uncached"}
 GRANIAN = ("1x2", "1x8", "2x1", "2x2", "2x3", "2x4", "2x8")
 GUNICORN = ("1x8", "2x4", "2x8")
 

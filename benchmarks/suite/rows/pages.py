@@ -10,7 +10,8 @@ from benchmarks.suite.results import Fact, Findings, compare, in_turn
 
 SHARE = 0.25
 """Share of the sustainable poll rate: a substantial load that leaves capacity for pages."""
-PAGE = "/events/arena/"
+PAGE = "/events/arena/?uncached"
+"""With a query, so that `site` renders it for each request."""
 READERS_OF_PAGES = 16
 
 
