@@ -291,7 +291,7 @@ class PageCache:
     def _on_rendered(self, key: _Key, task: "asyncio.Task[Page | None]") -> None:
         self._renders.pop(key, None)
         if not task.cancelled():
-            # Retrieves the error: in the background nobody else does, and the next request tries again.
+            # Retrieves the error, so that asyncio does not log it; the next request tries again.
             task.exception()
 
     async def _render(self, key: _Key, scope: Scope, render: _Render) -> Page | None:

@@ -204,7 +204,7 @@ async def test_a_stale_page_is_sent_while_it_is_rendered_again(pages: PageCache,
     assert newer.headers["etag"] != first.headers["etag"]
 
 
-async def test_a_page_that_nobody_has_wanted_for_a_while_is_rendered_for_its_visitor(
+async def test_a_page_without_visitors_for_a_while_is_rendered_for_the_next(
     pages: PageCache, site: FakeSite, clock: Clock
 ) -> None:
     await ask(pages)

@@ -42,7 +42,7 @@ def answers_from_memory(served: Web) -> float:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_every_process_shows_a_change_and_nobody_the_page_of_another_visitor(own_redis: OwnRedis) -> None:
+def test_every_process_shows_a_change_and_no_page_of_another_visitor(own_redis: OwnRedis) -> None:
     """A visitor with an account and reserved tickets is the first to see each page; then come strangers."""
     make_event("concert", name="The old name")
     shopper = Client()
