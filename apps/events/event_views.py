@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
@@ -11,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Q
 
 from apps.events.models import Category, Event, OnSale, Seat, Section
 from apps.events.pricing import DEFAULT_PRICE_POLICY, PricePolicy
@@ -27,6 +26,7 @@ _section_rows = sql.load("apps.events", "section_views")
 _section_slugs = sql.load("apps.events", "section_slugs")
 _seat_rows = sql.load("apps.events", "seat_views")
 _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
+_plan_version = sql.load("apps.events", "plan_version")
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
@@ -424,12 +424,6 @@ def plan_version(event_id: int) -> str:
     It covers prices, fees and taxes, capacities, access code requirements and the newest link between a section and a
     category, because moving seats creates new links.
     """
-    fields = ("key", "name", "color", "price_minor", "tax_rate")
-    prices = Category.objects.filter(event_id=event_id).values_list(*fields)
-    sections = list(Section.objects.filter(event_id=event_id).values_list("capacity", "needs_access_since"))
-    links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
-    charges = [f"on_sale__{field.name}" for field in dataclass_fields(PricePolicy)]
-    event = Event.objects.values_list("currency", *charges).get(pk=event_id)
-    offered = [(capacity, since is not None) for capacity, since in sections]
-    versioned = f"{_PLAN_FORMAT} {event_id} {event} {list(prices)} {offered} {links['last']}"
-    return hashlib.sha256(versioned.encode()).hexdigest()[:24]
+    with connection.cursor() as cursor:
+        ((shown,),) = _plan_version.rows(cursor, event_id=event_id)
+    return hashlib.sha256(f"{_PLAN_FORMAT} {event_id} {shown}".encode()).hexdigest()[:24]

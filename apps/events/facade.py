@@ -48,7 +48,7 @@ from apps.events.event_views import (
 )
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
-from apps.events.organizers.legal_pages import Terms, current_terms
+from apps.events.organizers.legal_pages import LegalLink, Terms, current_legal, current_terms
 from apps.events.organizers.legal_pages import list_links as list_legal_links
 from apps.events.organizers.membership_backend import (
     is_member,
@@ -96,6 +96,7 @@ __all__ = [
     "EventValuesMixin",
     "EventView",
     "Finding",
+    "LegalLink",
     "Level",
     "OrganizerScopedAdmin",
     "Policy",
@@ -120,6 +121,7 @@ __all__ = [
     "cancel_event",
     "cap_since",
     "category_id",
+    "current_legal",
     "current_terms",
     "describe_bill",
     "describe_buyer_prices",

@@ -205,11 +205,18 @@ def can_open_order(request: HttpRequest, order: OrderView) -> bool:
 def get_authorized_reservation(request: HttpRequest, reservation_id: UUID) -> reservations.ReservationView:
     """Return the reservation if the request comes from its owner or from its order's account. Raises TokenMissing
     without credentials, ReservationNotFound, TokenWrongEvent, NotOwner."""
+    return get_authorized_checkout(request, reservation_id)[0]
+
+
+def get_authorized_checkout(
+    request: HttpRequest, reservation_id: UUID
+) -> tuple[reservations.ReservationView, OrderView | None]:
+    """Return the same reservation and its order, or None if it has none. Raises the same problems."""
     caller = require_caller(request)
     reservation = reservations.get_reservation(reservation_id)
     order = order_of_reservation(reservation_id)
     _require_owner(caller, reservation.entry_id, reservation.event_slug, order.account_id if order else None)
-    return reservation
+    return reservation, order
 
 
 def require_caller(request: HttpRequest) -> queue.Caller:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -79,6 +79,8 @@ class ReservationView:
     seats: tuple[HeldSeat, ...]
     general_admission: tuple[HeldGeneralAdmission, ...]
     price_policy: events.PricePolicy
+    event: events.EventView = field(repr=False, compare=False)
+    """As it was read with the reservation."""
     per_buyer_max: int | None = None
     """The purchase cap under which it was made; None: no cap."""
     has_access_code: bool = False
@@ -145,7 +147,7 @@ class ReservationView:
             "expires_at": self.reserved_until,
             "bill": self.bill,
             "currency": self.currency,
-            "event": events.get_event_by_id(self.event_id),
+            "event": self.event,
             "seats": [
                 {
                     "section": seat.section_name,
@@ -250,6 +252,7 @@ def view_reservations(
                     if line.seat_id is None
                 ),
                 price_policy=terms.price_policy,
+                event=by_event[row.event_id],
                 per_buyer_max=terms.per_buyer_max,
                 has_access_code=row.access_code_id is not None,
             )

@@ -508,7 +508,7 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
 def _after_expiry(ended: facade.ReservationView) -> dict[str, Any]:
     """Return what the page of an expired hold offers instead: equivalent tickets, and whether the visitor may choose
     them at once or has to get in again."""
-    event = events.get_event_by_id(ended.event_id)
+    event = ended.event
     if event.selling_state(clock.now()) != "on_sale":
         return {"is_on_sale": False}
     entry = queue.entry_by_id(ended.entry_id)

@@ -1,7 +1,8 @@
 """The terms, privacy notice and imprint of an organizer, in versions."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db.models import Q
 from django.urls import reverse
@@ -40,9 +41,29 @@ def current_page(organizer_id: int, kind: str) -> LegalPage | None:
     return page if page is not None and (page.text or page.url) else None
 
 
+LegalLink = dict[str, str]
+"""`label` and `url` of a legal page."""
+
+
+class Legal(NamedTuple):
+    """What a page of the checkout says about the organizer's legal pages."""
+
+    terms: Terms | None
+    links: list[LegalLink]
+
+
+def current_legal(organizer_id: int) -> Legal:
+    """Return what a buyer accepts at checkout, and the links for the footer; one query."""
+    found = _current_pages(organizer_id)
+    return Legal(_terms_of(found), _links_of(found))
+
+
 def current_terms(organizer_id: int) -> Terms | None:
     """Return what a buyer accepts at checkout, or None if the organizer has neither terms nor a privacy notice."""
-    found = _current_pages(organizer_id)
+    return _terms_of(_current_pages(organizer_id))
+
+
+def _terms_of(found: Mapping[LegalPage.Kind, LegalPage]) -> Terms | None:
     ids = {kind: found[kind].pk for kind in _ACCEPTED if kind in found}
     if not ids:
         return None
@@ -55,9 +76,12 @@ def page_path(slug: str, kind: str) -> str:
     return reverse("events:legal_page", args=[slug, kind])
 
 
-def list_links(organizer_id: int) -> list[dict[str, str]]:
+def list_links(organizer_id: int) -> list[LegalLink]:
     """Return label and path of the organizer's current pages, for the footer of its pages; one query."""
-    found = _current_pages(organizer_id)
+    return _links_of(_current_pages(organizer_id))
+
+
+def _links_of(found: Mapping[LegalPage.Kind, LegalPage]) -> list[LegalLink]:
     return links_of(next(iter(found.values())).organizer.slug, found) if found else []
 
 
@@ -66,7 +90,7 @@ def current_kinds(organizer_id: int) -> frozenset[str]:
     return frozenset(str(kind) for kind in _current_pages(organizer_id))
 
 
-def links_of(slug: str, kinds: Container[str]) -> list[dict[str, str]]:
+def links_of(slug: str, kinds: Container[str]) -> list[LegalLink]:
     """Return label and path of these kinds of pages of the organizer with this slug."""
     return [{"label": str(kind.label), "url": page_path(slug, kind)} for kind in KINDS if kind in kinds]
 

@@ -12,11 +12,14 @@ How old a copy may be:
 - A change of the pages' version (`version`) makes every copy stale, and a second later useless. Each process reads the
   version twice a second. A render keeps its result only if the version is still the one known when the render began:
   a change that commits while a page is rendered cannot leave the old page behind.
+- A page whose address names its version (`plan.json?v=…`) is sent if the copy has this version. Otherwise the site
+  answers: an old page must not be kept by a browser under the address of a newer one.
 - A request that waits gets a render that began after its arrival, unless the copy may be kept. So a page that must not
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
 """
 
 import asyncio
+import re
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -56,6 +59,7 @@ UNKEPT_SECONDS = 2.0
 """Requests for a page that could not be kept are passed on at once for this long."""
 UNKEPT_MAX = 1_000
 _NUMBERS_MAX = 1_000
+_VERSION_QUERY = re.compile(rb"v=([0-9a-f]{16,64})")
 _SHARE_MAX = 4
 """A page may take up at most this part of the memory."""
 ROUTE = "kept-page"
@@ -167,7 +171,7 @@ class PageCache:
             return None
         started_at = monotonic()
         page = self._find(key, started_at)
-        if page is None:
+        if page is None or not _is_wanted(page, scope):
             return None
         address = client_address.address_from_scope(scope)
         if _is_limited(request, address):
@@ -196,6 +200,10 @@ class PageCache:
             scope[rate_limits.COUNTED] = True
         page = self._find(key, arrived_at)
         if page is not None:
+            if not _is_wanted(page, scope):
+                self._begin_render(key, scope)  # Perhaps it is the newer version that is wanted.
+                await self._site(scope, receive, send)
+                return
             self._note_answer(key, page, scope, arrived_at)
         else:
             try:
@@ -203,7 +211,7 @@ class PageCache:
             except problems.Problem as problem:
                 await self._site.refuse(scope, send, problem)
                 return
-            if page is None:
+            if page is None or not _is_wanted(page, scope):
                 self._figures.answers["passed"] += 1
                 await self._site(scope, receive, send)
                 return
@@ -217,7 +225,7 @@ class PageCache:
             not self._number
             or not self._bytes_max
             or request.method not in _READS
-            or scope["query_string"]
+            or _version_of(scope["query_string"]) is None
             or not self._is_shared(request.path)
             or request.headers.has_any(_NOT_SHARED)
             or not request.has_allowed_host()
@@ -379,6 +387,21 @@ def _is_limited(request: Request, address: str) -> bool:
     cookie = request.headers.plain(b"cookie")
     token = "" if cookie is None else kinds.token_of("", cookie.decode("latin-1"))
     return rate_limits.check_request(kind, address, token) is not None
+
+
+def _version_of(query: bytes) -> bytes | None:
+    """Return the version of the page that the query asks for: `v` with the value of an ETag; empty without a query.
+    None for any other query."""
+    if not query:
+        return b""
+    found = _VERSION_QUERY.fullmatch(query)
+    return None if found is None else found[1]
+
+
+def _is_wanted(page: Page, scope: Scope) -> bool:
+    """Return whether the page has the version that the query asks for, if it asks for one."""
+    version = _version_of(scope["query_string"])
+    return not version or page.etag == b'"%b"' % version
 
 
 @lru_cache(maxsize=256)

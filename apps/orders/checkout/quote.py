@@ -1,6 +1,6 @@
 """Price a reservation, with or without a promo code, before an order is placed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ class Quote:
     """The promo code applied to the bill; empty for none."""
     terms: events.Terms | None = None
     """What a new order must accept; None: nothing."""
+    legal_links: Sequence[events.LegalLink] | None = None
+    """The links to the organizer's legal pages, if they were read with the terms."""
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -71,5 +73,5 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
     if order is not None:
         # It was placed with its terms.
         return Quote(bill, order.currency, code)
-    terms = events.current_terms(events.get_event_by_id(reservation.event_id).organizer_id)
-    return Quote(bill, reservation.currency, code, terms)
+    legal = events.current_legal(reservation.event.organizer_id)
+    return Quote(bill, reservation.currency, code, legal.terms, legal.links)

@@ -38,8 +38,7 @@ _FIELDS = ("email", "name", "payment_method", "code", "terms")
 def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
     """Show the form for a live reservation. Redirect to its order once there is one: its page has the form for another
     attempt."""
-    reservation = access.get_authorized_reservation(request, reservation_id)
-    order = selectors.order_of_reservation(reservation_id)
+    reservation, order = access.get_authorized_checkout(request, reservation_id)
     if request.method == "POST":
         return _pay(request, reservation, order)
     if order is not None:
@@ -157,15 +156,18 @@ def _form_context(
         "order": order,
         # An order that is retried was placed with its terms.
         "terms": quoted.terms,
+        "legal_links": quoted.legal_links,
         "refund_policy": describe_refund_policy(
-            events.get_event_by_id(reservation.event_id), clock.now(), None if order is None else order.placed_at
+            reservation.event, clock.now(), None if order is None else order.placed_at
         ),
         "idempotency_key": secrets.token_urlsafe(18),
     }
 
 
 def _checkout_page(request: HttpRequest, form_context: dict[str, Any], status: int = 200) -> HttpResponse:
-    legal = events.list_legal_links(form_context["reservation"]["event"].organizer_id)
+    legal = form_context["legal_links"]
+    if legal is None:
+        legal = events.list_legal_links(form_context["reservation"]["event"].organizer_id)
     order = form_context["order"]
     context = {"pay": form_context, "legal": legal, **({} if order is None else followed_state.followed_state(order))}
     return render(request, "orders/checkout.html", context, status=status)

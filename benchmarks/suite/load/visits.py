@@ -1,4 +1,5 @@
-"""Visitors who open an event's page, join and reserve two seats, in a closed loop, by wrk.
+"""Visitors who open an event's page, join and reserve two seats, in a closed loop, by wrk; or admitted ones who only
+reserve.
 
 Each visitor is a thread of wrk with one connection, because a thread has a script state of its own: a hold needs the
 token from the response to the join. After a hold the thread goes on as the next visitor.
@@ -9,6 +10,7 @@ import os
 import secrets
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +32,12 @@ function init(args)
     seats[#seats + 1] = { first, second }
   end
   file:close()
-  visits, step, held, refused, path = 0, "page", 0, 0, "/api/events/" .. event
+  tokens = {}
+  for given in io.lines(args[6]) do
+    tokens[#tokens + 1] = given
+  end
+  first_step = #tokens > 0 and "hold" or "page"
+  visits, step, held, refused, path = 0, first_step, 0, 0, "/api/events/" .. event
 end
 
 local function post(path, body, more)
@@ -46,7 +53,9 @@ function request()
   elseif step == "join" then
     return post(path .. "/queue", '{"visitor_id":"' .. visitor .. '"}', "")
   end
-  local pair = seats[(visits * many + number) % #seats + 1]
+  local visit = visits * many + number
+  local pair = seats[visit % #seats + 1]
+  token = tokens[visit + 1] or token
   local body = '{"seats":["' .. section .. "-" .. pair[1] .. '","' .. section .. "-" .. pair[2] .. '"]}'
   return post(path .. "/reservations", body,
     "Authorization: Bearer " .. token .. "\r\nIdempotency-Key: " .. visitor .. "\r\n")
@@ -55,7 +64,7 @@ end
 function response(status, headers, body)
   if status >= 300 then
     refused = refused + 1
-    step, visits = "page", visits + 1
+    step, visits = first_step, visits + 1
   elseif step == "page" then
     step = "join"
   elseif step == "join" then
@@ -63,7 +72,7 @@ function response(status, headers, body)
     step = "hold"
   else
     held = held + 1
-    step, visits = "page", visits + 1
+    step, visits = first_step, visits + 1
   end
 end
 
@@ -90,19 +99,31 @@ class Visits:
     """The generator's processor time, as a share of one processor."""
 
 
-def send(program: str, port: int, event: str, section: str, seat_count: int, *, visitors: int, seconds: int) -> Visits:
-    """Send visits of so many visitors at a time; none of them wants seats that another has."""
+def send(
+    program: str,
+    port: int,
+    event: str,
+    section: str,
+    seat_count: int,
+    *,
+    visitors: int,
+    seconds: int,
+    tokens: Sequence[str] = (),
+) -> Visits:
+    """Send visits of so many visitors at a time; none of them wants seats that another has. With the tokens of admitted
+    visitors, each of them only reserves."""
     with tempfile.TemporaryDirectory(prefix="fairgate-wrk-") as made:
         folder = Path(made)
         (folder / "visits.lua").write_text(_SCRIPT)
         wanted = pairs(seat_count, seat_count)
         (folder / "seats").write_text("\n".join(f"{first} {second}" for first, second in wanted))
+        (folder / "tokens").write_text("".join(f"{token}\n" for token in tokens))
         before = os.times()
         done = subprocess.run(
             [
                 program, f"-t{visitors}", f"-c{visitors}", f"-d{seconds}s", "--timeout", "10s",
                 "-s", str(folder / "visits.lua"), f"http://127.0.0.1:{port}", secrets.token_hex(6), event, section,
-                str(folder / "seats"), str(visitors),
+                str(folder / "seats"), str(visitors), str(folder / "tokens"),
             ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip

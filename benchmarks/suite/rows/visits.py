@@ -1,4 +1,7 @@
-"""Row visit: whole visits (event page, join, hold of two named seats), compared with these holds alone."""
+"""Row visit: whole visits (event page, join, hold of two named seats), compared with these holds alone, by the same
+generator."""
+
+from collections.abc import Sequence
 
 from benchmarks.suite import restore
 from benchmarks.suite.bench import BUYERS, Bench
@@ -13,10 +16,11 @@ def run(bench: Bench) -> Findings:
     deployment = bench.deployment
     section, seats = deployment.facts["section"], deployment.facts["section_seats"] - 2
 
-    def visit() -> float:
+    def send(tokens: Sequence[str]) -> float:
         load = visits.send(
-            bench.programs.wrk, deployment.web_port, "arena", section, seats, visitors=BUYERS, seconds=bench.seconds
-        )
+            bench.programs.wrk, deployment.web_port, "arena", section, seats, visitors=BUYERS, seconds=bench.seconds,
+            tokens=tokens,
+        )  # fmt: skip
         bench.shares.append(load.generator_share)
         committed = restore.remove_holds(deployment)
         bench.settle()
@@ -26,8 +30,9 @@ def run(bench: Bench) -> Findings:
             raise SuiteFailed(f"{load.held} holds got a 201, but the ledger has {committed}")
         return load.held / load.seconds
 
-    found = in_turn(bench.rounds, {"visits": visit, "holds": lambda: bench.seats(deployment)}, bench.say)
+    buyers = deployment.tokens("arena")
+    found = in_turn(bench.rounds, {"visits": lambda: send(()), "holds": lambda: send(buyers)}, bench.say)
     with bench.profiled("visit", deployment):
-        visit()
+        send(())
     title = "whole visits (event page, join, hold of 2), 128 visitors ÷ the same holds alone"
     return Findings([compare("visit", title, found["visits"], found["holds"], acceptable=0.25, goal=0.5)])

@@ -146,6 +146,23 @@ async def test_a_page_is_rendered_once_and_compressed_for_each_client(pages: Pag
     assert site.forwarded == []
 
 
+async def test_a_page_with_its_version_in_the_address_is_sent_only_in_that_version(
+    pages: PageCache, site: FakeSite
+) -> None:
+    """The page for choosing tickets names the plan's newest version, which the copy may not have yet."""
+    old, new = "0" * 24, "1" * 24
+    site.headers["etag"] = f'"{old}"'
+    assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"forwarded"
+    for query in (f"v={old}", "", f"v={old}"):
+        assert (await ask(pages, EVENT, "GET", query)).body == site.body
+    assert (len(site.rendered), len(site.forwarded)) == (1, 1)
+    site.headers["etag"], site.body = f'"{new}"', b"new"
+    assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"forwarded"
+    await drain(pages)
+    assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"new"
+    assert len(pages._pages) == 1
+
+
 async def test_a_head_request_gets_the_headers(pages: PageCache, site: FakeSite) -> None:
     answer = await ask(pages, EVENT, "HEAD")
     assert (answer.status, answer.headers["content-length"]) == (200, str(len(site.body)))

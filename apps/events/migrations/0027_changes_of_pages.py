@@ -16,7 +16,7 @@ BACKWARD = "DROP TRIGGER kernel_note_page_change ON {table};"
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('events', '0025_labels_in_words'),
+        ('events', '0026_short_names'),
         ('kernel', '0008_changes_of_pages'),
     ]
 
