@@ -124,6 +124,8 @@ class NewEventForm(forms.Form):
             self._set_choices("timezone", [("", "Choose…"), *timezone_choices()])
         self._set_choices("currency", currency_choices())
         self.initial["currency"] = CURRENCY if last is None else last.currency
+        if last is not None:
+            self.initial["organizer"] = last.organizer_id
         self.initial["venue"] = NEW if last is None else str(last.venue_id)
         plans = SeatingPlan.objects.filter(organizer__in=organizers).defer("layout").select_related("venue")
         self._choose("plan", plans, keep=plans.exists())

@@ -185,11 +185,12 @@ def _home(shop: Shop) -> None:
     _staff(shop, "/admin/")
 
 
-@picture("new-event")
+@picture("new-event", TALL)
 def _new_event(shop: Shop) -> None:
     _staff(shop, "/admin/events/event/add/")
     shop.page.get_by_label("Name of the event", exact=True).fill("Blues Night")
     shop.page.get_by_label("Start", exact=True).fill(f"{clock.now() + timedelta(days=40):%Y-%m-%d}T20:00")
+    shop.page.get_by_label("Price", exact=True).first.fill("45.00")
     shop.page.evaluate("document.activeElement.blur()")
 
 
