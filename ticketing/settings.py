@@ -478,6 +478,7 @@ WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", defaul
 
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="") or "sandbox"
+PAYMENT_CALLS_MAX = env.int("PAYMENT_CALLS_MAX", default=64)
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
 # The seller on every invoice. Invoice numbers start at 1 in each series and each year.
 INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")
@@ -488,14 +489,12 @@ if not re.fullmatch(r"[A-Z0-9]{1,12}", INVOICE_SERIES):
     raise ImproperlyConfigured(f"INVOICE_SERIES is 1 to 12 capital letters and digits, not {INVOICE_SERIES!r}")
 STRIPE_SECRET_KEY = env.str("STRIPE_SECRET_KEY", default="")
 STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
-# More than one during a rotation.
 STRIPE_WEBHOOK_SECRETS = env.list("STRIPE_WEBHOOK_SECRETS", default=[])
 STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
 # The circuit breaker opens after this many consecutive faults, at first for this long, then longer each time.
 PAYMENT_FAULTS_MAX = env.int("PAYMENT_FAULTS_MAX", default=5)
 PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
 PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
-# The delay of sandbox test cards that simulate a slow provider.
 SANDBOX_PAUSE_SECONDS = env.int("SANDBOX_PAUSE_SECONDS", default=4)
 
 # --- what a deployment must set ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from apps.orders.lookup import order_lookup
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox, signatures
-from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
+from apps.orders.provider_sync import charge_lists, charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.orders.schedule import notices
 from apps.orders.transfers import transfer_mail
 from apps.orders.webhooks import delivery
@@ -70,7 +70,12 @@ def handlers() -> list[TopicHandler]:
         "together_max": delivery.CONCURRENT_MAX,
     }
     return [
-        TopicHandler(topics.CHARGE, charges.handle_charge, provider_call),
+        TopicHandler(
+            topics.CHARGE,
+            charges.handle_charge,
+            provider_call,
+            {"list_starter": charge_lists.start_charges, "together_max": settings.PAYMENT_CALLS_MAX},
+        ),
         TopicHandler(topics.ASK, charges.handle_inquiry, provider_call, {"list_handler": charges.handle_inquiries}),
         TopicHandler(topics.REFUND, refunds.send, provider_call),
         TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, {"attempts_max": 3}),

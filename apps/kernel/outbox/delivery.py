@@ -6,14 +6,16 @@ message for the rest of its visibility timeout: 45 s for a charge. So the proces
 the database is back. A claim of a process that is killed still expires by itself.
 
 A stuck handler (a provider that uses its whole timeout) occupies one thread and delays no other message until all
-threads are occupied. Lists have threads of their own, one for each topic with a list handler. Threads start when there
-is work and end after IDLE_SECONDS without any.
+threads are occupied. Lists have threads of their own, one for each topic with lists. If the list of a topic only starts
+the work (`facade.ListStarter`), its thread is free again at once, and each message ends by itself. Threads start when
+there is work and end after IDLE_SECONDS without any.
 """
 
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from django.conf import settings
 from django.db import close_old_connections, connections
@@ -53,7 +55,9 @@ class Delivery:
         self._under_way: Counter[str] = Counter()
         """Claimed and not yet settled messages, by topic."""
         self._busy_lists: set[str] = set()
-        """Topics with a list that is claimed and not yet settled."""
+        """Topics with a list that is claimed and neither settled nor started."""
+        self._started: set[int] = set()
+        """Messages of started lists that have not ended, by id."""
         self._alone_count = 0
         """Claimed and not yet settled messages that are handled alone."""
         self._threads = 0
@@ -97,7 +101,40 @@ class Delivery:
         with self._changed:
             self._is_closed, self._is_wake_pending = True, False
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._is_claimer_running and self._threads == 0, seconds)
+            return self._changed.wait_for(self._has_ended, seconds)
+
+    def _has_ended(self) -> bool:
+        return not (self._is_claimer_running or self._threads or self.under_way_count)
+
+    def end(self, handled: Sequence[Message], alone: Sequence[Message] = ()) -> None:
+        """Settle messages of started lists and give others back: see `facade.Ends`."""
+        with self._changed:
+            handled = [message for message in handled if message.id in self._started]
+            alone = [message for message in alone if message.id in self._started]
+            self._started.difference_update(message.id for message in (*handled, *alone))
+        if handled or alone:
+            self._end_started([*handled, *alone], partial(facade.end_started, handled, alone))
+
+    def postpone(self, message: Message, seconds: float, why: str) -> None:
+        """Give a message of a started list back for later: see `facade.Ends`."""
+        with self._changed:
+            if message.id not in self._started:
+                return
+            self._started.discard(message.id)
+        self._end_started([message], partial(facade.postpone_started, message, seconds, why))
+
+    def _end_started(self, messages: Sequence[Message], end: Callable[[], None]) -> None:
+        try:
+            end()
+        except ClaimNotEnded as claim:
+            logger.warning("%s: %s", claim, claim.__cause__)
+            self._end_later(claim)
+        finally:
+            with self._changed:
+                self._under_way[messages[0].topic] -= len(messages)
+                self.handed_over_count += len(messages)
+                self._is_wake_pending = not self._is_closed
+                self._changed.notify_all()
 
     def _claim_loop(self) -> None:
         try:
@@ -161,9 +198,13 @@ class Delivery:
     def _work(self) -> None:
         try:
             while (unit := self._next()) is not None:
+                is_started = False
                 try:
                     close_old_connections()
-                    if self._is_list(unit):
+                    if self._is_list(unit) and facade.is_started_in_lists(unit[0]):
+                        is_started = True
+                        self._start_list(unit)
+                    elif self._is_list(unit):
                         facade.hand_over_list(unit)
                     else:
                         facade.hand_over(unit[0])
@@ -177,12 +218,13 @@ class Delivery:
                     logger.exception("message %s could not be settled", names)
                 finally:
                     with self._changed:
-                        self._under_way[unit[0].topic] -= len(unit)
                         if self._is_list(unit):
                             self._busy_lists.discard(unit[0].topic)
                         else:
                             self._alone_count -= 1
-                        self.handed_over_count += len(unit)
+                        if not is_started:
+                            self._under_way[unit[0].topic] -= len(unit)
+                            self.handed_over_count += len(unit)
                         # The next message of its key may be due now, and this thread is free.
                         self._is_wake_pending = not self._is_closed
                         self._changed.notify_all()
@@ -191,6 +233,11 @@ class Delivery:
             with self._changed:
                 self._threads -= 1
                 self._changed.notify_all()
+
+    def _start_list(self, messages: list[Message]) -> None:
+        with self._changed:
+            self._started.update(message.id for message in messages)
+        facade.start_list(messages, self)
 
     def _end_later(self, claim: ClaimNotEnded) -> None:
         with self._changed:

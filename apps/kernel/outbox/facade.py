@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from django.db import InterfaceError, connection, transaction
@@ -68,6 +68,24 @@ Handler = Callable[[Message], None]
 ListHandler = Callable[[Sequence[Message]], Collection[int]]
 """Handles messages of one topic together. Returns the ids of those that the topic's handler must handle alone; it has
 changed nothing for these."""
+
+
+class Ends(Protocol):
+    """Ends messages that a list starter has begun to handle. May be called from any thread; an end of a message that
+    has ended already changes nothing. Raises no error of the database: such an end is repeated until it succeeds."""
+
+    def end(self, handled: Sequence[Message], alone: Sequence[Message] = ()) -> None:
+        """Settle these messages, all of one topic, and give the others back: the topic's handler gets each alone."""
+        ...
+
+    def postpone(self, message: Message, seconds: float, why: str) -> None:
+        """Give the message back as RetryLater does: the topic's handler gets it alone in `seconds`."""
+        ...
+
+
+ListStarter = Callable[[Sequence[Message], Ends], None]
+"""Begins to handle messages of one topic and returns while the work goes on. Each message is ended as soon as its own
+work is done. If it raises, the messages that have not ended are handled alone."""
 Backoff = Callable[[int], timedelta]
 """Returns how long a message waits after its n-th failed attempt, counted from 1."""
 
@@ -87,6 +105,11 @@ class Topic:
     backoff: Backoff
     together_max: int | None
     list_handler: ListHandler | None
+    list_starter: ListStarter | None
+
+    @property
+    def has_lists(self) -> bool:
+        return self.list_handler is not None or self.list_starter is not None
 
 
 _topics: dict[str, Topic] = {}
@@ -122,6 +145,7 @@ def register_handler(
     backoff: Backoff | None = None,
     together_max: int | None = None,
     list_handler: ListHandler | None = None,
+    list_starter: ListStarter | None = None,
 ) -> None:
     """Deliver messages of this topic to `handler`, which must be safe to run twice for one message.
 
@@ -134,11 +158,15 @@ def register_handler(
     `list_handler` gets the new messages of the topic first, up to LIST_MAX at once and one list at a time in a process:
     the messages that arrive meanwhile are the next list. Messages that it returns, all of them if it fails, and
     messages of earlier attempts go to `handler`, each alone. It takes much less time than `visibility`.
+
+    `list_starter` gets lists in the same way, for work that waits for others: it returns soon, the next list begins,
+    and each message ends by itself. The messages that a process has begun and not ended count for `together_max`.
     """
     assert attempts_max >= 1
-    assert together_max is None or list_handler is None
+    assert list_handler is None or (together_max is None and list_starter is None)
+    assert list_starter is None or together_max is not None
     _topics[topic] = Topic(
-        handler, visibility, attempts_max, backoff or exponential_backoff(), together_max, list_handler
+        handler, visibility, attempts_max, backoff or exponential_backoff(), together_max, list_handler, list_starter
     )
 
 
@@ -236,13 +264,16 @@ def claim(
 
 def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None) -> list[Message]:
     topics = sorted(_topics)
-    in_lists = [busy_lists is not None and _topics[topic].list_handler is not None for topic in topics]
+    in_lists = [busy_lists is not None and _topics[topic].has_lists for topic in topics]
 
     def allowance(topic: str, in_list: bool) -> int | None:
-        if in_list:
-            return 0 if topic in (busy_lists or ()) else LIST_MAX
+        if in_list and topic in (busy_lists or ()):
+            return 0
         together_max = _topics[topic].together_max
-        return None if together_max is None else max(0, together_max - under_way.get(topic, 0))
+        if together_max is None:
+            return LIST_MAX if in_list else None
+        left = max(0, together_max - under_way.get(topic, 0))
+        return min(LIST_MAX, left) if in_list else left
 
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
@@ -282,12 +313,41 @@ def deliver(limit: int = 50) -> int:
 def is_listed(message: Message) -> bool:
     """Return whether the message may be handled together with others of its topic: it was never claimed before."""
     topic = _topics.get(message.topic)
-    return topic is not None and topic.list_handler is not None and message.attempts == 1
+    return topic is not None and topic.has_lists and message.attempts == 1
+
+
+def is_started_in_lists(message: Message) -> bool:
+    """Return whether the messages of its topic end one by one after their list has begun (`ListStarter`)."""
+    topic = _topics.get(message.topic)
+    return topic is not None and topic.list_starter is not None
 
 
 def has_free_list(busy_lists: Collection[str]) -> bool:
-    """Return whether there is a topic with a list handler that is not among these."""
-    return any(topic.list_handler is not None and name not in busy_lists for name, topic in _topics.items())
+    """Return whether there is a topic with lists that is not among these."""
+    return any(topic.has_lists and name not in busy_lists for name, topic in _topics.items())
+
+
+def start_list(messages: Sequence[Message], ends: Ends) -> None:
+    """Run the list starter of these messages' topic, with no transaction and no lock open. Raises nothing: if it fails,
+    the messages that have not ended are given back, to be handled alone."""
+    starter = _topics[messages[0].topic].list_starter
+    assert starter is not None
+    try:
+        starter(messages, ends)
+    except Exception:
+        logger.exception("%s messages (%s) failed together and are handled alone", len(messages), messages[0].topic)
+        ends.end((), messages)
+
+
+def end_started(handled: Sequence[Message], others: Sequence[Message]) -> None:
+    """Settle the handled messages, and give the others back: they are due at once, and handled alone. All are of one
+    topic. Raises only ClaimNotEnded."""
+    _end_or_keep((*handled, *others)[0], partial(_end_list, handled, others))
+
+
+def postpone_started(message: Message, seconds: float, why: str) -> None:
+    """Give the message back, due in `seconds`. Raises only ClaimNotEnded."""
+    _end_or_keep(message, partial(_end_postponed, message, seconds, why[:2000]))
 
 
 def hand_over_list(messages: Sequence[Message]) -> None:
@@ -372,7 +432,8 @@ def _handle(message: Message) -> Callable[[], None]:
             raise NoHandler(message.topic)
         if message.attempts > topic.attempts_max:
             raise WorkerLost(f"the worker ended during each of {topic.attempts_max} attempts")
-        if not is_listed(message) or _run_list_handler([message]):
+        is_list = topic.list_handler is not None and is_listed(message)
+        if not is_list or _run_list_handler([message]):
             topic.handler(message)
     except RetryLater as later:
         return partial(_end_postponed, message, later.seconds, str(later)[:2000])

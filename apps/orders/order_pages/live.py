@@ -14,13 +14,12 @@ from django.db import transaction
 from django.db.models.signals import post_save
 
 from apps.kernel import clock
-from apps.kernel.push import channel_layer
-from apps.kernel.push.channel_names import group_of
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
+from apps.orders.payments import order_updates
 
 logger = logging.getLogger(__name__)
 
-UPDATE_KIND = "order"
+UPDATE_KIND = order_updates.KIND
 
 
 def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
@@ -85,9 +84,7 @@ class _OrderUpdate:
             event_id = self.event_id
             if event_id is None:
                 event_id = Order.objects.values_list("event_id", flat=True).get(pk=self.order_id)
-            channel_layer.send_to_group(
-                group_of(event_id), {"type": "news", "event": event_id, "owned": [[UPDATE_KIND, str(self.order_id)]]}
-            )
+            order_updates.send(event_id, [self.order_id])
         except Exception:
             # The order is committed already: a lost notification only delays listeners.
             logger.exception("order %s: its change was not published; listeners will reread it", self.order_id)

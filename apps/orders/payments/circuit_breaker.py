@@ -7,8 +7,9 @@ while payments fail.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -26,6 +27,7 @@ TRIAL_PAUSE_SECONDS = 2
 
 _package = "apps.orders"
 _standing = sql.load(_package, "provider_standing")
+_standings = sql.load(_package, "provider_standings")
 _claim_trial = sql.load(_package, "claim_provider_trial")
 _note_fault = sql.load(_package, "note_provider_fault")
 _note_answer = sql.load(_package, "note_provider_answer")
@@ -64,6 +66,20 @@ def require_available(provider: str) -> int:
     raise ProviderUnavailable(provider, seconds)
 
 
+def standings_call() -> sql.Call:
+    """Return the statement whose rows `faults_of_available` reads, to be sent in a batch with others."""
+    return _standings.call()
+
+
+def faults_of_available(provider: str, rows: Sequence[tuple[Any, ...]]) -> int | None:
+    """Return the provider's consecutive faults, for `record_success`, or None if it is paused or being tried: then only
+    `require_available` may permit a call, one trial for all callers."""
+    for name, faults, is_resting in rows:
+        if name == provider:
+            return None if is_resting else int(faults)
+    return 0
+
+
 def record_fault(provider: str) -> None:
     """Count one more consecutive fault, and commit. A missing or malformed response is a fault, a decline is not."""
     queue.payment_faults.observe(1)
@@ -82,8 +98,13 @@ def record_success(provider: str, faults: int) -> None:
     """Record a response. If there were faults when the call began, reset them and commit."""
     queue.payment_faults.observe(0)
     if faults:
-        with transactions.write(), connection.cursor() as cursor:
-            _note_answer.count(cursor, provider=provider)
+        reset_faults(provider)
+
+
+def reset_faults(provider: str) -> None:
+    """Close the provider's circuit with no fault counted, and commit."""
+    with transactions.write(), connection.cursor() as cursor:
+        _note_answer.count(cursor, provider=provider)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
 CONFIRMED = "confirmed"
+WAITS_FOR_BUYER = "waits for the buyer"
+WAITS_FOR_PROVIDER = "waits for the provider"
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
 """Outcomes of messages that changed nothing, because another message was first. The audit counts only the others."""
@@ -56,8 +58,8 @@ def _pending(payment: Payment, message: ProviderMessage) -> str:
     if message.next_action is not None:
         payment.next_action = message.next_action
         payment.save(update_fields=["next_action"])
-        return "waits for the buyer"
-    return "waits for the provider"
+        return WAITS_FOR_BUYER
+    return WAITS_FOR_PROVIDER
 
 
 def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
@@ -152,7 +154,12 @@ def abandon_uncharged(order: Order, payment: Payment) -> None:
 def schedule_inquiry(payment_id: UUID, delay: timedelta) -> None:
     """Schedule an inquiry about the payment. The inquiry also cancels the charge at the provider if the order no longer
     needs it. Joins the caller's transaction."""
-    outbox.publish(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay=delay)
+    outbox.publish_all([inquiry(payment_id, delay)])
+
+
+def inquiry(payment_id: UUID, delay: timedelta) -> outbox.NewMessage:
+    """Return the message of an inquiry: see `schedule_inquiry`."""
+    return outbox.NewMessage(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay)
 
 
 def fail_order(order: Order, reason: Order.Reason) -> None:

@@ -1,12 +1,15 @@
-"""Settles a list of provider messages in one transaction, with a few statements however many they are.
+"""Settles a list of provider messages in one transaction, with a few statements however many they are: stored webhooks,
+or direct answers, which are stored together with what they change.
 
 Only plain cases are settled here: the expected amount for an open order, paid in time, as the order's only pending
 payment. Everything else (late, declined, refunded, of another amount, of a canceled event) is left to `settlement`,
 which decides one message and may wait for locks.
 """
 
+import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from django.db import connection
@@ -14,8 +17,9 @@ from django.db import connection
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql, transactions
+from apps.kernel.outbox import facade as outbox
 from apps.orders.models import Order, Payment, ProviderMessage
-from apps.orders.payments import settlement
+from apps.orders.payments import order_updates, settlement
 from apps.orders.payments.providers.protocol import Kind
 from apps.reservations import facade as reservations
 
@@ -26,6 +30,11 @@ _lock_messages = sql.load("apps.orders", "lock_provider_messages_skipping")
 _settle_payments = sql.load("apps.orders", "settle_payments")
 _confirm_orders = sql.load("apps.orders", "confirm_orders")
 _note_outcomes = sql.load("apps.orders", "note_outcomes")
+_lock_orders_of_payments = sql.load("apps.orders", "lock_orders_of_payments_skipping")
+_note_pending = sql.load("apps.orders", "note_pending_payments")
+_store_settled = sql.load("apps.orders", "store_settled_messages")
+
+Case = tuple[Order, Payment, ProviderMessage]
 
 
 def settle_plain(message_ids: Collection[int]) -> set[int]:
@@ -50,12 +59,91 @@ def settle_plain(message_ids: Collection[int]) -> set[int]:
             )
         payments = model_rows.build_instances(Payment, found.rows)
         messages = model_rows.build_instances(ProviderMessage, stored.rows)
-        return _confirm(_plain_cases(orders, payments, messages))
+        confirmed = _confirm(_plain_cases(orders, payments, messages), _note_confirmed)
+        return {message.pk for _, _, message in confirmed}
+
+
+def _note_confirmed(messages: Sequence[ProviderMessage]) -> sql.Call:
+    return _note_outcomes.call(message_ids=[message.pk for message in messages], outcome=settlement.CONFIRMED)
+
+
+def settle_answers(answers: Sequence[ProviderMessage], ask_after: timedelta) -> set[UUID]:
+    """Store and settle the plain cases among these direct answers, which are not stored yet, and commit. Return the ids
+    of their payments; nothing is stored or changed for the others. An inquiry follows `ask_after` the answer that a
+    charge is pending.
+
+    The orders are locked before any message is stored, as for a single answer (rule 3), and orders that another
+    transaction has locked are left out. A webhook with the same message that was stored before is settled with it; one
+    that is being stored is waited for, and its transaction waits for no lock of this one.
+    """
+    with transactions.write():
+        with connection.cursor() as cursor:
+            locked = _lock_orders_of_payments.rows(cursor, payment_ids=[answer.payment_id for answer in answers])
+            orders = {order.pk: order for order in model_rows.build_instances(Order, locked)}
+            found = _payments_of_orders.rows(cursor, order_ids=list(orders))
+        payments = model_rows.build_instances(Payment, found)
+        confirmed = _confirm(_plain_cases(orders, payments, answers), _store_confirmed)
+        waiting = _pending_cases(orders, payments, answers)
+        if waiting:
+            _note_waiting(waiting, ask_after)
+        return {payment.pk for _, payment, _ in (*confirmed, *waiting)}
+
+
+def _store_confirmed(messages: Sequence[ProviderMessage]) -> sql.Call:
+    return _store_call(messages, [settlement.CONFIRMED] * len(messages))
+
+
+def _store_call(messages: Sequence[ProviderMessage], outcomes: Sequence[str]) -> sql.Call:
+    return _store_settled.call(
+        providers=[message.provider for message in messages],
+        message_ids=[message.message_id for message in messages],
+        kinds=[message.kind for message in messages],
+        payment_ids=[message.payment_id for message in messages],
+        references=[message.reference for message in messages],
+        amounts_minor=[message.amount_minor for message in messages],
+        currencies=[message.currency for message in messages],
+        times=[message.occurred_at for message in messages],
+        raws=[message.raw for message in messages],
+        outcomes=list(outcomes),
+    )
+
+
+def _pending_cases(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Sequence[ProviderMessage]
+) -> list[Case]:
+    """Return the answers that their charges are pending, about payments that are."""
+    by_id = {payment.pk: payment for payment in payments if payment.status == Payment.Status.PENDING}
+    return [
+        (orders[by_id[answer.payment_id].order_id], by_id[answer.payment_id], answer)
+        for answer in answers
+        if answer.kind == Kind.PENDING and answer.payment_id in by_id
+    ]
+
+
+def _note_waiting(waiting: Sequence[Case], ask_after: timedelta) -> None:
+    answers = [answer for _, _, answer in waiting]
+    actions = [None if answer.next_action is None else json.dumps(answer.next_action) for answer in answers]
+    outcomes = [settlement.WAITS_FOR_PROVIDER if one is None else settlement.WAITS_FOR_BUYER for one in actions]
+    with connection.cursor() as cursor:
+        _, noted = sql.execute_batch(
+            cursor,
+            [
+                _store_call(answers, outcomes),
+                _note_pending.call(
+                    payment_ids=[payment.pk for _, payment, _ in waiting],
+                    references=[answer.reference for answer in answers],
+                    next_actions=actions,
+                ),
+            ],
+        )
+    assert noted.touched == len(waiting)
+    outbox.publish_all([settlement.inquiry(payment.pk, ask_after) for _, payment, _ in waiting])
+    order_updates.publish_changes([order for order, _, _ in waiting])
 
 
 def _plain_cases(
     orders: Mapping[UUID, Order], payments: Sequence[Payment], messages: Sequence[ProviderMessage]
-) -> list[tuple[Order, Payment, ProviderMessage]]:
+) -> list[Case]:
     pending = Counter(each.order_id for each in payments if each.status == Payment.Status.PENDING)
     by_id = {payment.pk: payment for payment in payments}
     per_order = Counter(by_id[message.payment_id].order_id for message in messages if message.payment_id in by_id)
@@ -80,7 +168,9 @@ def _plain_cases(
     return plain
 
 
-def _confirm(plain: Sequence[tuple[Order, Payment, ProviderMessage]]) -> set[int]:
+def _confirm(plain: Sequence[Case], note: Callable[[Sequence[ProviderMessage]], sql.Call]) -> list[Case]:
+    """Confirm the orders of these cases whose reservations can be confirmed in a list, and return them. `note` returns
+    the statement that stores the outcome of their messages."""
     known: dict[int, events.EventView] = {}
     for order, _, _ in plain:
         known.setdefault(order.event_id, events.get_event_by_id(order.event_id))
@@ -98,7 +188,7 @@ def _confirm(plain: Sequence[tuple[Order, Payment, ProviderMessage]]) -> set[int
     views = reservations.confirm_plain(given)
     confirmed = [case for case in plain if case[0].reservation_id in views]
     if not confirmed:
-        return set()
+        return []
     now = clock.now()
     messages = [message for _, _, message in confirmed]
     with connection.cursor() as cursor:
@@ -114,11 +204,11 @@ def _confirm(plain: Sequence[tuple[Order, Payment, ProviderMessage]]) -> set[int
                     now=now,
                 ),
                 _confirm_orders.call(order_ids=[order.pk for order, _, _ in confirmed], now=now),
-                _note_outcomes.call(message_ids=[message.pk for message in messages], outcome=settlement.CONFIRMED),
+                note(messages),
             ],
         )
     assert payments.touched == orders.touched == noted.touched == len(confirmed)
     for order, _, _ in confirmed:
         order.status, order.confirmed_at = Order.Status.CONFIRMED, now
     settlement.issue_tickets([(order, views[order.reservation_id]) for order, _, _ in confirmed], now)
-    return {message.pk for message in messages}
+    return confirmed

@@ -101,7 +101,7 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
         event = _call(step)
     except Exception as error:
         circuit_breaker.record_fault(step.provider)
-        seconds = _record_fault(payment_id)
+        seconds = record_fault(payment_id)
         logger.warning("payment %s: no response from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
@@ -203,7 +203,7 @@ def charge_request(order: Order, payment: Payment) -> ChargeRequest:
     )
 
 
-def _record_fault(payment_id: UUID) -> float | None:
+def record_fault(payment_id: UUID) -> float | None:
     """Count a try without a response, and commit. Return the seconds until the next call, or None if this message makes
     no further call. After the last try one more call cancels the charge. If that call fails too, the order fails, and
     the reconciler's inquiries find out the state of the charge."""

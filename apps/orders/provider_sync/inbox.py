@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -73,10 +74,10 @@ def process_list(messages: Sequence[outbox.Message]) -> set[int]:
     return {message_id for stored_id, message_id in stored.items() if stored_id not in settled}
 
 
-def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
+def record_provider_answer(provider_name: str, event: ProviderEvent, *, lock_ms: int | None = None) -> None:
     """Store and apply a provider's direct response once, and commit. A webhook with the same message id is then not
-    applied again."""
-    with transactions.write():
+    applied again. Waits `lock_ms` at most for a lock."""
+    with transactions.write(lock_ms=lock_ms):
         payment_id, _ = _find_payment(provider_name, event)
         locked = None if payment_id is None else lock_payment(payment_id)
         # Store after locking the order. A webhook that is storing the same message holds no lock that we need, so there
@@ -86,10 +87,8 @@ def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
 
 
 def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) -> tuple[ProviderMessage, bool]:
-    next_action = None if event.next_action is None else dict(event.next_action)
-    columns = {field: getattr(event, field) for field in _STORED_FIELDS}
-    columns |= {"provider": provider_name, "kind": str(event.kind), "payment_id": payment_id}
-    columns["raw"] = _CLIENT_SECRET.sub(rb"\1", event.raw)
+    columns = _columns(provider_name, event, payment_id)
+    next_action = columns.pop("next_action")
     with connection.cursor() as cursor:
         stored = _store_message.rows(
             cursor, **columns, next_action=None if next_action is None else json.dumps(next_action)
@@ -98,6 +97,19 @@ def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) ->
         return ProviderMessage.objects.get(provider=provider_name, message_id=event.message_id), False
     ((pk, received_at),) = stored
     return ProviderMessage(pk=pk, received_at=received_at, next_action=next_action, **columns), True
+
+
+def build_answer(provider_name: str, event: ProviderEvent, payment_id: UUID) -> ProviderMessage:
+    """Return a provider's direct answer about this payment as it is stored; it is not stored yet."""
+    return ProviderMessage(**_columns(provider_name, event, payment_id))
+
+
+def _columns(provider_name: str, event: ProviderEvent, payment_id: UUID | None) -> dict[str, Any]:
+    columns = {field: getattr(event, field) for field in _STORED_FIELDS}
+    columns |= {"provider": provider_name, "kind": str(event.kind), "payment_id": payment_id}
+    columns["raw"] = _CLIENT_SECRET.sub(rb"\1", event.raw)
+    columns["next_action"] = None if event.next_action is None else dict(event.next_action)
+    return columns
 
 
 def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] | tuple[None, None]:

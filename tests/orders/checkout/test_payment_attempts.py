@@ -1,6 +1,5 @@
 """Three payment tries: calls without a response are retried automatically, declines by the buyer, and both count."""
 
-import threading
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,9 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import charges
 from apps.reservations import facade as reservations
+from tests.support.batches import wait_until
 from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.charge_lists import HeldCalls
 from tests.support.orders.sale import (
     backdate_pay_deadline,
     buy,
@@ -321,37 +322,18 @@ def test_an_inquiry_about_a_settled_payment_makes_no_call(provider) -> None:
 
 
 def test_one_stuck_charge_delays_no_other_and_charges_start_in_order(monkeypatch) -> None:
-    """The first charge's call to the provider does not return. Free threads start the later charges in
-    order, and their buyers have tickets before the first call is released."""
+    """The first charge's call to the provider is not answered. The later charges have started in order, and their
+    buyers have tickets before it is."""
     event = make_event()
     orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 5)]
-    release, begun, confirmed = threading.Event(), [], threading.Semaphore(0)
-    real, real_note = sandbox.Sandbox.charge, charges.record_provider_answer
-
-    def call(self: sandbox.Sandbox, request: Any) -> Any:
-        begun.append(request.key)
-        if request.key == payment_of(orders[0]).pk:
-            assert release.wait(SECONDS_MAX)
-        return real(self, request)
-
-    def note(*args: Any) -> None:
-        real_note(*args)
-        confirmed.release()
-
-    monkeypatch.setattr(sandbox.Sandbox, "charge", call)
-    monkeypatch.setattr(charges, "record_provider_answer", note)
-    crew = Delivery(2)
+    calls, crew = HeldCalls(monkeypatch, orders[0]), Delivery(2)
     try:
         crew.wake()
-        for _ in orders[1:]:
-            assert confirmed.acquire(timeout=SECONDS_MAX)
-        assert [status_of(order)[0] for order in orders] == ["paying", "confirmed", "confirmed", "confirmed"]
-        # Two threads started the stuck one and the second at the same time.
-        stuck, *others = (payment_of(order).pk for order in orders)
-        assert [key for key in begun if key != stuck] == others
+        expected = ["paying", "confirmed", "confirmed", "confirmed"]
+        wait_until(lambda: [status_of(order)[0] for order in orders] == expected, "the others are confirmed")
+        assert calls.begun == [payment_of(order).pk for order in orders]
+        calls.answer(orders[0])
     finally:
-        release.set()
         assert crew.close(SECONDS_MAX)
-    deliver_outbox()
     assert status_of(orders[0])[0] == "confirmed"
     assert_audit_clean()

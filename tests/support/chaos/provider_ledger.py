@@ -5,7 +5,8 @@ which calls fail.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import count
@@ -99,6 +100,18 @@ class FakeProvider:
         charge = self._get_or_begin(request, self.answers_of.get(str(request.key), self.answers))
         self._reach("charge", "after", request.key)
         return self.event(charge, self._latest(charge))
+
+    def begin_charges(self, requests: Sequence[ChargeRequest]) -> list["Future[ProviderEvent]"]:
+        """Answer each charge at once."""
+        begun: list[Future[ProviderEvent]] = []
+        for request in requests:
+            future: Future[ProviderEvent] = Future()
+            try:
+                future.set_result(self.charge(request))
+            except Exception as error:
+                future.set_exception(error)
+            begun.append(future)
+        return begun
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         self._reach("cancel", "before", request.key)

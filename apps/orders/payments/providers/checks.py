@@ -11,6 +11,8 @@ from django.core.checks import CheckMessage, Error, register
 
 from apps.orders.payments.providers import NAMES, STRIPE
 
+CALLS_MAX = 1_000
+
 
 @register()
 def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
@@ -40,6 +42,14 @@ def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> l
         ),
     ]
     return [Error(text, id=f"orders.E{number:03}") for number, (is_wrong, text) in enumerate(wrong, 2) if is_wrong]
+
+
+@register()
+def check_calls(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
+    """Check that a process may call the provider, and not without a bound."""
+    if 1 <= settings.PAYMENT_CALLS_MAX <= CALLS_MAX:
+        return []
+    return [Error(f"PAYMENT_CALLS_MAX is {settings.PAYMENT_CALLS_MAX}, not 1 to {CALLS_MAX}", id="orders.E007")]
 
 
 @register(deploy=True)

@@ -3,7 +3,8 @@
 Call a provider outside any transaction and without holding a lock: a call may take seconds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
@@ -156,6 +157,11 @@ class Provider(Protocol):
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
         """Create the charge, once per key, and return its current state. Raises ProviderFault."""
+        ...
+
+    def begin_charges(self, requests: Sequence[ChargeRequest]) -> Sequence["Future[ProviderEvent]"]:
+        """Begin these charges as `charge` does, all at once, and return their results in the same order, without
+        waiting for an answer. Each ends alone, within the provider's timeout, and fails as `charge` does."""
         ...
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:

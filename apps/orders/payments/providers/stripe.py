@@ -7,20 +7,25 @@ SDK retries are off, because we count every try. After a timeout the state is un
 Stripe keeps idempotency keys for a day; a later retry first looks up the intent or refund.
 """
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+import aiohttp
 import stripe as sdk
 from django.conf import settings
 
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders.errors import SignatureInvalid
+from apps.orders.payments.providers import event_loop
 from apps.orders.payments.providers.protocol import (
     ChargeRequest,
     Kind,
@@ -93,6 +98,9 @@ class Stripe:
                 return _intent_event(_create(request))
             except AmountRefused as error:
                 return _amount_refused_event(request, Kind.DECLINED, str(error))
+
+    def begin_charges(self, requests: Sequence[ChargeRequest]) -> "Sequence[Future[ProviderEvent]]":
+        return [event_loop.submit(_charge(request)) for request in requests]
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         with _translate_errors():
@@ -204,30 +212,78 @@ def _client() -> sdk.StripeClient:
     return _client_of(settings.STRIPE_SECRET_KEY, settings.STRIPE_API_BASE, settings.PAYMENT_TIMEOUT_SECONDS)
 
 
+_async_clients: dict[tuple[Any, ...], sdk.StripeClient] = {}
+"""The client of the event loop, by its settings. Its connections belong to the loop and are kept between calls."""
+
+
+def _async_client() -> sdk.StripeClient:
+    """Return the client of the running event loop, with PAYMENT_CALLS_MAX connections at most."""
+    base, timeout_seconds = settings.STRIPE_API_BASE, settings.PAYMENT_TIMEOUT_SECONDS
+    calls_max = settings.PAYMENT_CALLS_MAX
+    of = (id(asyncio.get_running_loop()), settings.STRIPE_SECRET_KEY, base, timeout_seconds, calls_max)
+    if of not in _async_clients:
+        sdk.enable_telemetry = False
+        # Proxies and certificates as for the other client.
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=calls_max, ssl=ssl.create_default_context(cafile=sdk.ca_bundle_path)),
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_SECONDS_MAX),
+            trust_env=True,
+        )
+        _async_clients[of] = sdk.StripeClient(
+            settings.STRIPE_SECRET_KEY,
+            base_addresses={"api": base},
+            max_network_retries=0,
+            http_client=sdk.AIOHTTPClient(timeout=None, session=session),
+        )
+    return _async_clients[of]
+
+
+async def _charge(request: ChargeRequest) -> ProviderEvent:
+    """Create the charge as `Stripe.charge` does, on the event loop."""
+    with _translate_errors():
+        try:
+            creation = _creation(request)
+            return _intent_event((await _async_client().v1.payment_intents.create_async(**creation)).to_dict())
+        except sdk.InvalidRequestError as error:
+            if error.code not in _AMOUNT_ERRORS:
+                raise
+            return _amount_refused_event(request, Kind.DECLINED, str(error))
+        except AmountRefused as error:
+            return _amount_refused_event(request, Kind.DECLINED, str(error))
+
+
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Translate SDK errors and responses that cannot be parsed into ProviderFault."""
+    """Translate SDK errors, those of its connections, and responses that cannot be parsed into ProviderFault."""
     try:
         yield
     except sdk.StripeError as error:
         # The text contains no secret: the SDK masks keys, and card data never reaches us.
         raise ProviderFault(f"Stripe: {type(error).__name__} {error.code or ''} {error}"[:500]) from error
+    except (aiohttp.ClientError, OSError) as error:
+        # The SDK lets errors pass that occur while the body is read.
+        raise ProviderFault(f"Stripe: {error!r}"[:500]) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProviderFault(f"Stripe's response cannot be parsed: {error!r}"[:500]) from error
 
 
+def _creation(request: ChargeRequest) -> dict[str, Any]:
+    """Return the arguments that create the intent. Raises AmountRefused."""
+    return {
+        "params": {
+            "amount": to_stripe(request.amount_minor, request.currency),
+            "currency": request.currency.lower(),
+            "allowed_payment_method_types": METHOD_TYPES,
+            "description": request.description,
+            "metadata": {"payment": str(request.key)},
+        },
+        "options": {"idempotency_key": str(request.key)},
+    }
+
+
 def _create(request: ChargeRequest) -> Row:
     try:
-        intent = _client().v1.payment_intents.create(
-            params={
-                "amount": to_stripe(request.amount_minor, request.currency),
-                "currency": request.currency.lower(),
-                "allowed_payment_method_types": METHOD_TYPES,
-                "description": request.description,
-                "metadata": {"payment": str(request.key)},
-            },
-            options={"idempotency_key": str(request.key)},
-        )
+        intent = _client().v1.payment_intents.create(**_creation(request))
     except sdk.InvalidRequestError as error:
         if error.code in _AMOUNT_ERRORS:
             raise AmountRefused(str(error)) from error

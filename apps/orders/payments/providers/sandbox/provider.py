@@ -1,7 +1,9 @@
 """The sandbox as a `protocol.Provider`, backed by its books."""
 
+import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from uuid import UUID
@@ -11,6 +13,7 @@ from django.conf import settings
 from apps.kernel.http import problems
 from apps.orders.errors import ProviderNotFound
 from apps.orders.models import SandboxCharge, SandboxRefund
+from apps.orders.payments.providers import event_loop
 from apps.orders.payments.providers.protocol import (
     ChargeRequest,
     Movement,
@@ -25,6 +28,7 @@ from apps.orders.payments.providers.sandbox import books, messages
 from apps.orders.payments.providers.sandbox.cards import CARDS, METHODS
 
 NAME = "sandbox"
+NO_ANSWER = "the sandbox did not respond in time"
 
 
 class Sandbox:
@@ -36,14 +40,34 @@ class Sandbox:
         return None if charge is None else messages.charge_event(charge)
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
+        charge, is_lost = self._book(request)
+        if is_lost:
+            time.sleep(settings.SANDBOX_PAUSE_SECONDS)
+            raise ProviderFault(NO_ANSWER)
+        return messages.charge_event(charge)
+
+    def _book(self, request: ChargeRequest) -> tuple[SandboxCharge, bool]:
+        """Create the charge; return it, and whether its answer is lost."""
         if settings.PAYMENT_PROVIDER != NAME:
             raise ProviderFault("the sandbox takes payments only as the configured provider")
         card = CARDS[request.method]
         charge, is_new = books.charge(request, card)
-        if is_new and card.times_out:
-            time.sleep(settings.SANDBOX_PAUSE_SECONDS)
-            raise ProviderFault("the sandbox did not respond in time")
-        return messages.charge_event(charge)
+        return charge, is_new and card.times_out
+
+    def begin_charges(self, requests: Sequence[ChargeRequest]) -> "Sequence[Future[ProviderEvent]]":
+        return [self._begin(request) for request in requests]
+
+    def _begin(self, request: ChargeRequest) -> "Future[ProviderEvent]":
+        begun: Future[ProviderEvent] = Future()
+        try:
+            charge, is_lost = self._book(request)
+        except Exception as error:  # noqa: BLE001 - It is this call's result.
+            begun.set_exception(error)
+            return begun
+        if is_lost:
+            return event_loop.submit(_lose_answer())
+        begun.set_result(messages.charge_event(charge))
+        return begun
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         return messages.charge_event(books.cancel(request))
@@ -91,6 +115,11 @@ class Sandbox:
             return messages.parse_message(raw)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise problems.MalformedBody("The body is not a sandbox webhook.") from error
+
+
+async def _lose_answer() -> ProviderEvent:
+    await asyncio.sleep(settings.SANDBOX_PAUSE_SECONDS)
+    raise ProviderFault(NO_ANSWER)
 
 
 def _refund_answer(refund: SandboxRefund) -> RefundAnswer:
