@@ -159,7 +159,8 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         found = self.get_object(request, object_id)
-        context = {} if found is None else order_page.page_context(found)
+        can_act = found is not None and request.user.has_perm(order_page.PERMISSION, found.event)
+        context = {"can_act": can_act} | (order_page.page_context(found) if found is not None and can_act else {})
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **context})
 
     def has_act_permission(self, request: HttpRequest) -> bool:
@@ -475,7 +476,7 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     ]
     # A search for a part of a code would let staff find the code out, character by character.
     search_fields = ["=code", "label", "holder", "order__number", "order__email"]
-    list_select_related = ["order"]
+    list_select_related = ["order__event"]
     exclude = ["code"]
     readonly_fields = ["code_beginning"]
     actions = ["reissue", "undo_check_in"]
@@ -483,8 +484,15 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     code_beginning = masked("code")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        # The page's address contains the code, which admits its holder.
-        return [*super().get_list_display(request), *(["page"] if self.has_act_permission(request) else [])]
+        # The page's address contains the code, which admits its holder. A member may act for one organizer and only
+        # read the tickets of another.
+        @admin.display(description="ticket")
+        def page(ticket: Ticket) -> Any:
+            if not request.user.has_perm("orders.change_ticket", ticket.order.event):
+                return ""
+            return format_html('<a href="{}">Open</a>', reverse("orders:ticket", args=[ticket.code]))
+
+        return [*super().get_list_display(request), *([page] if self.has_act_permission(request) else [])]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_ticket")
@@ -515,10 +523,6 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
         count = _apply(request, queryset, str, undo)
         messages.success(request, f"{format_count(count, 'check-in')} undone.")
-
-    @admin.display(description="ticket")
-    def page(self, ticket: Ticket) -> Any:
-        return format_html('<a href="{}">Open</a>', reverse("orders:ticket", args=[ticket.code]))
 
 
 @admin.register(SandboxCharge)

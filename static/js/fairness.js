@@ -59,6 +59,10 @@ function show(kind, title, lines) {
   part("says").textContent = `${title} ${lines.join(" ")}`;
 }
 
+// Of JSON: the strings before a colon, and the names that are left once it is read. They differ if a name is given twice.
+const nameCount = (json) => [...json.matchAll(/"(?:[^"\\]|\\.)*"\s*(:?)/g)].filter(([, colon]) => colon).length;
+const keyCount = (value) => (value === null || typeof value !== "object" ? 0 : Object.values(value).reduce((sum, inner) => sum + keyCount(inner), Array.isArray(value) ? 0 : Object.keys(value).length));
+
 async function run(receiptFile = null) {
   if (isRunning) return;
   isRunning = true;
@@ -73,7 +77,9 @@ async function run(receiptFile = null) {
     if (receiptFile) {
       let read;
       try {
-        read = JSON.parse(await receiptFile.text());
+        const written = await receiptFile.text();
+        read = JSON.parse(written);
+        if (nameCount(written) !== keyCount(read)) throw new SyntaxError("A name is given twice.");
       } catch {
         throw new Mismatch("This file is not a receipt.");
       }

@@ -230,6 +230,15 @@ def test_a_lesser_role_at_the_second_organizer_stays_lesser(alpha: Rows, beta: R
         assert beta.marker not in page.content.decode(), url
     order = client.get(f"/admin/orders/order/{beta.order.pk}/change/").content.decode()
     assert beta.order.number in order
+    assert "History</h2>" not in order
+    assert f"/admin/orders/order/{beta.order.pk}/act/" not in order
+    assert f"/admin/orders/order/{beta.order.pk}/money/" not in order
+    own = client.get(f"/admin/orders/order/{alpha.order.pk}/change/").content.decode()
+    assert "History</h2>" in own
+    assert f"/admin/orders/order/{alpha.order.pk}/act/" in own
+    tickets = client.get("/admin/orders/ticket/").content.decode()
+    assert alpha.ticket.code in tickets
+    assert beta.ticket.code not in tickets
     assert beta.ticket.code not in order  # Read-only members do not see tickets.
     sent = {"event": beta.sale.id, "name": "x", "door": "", "good_from_0": "2190-01-01", "good_from_1": "10:00",
             "good_until_0": "2190-01-01", "good_until_1": "12:00"}  # fmt: skip

@@ -2,9 +2,9 @@
 
 The site hashes few passwords at a time, and refuses further ones at once, so that log-ins never occupy all of its
 threads (`apps/accounts/passwords/hasher.py`). Each process of `web` forwards `slots` such requests at a time, in order
-of arrival. Of one client address at most `slots + 1` are in line; its further requests wait behind them, so that one
-client cannot fill the line. Several processes of `web` may meet at one process of the site: a request that it refuses
-is repeated.
+of arrival. Of one client address at most `slots + 1` are in line, and of an IPv6 /48 twice as many; further requests
+wait behind them, so that one client cannot fill the line, also not from the many addresses that it has. Several
+processes of `web` may meet at one process of the site: a request that it refuses is repeated.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ from weakref import WeakValueDictionary
 
 from apps.accounts.passwords.hasher import RETRY_HEADER
 from apps.kernel.http.problems import Busy
-from apps.kernel.rate_limits import kinds
+from apps.kernel.rate_limits import kinds, limits
 
 WAITING_MAX = 100
 WAIT_SECONDS_MAX = 8.0
 REPEAT_SECONDS = 0.1
+SITE_FACTOR = 2
 BUSY_HEADER = RETRY_HEADER.lower().encode()
 
 
@@ -33,12 +34,12 @@ class PasswordQueue:
         self._slots = asyncio.Semaphore(slots)
         self._per_client = slots + 1
         self._waiting = 0
-        # Of each client with requests in line. The requests hold the only references.
+        # Of each client and each /48 with requests in line. The requests hold the only references.
         self._clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """Run the block once a slot is free. `client` identifies the client's address; without it, the client is
+        """Run the block once a slot is free. `client` is the subject of the client's address; without it, the client is
         exempt from limits. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
         if self._slots.locked() and self._waiting >= WAITING_MAX:
             raise Busy("Many people are logging in right now. Try again in a moment.")
@@ -46,7 +47,9 @@ class PasswordQueue:
             try:
                 async with asyncio.timeout(WAIT_SECONDS_MAX):
                     if client:
-                        await held.enter_async_context(self._line_of(client))
+                        await held.enter_async_context(self._line_of(client, self._per_client))
+                        if site := limits.site_of(client):
+                            await held.enter_async_context(self._line_of(site, SITE_FACTOR * self._per_client))
                     self._waiting += 1
                     try:
                         await held.enter_async_context(self._slots)
@@ -56,8 +59,8 @@ class PasswordQueue:
                 raise Busy("Many people are logging in right now. Try again in a moment.") from error
             yield
 
-    def _line_of(self, client: str) -> asyncio.Semaphore:
+    def _line_of(self, client: str, size: int) -> asyncio.Semaphore:
         found = self._clients.get(client)
         if found is None:
-            found = self._clients[client] = asyncio.Semaphore(self._per_client)
+            found = self._clients[client] = asyncio.Semaphore(size)
         return found

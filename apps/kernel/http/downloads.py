@@ -10,6 +10,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from apps.kernel.http.json_body import object_of_unique_names
+
 TIMEOUT_SECONDS = 60
 ATTEMPTS = 3
 BYTES_MAX = 16 * 1024 * 1024
@@ -58,6 +60,8 @@ def _parse(raw: bytes, where: str) -> Any:
         return math.nan  # No check accepts NaN.
 
     try:
-        return json.loads(raw, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+        return json.loads(raw, parse_constant=refuse, object_pairs_hook=object_of_unique_names)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{where} is not JSON") from error
+    except ValueError as error:
+        raise CommandError(f"{where} is not JSON that has one meaning: {error}") from error

@@ -72,7 +72,9 @@ def refuse_unknown_fields(body: Mapping[str, Any], known: Container[str]) -> Non
         raise problems.Invalid(unknown)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object, as an `object_pairs_hook`. Raises ValueError if a name is given twice: readers disagree on
+    which of the values counts."""
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name is given twice")
@@ -84,7 +86,7 @@ def _no_constant(name: str) -> None:
 
 
 # Created once: `json.loads` with these options would create a decoder for each body, which doubles the cost.
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+_decoder = json.JSONDecoder(object_pairs_hook=object_of_unique_names, parse_constant=_no_constant)
 
 
 def _check(value: Any, depth_left: int) -> None:

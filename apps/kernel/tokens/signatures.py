@@ -8,8 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -44,12 +43,3 @@ def _derive(key: str, label: bytes) -> Signer:
 def key_id_of(public: bytes) -> str:
     """Return the first 16 hexadecimal digits of the key's SHA-256."""
     return hashlib.sha256(public).hexdigest()[:16]
-
-
-def is_signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Return whether the signature of the message is valid for this public key."""
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True

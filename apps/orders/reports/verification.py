@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.tokens import signatures
+from apps.kernel.tokens import ed25519, signatures
 from apps.orders.reports import figures, networks
 from apps.orders.reports.publication import FORMAT, KIND
 from apps.queue import facade as queue
@@ -32,7 +32,7 @@ def check_signature(document: Any) -> str:
     if signatures.key_id_of(public) != key_id:
         raise ReportMismatch("the key's id is not derived from the key")
     signed = {name: value for name, value in document.items() if name != "signature"}
-    if not signatures.is_signed_by(public, signature, queue.canonical(signed)):
+    if not ed25519.is_signed_by(public, signature, queue.canonical(signed)):
         raise ReportMismatch("the signature is not valid: the report was changed, or never issued")
     kinds = dict.fromkeys((*figures.COMPUTED, "proof"), dict) | dict.fromkeys(("event", "as_of", "opened_at"), str)
     for name, kind in kinds.items():

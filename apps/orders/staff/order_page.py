@@ -25,7 +25,8 @@ PERMISSION = "orders.change_order"
 
 
 def page_context(order: Order) -> dict[str, Any]:
-    """Return the context of the page beside that of Django's admin: the history, and which actions apply."""
+    """Return the context of the page beside that of Django's admin: the history, and which actions apply. Only for
+    staff with PERMISSION at the order's event."""
     history = read_history(order.pk)
     return {
         "history": [(line, _actor(line, _staff_names(history))) for line in reversed(history)],

@@ -5,9 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+from apps.kernel.tokens import ed25519
 from apps.queue import proofs
 from apps.queue.fairness.json_fields import Mismatch, MismatchFound, read_hex, read_integer, read_object
 from apps.queue.fairness.verification import Verified, WatchedLeaf
@@ -28,9 +26,7 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
         signature = read_hex(receipt, "signature", (64,))
     except MismatchFound:
         return Mismatch("the receipt has no signature")
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, proofs.canonical(signed))
-    except (InvalidSignature, ValueError):
+    if not ed25519.is_signed_by(public, signature, proofs.canonical(signed)):
         return Mismatch("the signature is not valid for this key: the receipt was changed, or never issued")
     if receipt.get("event") != event:
         return Mismatch(f"the receipt is of event {str(receipt.get('event'))[:80]!r}")

@@ -148,7 +148,12 @@ def test_a_large_or_slow_body_takes_no_turn(site: HashingSite) -> None:
     assert site.received == 1
 
 
-def test_one_client_does_not_fill_the_line() -> None:
+@pytest.mark.parametrize(
+    ("clients", "ahead"),
+    [(["one"] * 20, 2), ([f"20010db8abcd{subnet:04x}" for subnet in range(150)], 4)],
+    ids=["of one address", "of one /48"],
+)
+def test_one_client_does_not_fill_the_line(clients: list[str], ahead: int) -> None:
     async def order_of_turns() -> list[str]:
         queue, turns, all_wait = password_queue.PasswordQueue(1), list[str](), asyncio.Event()
 
@@ -159,7 +164,7 @@ def test_one_client_does_not_fill_the_line() -> None:
                 turns.append(client)
                 await all_wait.wait()
 
-        await asyncio.gather(*(check(client) for client in (*["one"] * 20, "another")))
+        await asyncio.gather(*(check(client) for client in (*clients, "another")))
         return turns
 
-    assert asyncio.run(order_of_turns()).index("another") == 2
+    assert asyncio.run(order_of_turns()).index("another") == ahead
