@@ -7,7 +7,7 @@ from allauth.mfa.totp import views as totp
 from allauth.mfa.webauthn import views as webauthn
 from django.urls import path, re_path
 
-from apps.accounts.pages import personal_data, views
+from apps.accounts.pages import confirmation, personal_data, views
 from apps.accounts.second_factor.enrollment import ActivateApp, confirmed_address_required
 from apps.accounts.second_factor.passkey_log_in import LogInWithPasskey
 from apps.accounts.tokens import api_views
@@ -32,7 +32,11 @@ page_urls = [
     path("accounts/confirm/passkey", webauthn.reauthenticate_webauthn, name="mfa_reauthenticate_webauthn"),
     path("accounts/email", views.ChangeEmail.as_view(), name="account_email"),
     path("accounts/email/sent", account.email_verification_sent, name="account_email_verification_sent"),
-    re_path(r"^accounts/email/confirm/(?P<key>[-:\w]+)$", account.confirm_email, name="account_confirm_email"),
+    re_path(
+        r"^accounts/email/confirm/(?P<key>[-:\w]+)$",
+        confirmation.ConfirmAddress.as_view(),
+        name="account_confirm_email",
+    ),
     path("accounts/password", account.password_change, name="account_change_password"),
     path("accounts/password/set", account.password_set, name="account_set_password"),
     path("accounts/password/reset", account.password_reset, name="account_reset_password"),

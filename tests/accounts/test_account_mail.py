@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -11,10 +12,12 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts import pending_address
 from apps.accounts.models import User
 from apps.accounts.pages import mail as account_mail
+from apps.accounts.pages.confirmation import ConfirmAddress
 from apps.accounts.pages.forms import SignUpForm
-from apps.kernel import rate_limits
+from apps.kernel import clock, rate_limits
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.support.accounts.credentials import LOG_IN, PASSWORD
@@ -240,6 +243,94 @@ def test_an_address_changes_once_its_link_is_opened(ann: User, log_in: LogIn) ->
     assert "/accounts/password/reset" not in notices[0].body, "the former address cannot reset the password"
     assert "new@" not in notices[0].body, "the former mailbox may be another person's"
     assert Client().post(LOG_IN, {"username": "new@example.org", "password": PASSWORD}).status_code == 302
+
+
+STRANGER = "mallory@example.org"
+
+
+def confirm(browser: Client, link: str, **fields: str) -> Any:
+    page = browser.get(link)
+    assert page.status_code == 200
+    return browser.post(link, fields)
+
+
+def test_a_change_of_address_is_confirmed_only_by_the_account_that_asked(
+    ann: User, log_in: LogIn, browser: Client
+) -> None:
+    """A stranger asks for the address of a buyer: one careless click must not move the buyer's orders."""
+    stranger = log_in(User.objects.create_user(STRANGER, password=PASSWORD))
+    stranger.post("/accounts/email", {"email": "victim@example.org"})
+    (message,) = delivered()
+    link = link_in(message)
+    ((html, _),) = message.alternatives
+    for text in (message.body, html, browser.get(link).content.decode()):
+        assert "m…y@example.org" in text, "it names the account that asks"
+        assert "mallory" not in text
+        assert str(clock.now().year) in text
+        assert "This was not me" in text
+    other = log_in(ann)
+    for visitor in (browser, other):
+        assert confirm(visitor, link, password=PASSWORD).status_code == 200
+    assert "another account" in other.get(link).content.decode(), "the link ends no session"
+    assert f'href="/accounts/log-in?next={quote(link)}"' in browser.get(link).content.decode()
+    assert User.objects.get(username=STRANGER).email == STRANGER
+    assert confirm(stranger, link).url == "/accounts/"
+    assert User.objects.get(email="victim@example.org").username == "victim@example.org"
+
+
+def test_a_sign_up_with_another_persons_address_is_confirmed_only_with_its_password(browser: Client, db: None) -> None:
+    stranger = Client(headers={"sec-fetch-site": "same-origin"})
+    stranger.post(SIGN_UP, {"username": "victim@example.org", "password": NEW})
+    link = link_in(delivered()[0])
+    for fields in ({}, {"password": PASSWORD}):
+        assert confirm(browser, link, **fields).status_code == 200
+        assert not EmailAddress.objects.get().verified
+    assert confirm(browser, link, password=NEW).url == "/"
+    assert EmailAddress.objects.get().verified
+    assert "_auth_user_id" in browser.session, "its password logs in, too"
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+@pytest.mark.parametrize("email", ["new@example.org", "bob@example.org"])
+def test_the_owner_of_a_mailbox_ends_a_request_to_confirm_it(
+    browser: Client, log_in: LogIn, settings: Any, db: None, email: str, is_required: bool
+) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory" if is_required else "optional"
+    stranger = Client(headers={"sec-fetch-site": "same-origin"})
+    stranger.post(SIGN_UP, {"username": "bob@example.org", "password": PASSWORD})
+    bob = User.objects.get()
+    if email != bob.email:
+        EmailAddress.objects.filter(user=bob).update(verified=True)
+        stranger = log_in(bob)
+        delivered()
+        stranger.post("/accounts/email", {"email": email})
+    link = link_in(delivered()[0])
+    ended = confirm(browser, link, decline="1")
+    assert "was ended" in ended.content.decode()
+    assert "does not work any more" in browser.get(link).content.decode()
+    assert stranger.post(link, {"password": PASSWORD}).status_code == 404
+    assert EmailAddress.objects.filter(email=email, verified=True).count() == 0
+    assert EmailAddress.objects.filter(user=bob, email=bob.email).count() == 1, "not as if staff had created it"
+
+
+def test_a_confirmation_does_not_restore_an_address_that_was_declined_in_the_meantime(
+    ann: User, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account's browser has read the address, then the owner of the mailbox ends the request."""
+    browser = log_in(ann)
+    browser.post("/accounts/email", {"email": "victim@example.org"})
+    (message,) = delivered()
+    read = ConfirmAddress.get_object
+
+    def read_before_the_end(view: ConfirmAddress, queryset: Any = None) -> Any:
+        found = read(view, queryset)
+        pending_address.decline(found.email_address)
+        return found
+
+    monkeypatch.setattr(ConfirmAddress, "get_object", read_before_the_end)
+    browser.post(link_in(message))
+    assert User.objects.get().email == ann.email
+    assert not EmailAddress.objects.filter(email="victim@example.org").exists()
 
 
 def test_an_address_of_another_account_cannot_be_taken_over(ann: User, log_in: LogIn) -> None:

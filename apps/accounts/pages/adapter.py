@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from apps.accounts import registries
+from apps.accounts import pending_address, registries
 from apps.accounts.models import User
 from apps.accounts.pages import mail, stages
 from apps.accounts.passwords import attempts
@@ -100,9 +100,13 @@ class AccountAdapter(DefaultAccountAdapter):
         return str(super().clean_password(password, user))
 
     def confirm_email(self, request: HttpRequest, email_address: EmailAddress) -> bool:
-        """Confirm the address; return False, with a message, if another account has it."""
+        """Confirm the address; return False, with a message, if another account has it, or if the request to confirm it
+        has ended in the meantime."""
         try:
             with transaction.atomic():
+                if not pending_address.lock_unconfirmed(email_address):
+                    self.add_message(request, messages.ERROR, message="This link does not work any more.")
+                    return False
                 return bool(super().confirm_email(request, email_address))
         except IntegrityError:
             self.add_message(request, messages.ERROR, "email_confirmation_failed.txt", {"email": email_address.email})

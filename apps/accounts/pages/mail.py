@@ -16,6 +16,7 @@ from django.db import transaction
 from django.template.loader import render_to_string
 from django.urls import reverse
 
+from apps.accounts import pending_address
 from apps.accounts.models import User
 from apps.kernel import rate_limits
 from apps.kernel.outbox import facade as outbox
@@ -89,6 +90,9 @@ def send(message: Message) -> None:
     context = {
         "subject": subject,
         "email": email,
+        "account": pending_address.masked_name(user) if user else "",
+        "is_change": user is not None and user.email != email,
+        "requested_at": message.created_at,
         "link": urljoin(settings.SITE_URL, link),
         "change": change,
         "site_url": settings.SITE_URL,

@@ -23,6 +23,7 @@ from django.views.generic import FormView, TemplateView
 from apps.accounts import pending_address, security_log
 from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.models import User
+from apps.accounts.pages import confirmation
 from apps.accounts.pages.adapter import delete_signed_in_cookie, set_signed_in_cookie
 from apps.accounts.pages.forms import ChangeEmailForm
 from apps.accounts.second_factor import codes
@@ -51,12 +52,15 @@ class SignUp(allauth_views.SignupView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         try:
-            return super().form_valid(form)
+            response = super().form_valid(form)
         except ValidationError as error:  # A concurrent sign-up has taken the address.
             if is_confirmation_required():
                 return prevent_enumeration(self.request, email=form.cleaned_data["email"])
             form.add_error("email", error)
             return self.form_invalid(form)
+        if self.user is not None:
+            confirmation.remember_sign_up(self.request, self.user)
+        return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"next": self.get_next_url()}

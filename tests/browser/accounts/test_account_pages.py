@@ -14,6 +14,7 @@ from django.core import mail
 from django.test import Client
 
 from apps.accounts.models import User
+from apps.accounts.pages import mail as account_mail
 from apps.kernel.http import problems
 from tests.browser.accessibility import find_violations
 from tests.browser.page_layout import assert_nothing_sticks_out
@@ -136,6 +137,18 @@ def test_pages_before_the_log_in(visitor: Visitor, ann: User, settings: Any) -> 
     link = link_in_mail("/accounts/email/confirm/")
     visitor.go(link)
     visitor.look("confirm", "Confirm your email address")
+    signed_up = visitor.page.context.cookies()
+    visitor.page.context.clear_cookies()
+    visitor.go(link)
+    visitor.look("confirm-password", "Confirm your email address")
+    visitor.send(password="wrong")
+    visitor.look_at_error("confirm-password-wrong", "Confirm your email address", "The password is incorrect.")
+    visitor.page.get_by_role("button", name="This was not me").click()
+    visitor.look("confirm-ended", "The request was ended")
+    visitor.page.context.add_cookies(signed_up)  # type: ignore[arg-type]
+    account_mail.schedule("email_confirmation", "bob@example.org", {"user": User.objects.latest("pk")}, "192.0.2.1")
+    link = link_in_mail("/accounts/email/confirm/")
+    visitor.go(link)
     visitor.page.get_by_role("button", name="Yes, confirm").click()
     visitor.look("log-in-confirmed", "Log in")
     visitor.go(link)
@@ -179,6 +192,15 @@ def test_pages_of_an_account(visitor: Visitor, ann: User) -> None:
     visitor.look_at_error("email-errors", "Change your email address", "Enter a valid email address.")
     visitor.send(email="a.much.longer.address.of.ann.with.many.words@mail.example.org")
     visitor.look("account-pending", "Your account")
+    link = link_in_mail("/accounts/email/confirm/")
+    visitor.go(link)
+    visitor.look("confirm-change", "Confirm your email address")
+    logged_in = visitor.page.context.cookies()
+    visitor.page.context.clear_cookies()
+    visitor.go(link)
+    visitor.page.get_by_role("link", name="Log in to confirm").wait_for()
+    visitor.look("confirm-change-log-in", "Confirm your email address")
+    visitor.page.context.add_cookies(logged_in)  # type: ignore[arg-type]
     visitor.go("/accounts/log-out")
     visitor.look("log-out", "Log out?")
     visitor.go("/accounts/confirm")
