@@ -113,6 +113,14 @@ def _redis_connection() -> "Redis":
     return Redis.from_url(os.environ["REDIS_URL"])
 
 
+@pytest.fixture(autouse=True)
+def _empty_sandbox() -> None:
+    """Empty the sandbox's books before every test: they are in no database that is emptied or rolled back."""
+    from tests.support.orders.sandbox_rows import empty_books
+
+    empty_books()
+
+
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
     """A migrated database of this process. At the end, all threads' connections to it are closed."""

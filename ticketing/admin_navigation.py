@@ -76,7 +76,7 @@ GROUPS = (
     Group(
         "money", "Money", "money", "Payments, refunds, invoices, reconciliation",
         ("orders.payment", "orders.refund", "orders.paymentdifference", "orders.invoice", "orders.reportversion"),
-        ("orders.comparedday", "orders.providermessage", "orders.sandboxcharge", "orders.sandboxrefund"),
+        ("orders.comparedday", "orders.providermessage"),
     ),
     Group(
         "check-in", "Check-in", "scan", "Doors and scans",

@@ -495,6 +495,7 @@ STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
 PAYMENT_FAULTS_MAX = env.int("PAYMENT_FAULTS_MAX", default=5)
 PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
 PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
+SANDBOX_BOOKS = env.str("SANDBOX_BOOKS", default=str(BASE_DIR / ".local" / "sandbox.sqlite3"))
 SANDBOX_PAUSE_SECONDS = env.int("SANDBOX_PAUSE_SECONDS", default=4)
 
 # --- what a deployment must set ------------------------------------------------------------------------------------

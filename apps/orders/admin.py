@@ -47,8 +47,6 @@ from apps.orders.models import (
     ProviderMessage,
     Refund,
     ReturnPolicy,
-    SandboxCharge,
-    SandboxRefund,
     Ticket,
 )
 from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers models.
@@ -523,22 +521,6 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
         count = _apply(request, queryset, str, undo)
         messages.success(request, f"{format_count(count, 'check-in')} undone.")
-
-
-@admin.register(SandboxCharge)
-class SandboxChargeAdmin(EventValuesMixin, ReadOnlyAdmin):
-    event_path = ""
-    list_display = ["idempotency_key", "method", "amount_minor", "status", "occurred_at"]
-    list_filter = ["status", "method"]
-    search_fields = ["idempotency_key"]
-
-
-@admin.register(SandboxRefund)
-class SandboxRefundAdmin(EventValuesMixin, ReadOnlyAdmin):
-    event_path = "charge"
-    list_select_related = ["charge"]
-    list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
-    search_fields = ["idempotency_key"]
 
 
 @admin.register(PaymentDifference)

@@ -41,6 +41,7 @@ def start_servers(*, durable: bool = False) -> Iterator[Servers]:
         os.environ["DATABASE_URL"] = servers.postgres.url()
         os.environ["REDIS_URL"] = servers.valkey.url
         os.environ["SECRET_KEY"] = "known-to-every-benchmark-and-good-for-nothing-else-" + new_password()
+        os.environ["SANDBOX_BOOKS"] = str(place.folder / "sandbox" / "books.sqlite3")
         os.environ["LOG_LEVEL"] = "WARNING"
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
         import django

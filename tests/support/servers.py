@@ -84,6 +84,8 @@ def start_for_run(*, distributes: bool) -> Callable[[], None]:
         _configure_owner(servers.postgres)
     _point_environment_at(servers)
     os.environ["METRICS_FOLDER"] = str(place.folder / "metrics")
+    # A file of its own for each worker: it is emptied before each test.
+    os.environ["SANDBOX_BOOKS"] = str(place.folder / "sandbox" / "books.sqlite3")
     if not distributes:
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
     return end

@@ -22,8 +22,9 @@ def reset(checkout: Path) -> Path:
         postgres.stop(place)
         shutil.rmtree(place.folder)
         shutil.rmtree(checkout / MAILBOX, ignore_errors=True)
-        for beat_file in (checkout / ".local").glob("celerybeat*"):
-            beat_file.unlink()
+        for pattern in ("celerybeat*", "sandbox.sqlite3*"):
+            for file in (checkout / ".local").glob(pattern):
+                file.unlink()
     return place.folder
 
 

@@ -215,8 +215,6 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.reportversion": "add change delete",
     "orders.salesminute": "add change delete view",
     "orders.salestally": "add change delete view",
-    "orders.sandboxcharge": "add change delete view",
-    "orders.sandboxrefund": "add change delete view",
     "orders.schedulemail": "add change delete view",
     "orders.schedulenotice": "add change delete view",
     "orders.ticket": "add delete",

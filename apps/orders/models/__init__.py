@@ -17,7 +17,6 @@ from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, ProviderStanding, Refund
 from apps.orders.models.reports import NetworkTally, ReportVersion, SalesMinute, SalesTally
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
-from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
 from apps.orders.models.tickets import Ticket, TicketTransfer, TransferPolicy
 
 __all__ = [
@@ -50,8 +49,6 @@ __all__ = [
     "ReturnPolicy",
     "SalesMinute",
     "SalesTally",
-    "SandboxCharge",
-    "SandboxRefund",
     "ScheduleMail",
     "ScheduleNotice",
     "Ticket",

@@ -13,7 +13,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import selectors, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
-from apps.orders.models import Order, Payment, ProviderStanding, Refund, SandboxCharge, Ticket
+from apps.orders.models import Order, Payment, ProviderStanding, Refund, Ticket
 from apps.orders.payments import settlement
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
@@ -31,6 +31,7 @@ from tests.support.orders.sale import (
     place_order,
     receive_webhook,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS_MAX = 20
@@ -187,7 +188,7 @@ def test_a_second_charge_starts_only_after_the_declined_one_is_canceled(provider
     order = buy(reservation)
     assert status_of(order)[0] == "confirmed"
     assert provider.calls == ["charge", "cancel", "charge"]
-    assert sorted(SandboxCharge.objects.values_list("status", flat=True)) == ["canceled", "succeeded"]
+    assert sorted(SandboxCharge.objects.statuses()) == ["canceled", "succeeded"]
     assert_audit_clean()
 
 

@@ -9,11 +9,12 @@ from django.core import mail
 from apps.events.creation import EventDiffers
 from apps.events.facade import PricePolicy
 from apps.orders import selectors
-from apps.orders.models import Order, OrderLine, Payment, SandboxCharge
+from apps.orders.models import Order, OrderLine, Payment
 from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, joined_browser
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

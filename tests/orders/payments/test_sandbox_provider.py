@@ -7,12 +7,14 @@ import pytest
 
 from apps.kernel import clock
 from apps.orders.cancellation import order_cancellation
-from apps.orders.models import Order, Payment, Refund, SandboxCharge, SandboxRefund
+from apps.orders.models import Order, Payment, Refund
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
+from apps.orders.payments.providers.sandbox import books
 from apps.orders.provider_sync import inbox
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order, receive_webhook, refund_webhook
+from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,7 +105,7 @@ def test_a_utc_day_lists_its_captures_and_refunds() -> None:
 
 
 def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monkeypatch) -> None:
-    monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
+    monkeypatch.setattr(books, "NEW_REFUND_STATUS", "pending")
     refunded_order()
     assert Refund.objects.get().status == Refund.Status.PENDING
     SandboxRefund.objects.update(status="succeeded")

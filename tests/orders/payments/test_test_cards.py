@@ -6,11 +6,12 @@ import pytest
 from django.test import Client
 
 from apps.orders import absolute_urls, selectors
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
+from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, place_order
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,7 +15,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.quote import quote
 from apps.orders.errors import CodeLimitReached, CodeNotValid, CodeRefused, CodeUnknown, CodeUsedUp
-from apps.orders.models import CodeUse, Order, Payment, PromoCode, SandboxCharge
+from apps.orders.models import CodeUse, Order, Payment, PromoCode
 from apps.orders.payments.providers import sandbox
 from apps.orders.promo_codes import promo_codes
 from apps.reservations import facade as reservations
@@ -34,6 +34,7 @@ from tests.support.orders.sale import (
     place_order,
     receive_webhook,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BODY = {"email": "guest@example.org", "name": "Guest Buyer"}

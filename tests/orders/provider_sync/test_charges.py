@@ -10,11 +10,12 @@ from apps.kernel.outbox import delivery
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
-from apps.orders.models import Order, SandboxCharge
+from apps.orders.models import Order
 from apps.orders.provider_sync import charges, inbox
 from tests.support.databases import lose_the_database
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import deliver_outbox, place_order
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.access import order_link
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
+from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import inbox
@@ -28,6 +28,7 @@ from tests.support.orders.sale import (
     place_order,
     receive_webhook,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,7 +52,7 @@ def test_a_late_payments_webhook_arrives_after_the_deadline() -> None:
     assert status_of(order) == "refunded"
     assert order.reason == Order.Reason.LATE
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
-    assert SandboxCharge.objects.get().refunds.count() == 1
+    assert SandboxRefund.objects.count() == 1
     failed, notice = mail.outbox
     assert "was not paid" in failed.subject
     assert "too late" in notice.body

@@ -15,8 +15,6 @@ from apps.orders.models import (
     Payment,
     ProviderMessage,
     Refund,
-    SandboxCharge,
-    SandboxRefund,
     Ticket,
 )
 from apps.orders.payments import refunds
@@ -26,6 +24,7 @@ from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.provider_days import SEAT, compare, listed, paid, status_of, stray_charge
 from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook
+from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

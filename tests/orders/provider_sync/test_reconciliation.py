@@ -20,12 +20,11 @@ from apps.orders.models import (
     PaymentDifference,
     ProviderMessage,
     Refund,
-    SandboxCharge,
-    SandboxRefund,
     Ticket,
 )
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.payments.providers.sandbox import books, rows
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -50,6 +49,7 @@ from tests.support.orders.sale import (
     receive_webhook,
     refund_webhook,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund, add_refund
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -217,11 +217,11 @@ def test_the_reconciler_runs_periodically(settings) -> None:
 # --- comparison: the provider's movements ---------------------------------------------------------------------------
 
 
-def by_hand(order: Order, amount_minor: int | None = None) -> SandboxRefund:
+def by_hand(order: Order, amount_minor: int | None = None) -> rows.Refund:
     """Create a refund by hand at the provider."""
-    return SandboxRefund.objects.create(
-        idempotency_key=f"by hand {uuid.uuid4()}",
-        charge=SandboxCharge.objects.get(idempotency_key=str(payment_of(order).pk)),
+    return add_refund(
+        SandboxCharge.objects.get(idempotency_key=str(payment_of(order).pk)),
+        key=f"by hand {uuid.uuid4()}",
         amount_minor=amount_minor or order.total_minor,
         occurred_at=clock.now(),
     )
@@ -310,7 +310,7 @@ def test_a_partial_refund_by_hand_is_listed_and_changes_nothing() -> None:
 
 def test_a_refund_of_an_unknown_charge_is_listed() -> None:
     paid()
-    SandboxRefund.objects.create(idempotency_key="x", charge=stray_charge(), amount_minor=700, occurred_at=clock.now())
+    add_refund(stray_charge(), key="x", amount_minor=700, occurred_at=clock.now())
     compare()
     assert listed() == ["unknown_capture", "unknown_refund"]
     assert_audit_clean()
@@ -318,7 +318,7 @@ def test_a_refund_of_an_unknown_charge_is_listed() -> None:
 
 def test_a_refund_without_a_message_is_settled_by_the_comparison(monkeypatch) -> None:
     order = paid()
-    monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
+    monkeypatch.setattr(books, "NEW_REFUND_STATUS", "pending")
     order_cancellation.refund_order(order.pk, "staff:1")
     deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.PENDING

@@ -35,7 +35,6 @@ from apps.orders.models import (
     PaymentDifference,
     Refund,
     ReturnPolicy,
-    SandboxRefund,
     Ticket,
 )
 from apps.orders.payments import refunds
@@ -46,6 +45,7 @@ from apps.orders.selectors import get_order
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
+from tests.support.orders.sandbox_rows import SandboxRefund
 from tests.support.orders.webhook_endpoints import make_feed_key
 from tests.support.races import storm
 from tests.support.reservations.buyers import get_general_admission, seat

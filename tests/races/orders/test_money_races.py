@@ -20,7 +20,7 @@ from apps.orders import selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
 from apps.orders.locks import lock_order, lock_payment
-from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
+from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import charges, inbox
 from apps.reservations import facade as reservations
@@ -34,6 +34,7 @@ from tests.support.orders.sale import (
     payment_of,
     place_order,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge
 from tests.support.races import ConcurrentCall, in_another_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)

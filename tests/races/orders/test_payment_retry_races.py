@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection
-from django.db.models import Sum
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -17,7 +16,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout import checkout
 from apps.orders.checkout.checkout import check_out
 from apps.orders.errors import CodeUsedUp
-from apps.orders.models import CodeUse, Order, Payment, Refund, SandboxCharge, SandboxRefund, Ticket
+from apps.orders.models import CodeUse, Order, Payment, Refund, Ticket
 from apps.orders.payments import settlement
 from apps.orders.payments.providers import sandbox
 from apps.orders.promo_codes import promo_codes
@@ -43,6 +42,7 @@ from tests.support.orders.sale import (
     place_order,
     receive_webhook,
 )
+from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund
 from tests.support.races import ConcurrentCall, in_another_connection, rival_at, run_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -204,7 +204,7 @@ def first_succeeds_after_all(order: Order) -> bytes:
     """Make attempt 1 succeed at the provider, where it was declined and perhaps canceled. Return the webhook."""
     charge = SandboxCharge.objects.get(idempotency_key=str(payment_of(order).pk))
     charge.status, charge.occurred_at = "succeeded", clock.now()
-    charge.save(update_fields=["status", "occurred_at"])
+    SandboxCharge.objects.filter(pk=charge.pk).update(status=charge.status, occurred_at=charge.occurred_at)
     return sandbox.messages.charge_message(charge, charge.status, charge.occurred_at)
 
 
@@ -262,8 +262,8 @@ def test_of_two_attempts_that_succeed_one_capture_stands(
     assert payment_of(order).captured_minor == SEAT_PRICE_MINOR
     assert Ticket.objects.filter(voided_at=None).count() == 1
     assert not Refund.objects.exclude(status=Refund.Status.SUCCEEDED).exists()
-    charged = SandboxCharge.objects.filter(status="succeeded").aggregate(minor=Sum("amount_minor"))["minor"]
-    returned = SandboxRefund.objects.aggregate(minor=Sum("amount_minor"))["minor"] or 0
+    charged = SandboxCharge.objects.filter(status="succeeded").total_minor()
+    returned = SandboxRefund.objects.total_minor()
     assert charged - returned == price
 
 

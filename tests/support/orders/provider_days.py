@@ -5,11 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 from apps.kernel import clock
-from apps.orders.models import Order, Payment, PaymentDifference, Refund, SandboxCharge
+from apps.orders.models import Order, Payment, PaymentDifference, Refund
 from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers.sandbox import rows
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from tests.support.factories import hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox
+from tests.support.orders.sandbox_rows import add_charge
 
 SEAT = "hall-A-1"
 
@@ -49,7 +51,7 @@ def paid(slug: str = "concert") -> Order:
     return order
 
 
-def stray_charge(**changes: Any) -> SandboxCharge:
+def stray_charge(**changes: Any) -> rows.Charge:
     fields = {
         "idempotency_key": uuid.uuid4().hex,
         "method": sandbox.APPROVES,
@@ -58,4 +60,4 @@ def stray_charge(**changes: Any) -> SandboxCharge:
         "status": "succeeded",
         "occurred_at": clock.now(),
     }
-    return SandboxCharge.objects.create(**fields | changes)
+    return add_charge(**fields | changes)

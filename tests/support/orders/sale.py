@@ -11,11 +11,13 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.outbox import facade as outbox
 from apps.orders.checkout.checkout import check_out
-from apps.orders.models import Order, Payment, PromoCode, SandboxRefund
+from apps.orders.models import Order, Payment, PromoCode
 from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers.sandbox import rows
 from apps.orders.provider_sync import inbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
+from tests.support.orders.sandbox_rows import SandboxCharge
 
 EMAIL = "buyer@example.org"
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
@@ -72,13 +74,14 @@ def late_webhook(order: Order, occurred_at: datetime) -> bytes:
     return sandbox.settle(str(payment_of(order).pk), "succeeded", occurred_at)
 
 
-def refund_webhook(refund: SandboxRefund) -> bytes:
+def refund_webhook(refund: rows.Refund) -> bytes:
     """Return a webhook with the refund's current state, unsigned. The sandbox itself sends none for refunds."""
+    charge = SandboxCharge.objects.get(pk=refund.charge_pk)
     body = {
         "id": f"se_r{refund.pk}_{refund.status}",
         "type": f"refund.{refund.status}",
         "occurred_at": refund.occurred_at.isoformat(),
-        "charge": json.loads(sandbox.messages.charge_event(refund.charge).raw)["charge"],
+        "charge": json.loads(sandbox.messages.charge_event(charge).raw)["charge"],
         "refund": {
             "id": f"sr_{refund.pk}",
             "idempotency_key": refund.idempotency_key,

@@ -1,8 +1,9 @@
-"""The sandbox: a payment provider without a bank. It keeps its books in PostgreSQL; test cards decide how it behaves.
+"""The sandbox: a payment provider without a bank. It keeps its books in a file of its own; test cards decide how it
+behaves.
 
-It simulates an external service. It writes its rows in its own transactions, so that a crash can happen between its
-commit and ours, as with a real provider. Its late messages arrive as signed webhooks, and buyers confirm payments on
-its own page. It takes payments only where it is the configured provider.
+It simulates an external service: its books are not in the application's database, so that a crash can happen between
+its commit and ours, as with a real provider. Its late messages arrive as signed webhooks, and buyers confirm payments
+on its own page. It takes payments only where it is the configured provider.
 """
 
 from apps.orders.payments.providers.sandbox.books import WEBHOOK_TOPIC, settle

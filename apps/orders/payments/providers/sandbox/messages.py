@@ -13,9 +13,9 @@ from django.urls import reverse
 from apps.kernel import clock, secret_key
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import SignatureInvalid
-from apps.orders.models import SandboxCharge
 from apps.orders.payments.providers.protocol import Kind, ProviderEvent
 from apps.orders.payments.providers.sandbox.cards import CHALLENGES
+from apps.orders.payments.providers.sandbox.rows import Charge
 
 SIGNATURE_HEADER = "Sandbox-Signature"
 SIGNATURE_AGE_SECONDS_MAX = 300
@@ -24,12 +24,12 @@ URL_LENGTH_MAX = 500
 _page_signer = Signer(salt="sandbox-pay", sep=".")
 
 
-def charge_event(charge: SandboxCharge) -> ProviderEvent:
+def charge_event(charge: Charge) -> ProviderEvent:
     """Return the charge's current state as an event. The same state gives the same bytes and message id."""
     return parse_message(charge_message(charge, charge.status, charge.occurred_at))
 
 
-def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) -> bytes:
+def charge_message(charge: Charge, status: str, occurred_at: datetime) -> bytes:
     """Return the unsigned webhook for this status of the charge."""
     body: dict[str, Any] = {
         "id": f"se_{charge.pk}_{status}",
@@ -47,7 +47,7 @@ def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) ->
     return json.dumps(body).encode()
 
 
-def payment_page_path(charge: SandboxCharge) -> str:
+def payment_page_path(charge: Charge) -> str:
     """Return the path of the sandbox's confirmation page for this charge. The signed path authorizes the decision."""
     return reverse("orders:sandbox_pay", args=[_page_signer.sign(str(charge.pk))])
 

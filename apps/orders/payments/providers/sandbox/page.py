@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods
 
 from apps.kernel.http import problems
 from apps.orders.absolute_urls import strip_site_origin
-from apps.orders.models import SandboxCharge
 from apps.orders.payments.providers.sandbox import books, messages
 from apps.orders.payments.providers.sandbox.provider import NAME
 
@@ -36,7 +35,7 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
         charge = books.decide(charge_id, decision)
         if charge is not None and charge.return_url:
             return HttpResponseRedirect(strip_site_origin(charge.return_url), status=303)
-    charge = SandboxCharge.objects.filter(pk=charge_id).first()
+    charge = books.find_by_pk(charge_id)
     if charge is None:
         raise problems.NotFound
     context = {"charge": charge, "return_url": strip_site_origin(charge.return_url)}

@@ -4,15 +4,13 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as time_of_day
+from datetime import date
 from uuid import UUID
 
 from django.conf import settings
 
 from apps.kernel.http import problems
 from apps.orders.errors import ProviderNotFound
-from apps.orders.models import SandboxCharge, SandboxRefund
 from apps.orders.payments.providers import event_loop
 from apps.orders.payments.providers.protocol import (
     ChargeRequest,
@@ -26,6 +24,7 @@ from apps.orders.payments.providers.protocol import (
 )
 from apps.orders.payments.providers.sandbox import books, messages
 from apps.orders.payments.providers.sandbox.cards import CARDS, METHODS
+from apps.orders.payments.providers.sandbox.rows import Charge, Refund
 
 NAME = "sandbox"
 NO_ANSWER = "the sandbox did not respond in time"
@@ -40,34 +39,19 @@ class Sandbox:
         return None if charge is None else messages.charge_event(charge)
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
-        charge, is_lost = self._book(request)
-        if is_lost:
+        _check_configured()
+        card = CARDS[request.method]
+        charge, is_new = books.charge(request, card)
+        if is_new and card.times_out:
             time.sleep(settings.SANDBOX_PAUSE_SECONDS)
             raise ProviderFault(NO_ANSWER)
         return messages.charge_event(charge)
 
-    def _book(self, request: ChargeRequest) -> tuple[SandboxCharge, bool]:
-        """Create the charge; return it, and whether its answer is lost."""
-        if settings.PAYMENT_PROVIDER != NAME:
-            raise ProviderFault("the sandbox takes payments only as the configured provider")
-        card = CARDS[request.method]
-        charge, is_new = books.charge(request, card)
-        return charge, is_new and card.times_out
-
     def begin_charges(self, requests: Sequence[ChargeRequest]) -> "Sequence[Future[ProviderEvent]]":
-        return [self._begin(request) for request in requests]
-
-    def _begin(self, request: ChargeRequest) -> "Future[ProviderEvent]":
-        begun: Future[ProviderEvent] = Future()
-        try:
-            charge, is_lost = self._book(request)
-        except Exception as error:  # noqa: BLE001 - It is this call's result.
-            begun.set_exception(error)
-            return begun
-        if is_lost:
-            return event_loop.submit(_lose_answer())
-        begun.set_result(messages.charge_event(charge))
-        return begun
+        """Write the charges into the books in one transaction. The answers that a card delays or loses end later."""
+        _check_configured()
+        booked = books.charge_all([(request, CARDS[request.method]) for request in requests])
+        return [_answer(charge, is_new and CARDS[charge.method].times_out) for charge, is_new in booked]
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
         return messages.charge_event(books.cancel(request))
@@ -79,13 +63,11 @@ class Sandbox:
         return _refund_answer(refund)
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
-        refund = SandboxRefund.objects.filter(idempotency_key=str(key)).first()
+        refund = books.find_refund(str(key))
         return None if refund is None else _refund_answer(refund)
 
     def movements(self, day: date) -> Iterator[Movement]:
-        begin = datetime.combine(day, time_of_day(), UTC)
-        of_day = {"occurred_at__gte": begin, "occurred_at__lt": begin + timedelta(days=1), "status": "succeeded"}
-        for charge in SandboxCharge.objects.filter(**of_day).order_by("occurred_at", "pk").iterator(500):
+        for charge in books.captures(day):
             yield Movement(
                 kind=MovementKind.CAPTURE,
                 reference=f"sc_{charge.pk}",
@@ -95,15 +77,14 @@ class Sandbox:
                 currency=charge.currency,
                 occurred_at=charge.occurred_at,
             )
-        refunds = SandboxRefund.objects.filter(**of_day).select_related("charge").order_by("occurred_at", "pk")
-        for refund in refunds.iterator(500):
+        for refund, currency in books.refunds(day):
             yield Movement(
                 kind=MovementKind.REFUND,
                 reference=f"sr_{refund.pk}",
                 key=refund.idempotency_key,
-                charge_reference=f"sc_{refund.charge_id}",
+                charge_reference=f"sc_{refund.charge_pk}",
                 amount_minor=refund.amount_minor,
-                currency=refund.charge.currency,
+                currency=currency,
                 occurred_at=refund.occurred_at,
             )
 
@@ -117,10 +98,23 @@ class Sandbox:
             raise problems.MalformedBody("The body is not a sandbox webhook.") from error
 
 
+def _check_configured() -> None:
+    if settings.PAYMENT_PROVIDER != NAME:
+        raise ProviderFault("the sandbox takes payments only as the configured provider")
+
+
+def _answer(charge: Charge, is_lost: bool) -> "Future[ProviderEvent]":
+    if is_lost:
+        return event_loop.submit(_lose_answer())
+    answered: Future[ProviderEvent] = Future()
+    answered.set_result(messages.charge_event(charge))
+    return answered
+
+
 async def _lose_answer() -> ProviderEvent:
     await asyncio.sleep(settings.SANDBOX_PAUSE_SECONDS)
     raise ProviderFault(NO_ANSWER)
 
 
-def _refund_answer(refund: SandboxRefund) -> RefundAnswer:
+def _refund_answer(refund: Refund) -> RefundAnswer:
     return RefundAnswer(reference=f"sr_{refund.pk}", state=RefundState(refund.status), failure=refund.failure)
