@@ -65,10 +65,11 @@ def main() -> int:
     parser.add_argument("--deliverers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on")
+    parser.add_argument("--charges-alone", action="store_true", help="no lists of charges, for comparison")
     parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # For the deliverers' process.
     options = parser.parse_args()
     if options.deliver:
-        return deliver(options.deliverers)
+        return deliver(options.deliverers, charges_alone=options.charges_alone)
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["EMAIL_URL"] = "dummymail://"
     with start_servers(durable=options.durable):
@@ -128,7 +129,8 @@ def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
     from apps.kernel.outbox import facade as outbox
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.scenarios.sales", "--deliver", "--deliverers", str(options.deliverers)],
+        [sys.executable, "-m", "benchmarks.scenarios.sales", "--deliver", "--deliverers", str(options.deliverers),
+         *(["--charges-alone"] if options.charges_alone else [])],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parent.parent.parent,
     )  # fmt: skip
     try:
@@ -142,7 +144,7 @@ def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
         process.wait()
 
 
-def deliver(count: int) -> int:
+def deliver(count: int, *, charges_alone: bool) -> int:
     """Deliver in this process whenever the parent asks for it, until it asks to end; print the seconds by step."""
     import django
 
@@ -153,7 +155,7 @@ def deliver(count: int) -> int:
 
     outbox_handlers.register()
     steps = Steps()
-    time_the_handlers(steps)
+    time_the_handlers(steps, charges_alone=charges_alone)
     delivery = Delivery(count)
     outbox.register_wake(delivery.wake)
     # Commands that arrived together count as one. An empty read means that the parent has ended.
@@ -187,14 +189,21 @@ def sell(options: argparse.Namespace, steps: Steps, worker: Worker, requests: li
     return len(requests) / (time.perf_counter() - begun)
 
 
-def time_the_handlers(steps: Steps) -> None:
+def time_the_handlers(steps: Steps, *, charges_alone: bool) -> None:
     from apps.kernel.outbox import facade as outbox
     from apps.orders import facade as orders
+    from apps.orders.provider_sync import charge_lists
 
+    charge_lists._arrivals = charge_lists.Arrivals(
+        steps.timed("orders.charge: answers settled", charge_lists.settle_arrived)
+    )
     for each in orders.handlers():
         options = dict(each.options)
-        if "list_handler" in options:
-            options["list_handler"] = steps.timed(each.topic, options["list_handler"])
+        if charges_alone and "list_starter" in options:
+            options = {}
+        for kind in ("list_handler", "list_starter"):
+            if kind in options:
+                options[kind] = steps.timed(each.topic, options[kind])
         outbox.register_handler(each.topic, steps.timed(each.topic, each.handle), each.visibility, **options)
     outbox.claim = steps.timed("the outbox claims", outbox.claim)
     outbox._end_claim = steps.timed("the outbox settles", outbox._end_claim)
