@@ -42,6 +42,7 @@ ROWS = {
     "12": "isolation",
     "page": "kept_pages",
     "visit": "visits",
+    "checkout": "checkouts",
 }
 # Seats, old reservations, visitors waiting; each size ten times the one before.
 SIZES = {1: (5_000, 2_500, 5_000), 10: (50_000, 25_000, 50_000), 100: (500_000, 250_000, 500_000)}

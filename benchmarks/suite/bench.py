@@ -19,6 +19,11 @@ REFUSED_SHARE_MAX = 0.02
 """If more holds are refused although all could be granted, the slice did not measure what it should."""
 
 
+_HELD = """
+    SELECT id::text, entry_id::text FROM reservations_reservation
+    WHERE status = 'pending_payment' AND expires_at < clock_timestamp() + interval '12 hours'"""
+
+
 @dataclass
 class Bench:
     servers: BenchServers
@@ -87,6 +92,25 @@ class Bench:
         return self.holds(
             deployment, raw_requests.seat_holds("arena", facts["section"], facts["section_seats"] - 2, tokens)
         )
+
+    def checkouts(self, deployment: Deployment) -> float:
+        """Return checkouts committed per second, of as many reservations as a slice of holds makes, and remove all of
+        them afterwards. Raises SuiteFailed if the ledger has another number of orders than there were responses."""
+        facts = deployment.facts
+        tokens = deployment.tokens("arena")
+        holding = raw_requests.seat_holds("arena", facts["section"], facts["section_seats"] - 2, tokens)
+        self.flow(deployment.web_port, holding, connections=BUYERS)
+        token_of = {raw_requests.entry_of(token): token for token in tokens}
+        with deployment.ledger() as on:
+            held = on.execute(_HELD).fetchall()
+            requests = raw_requests.checkouts((reservation, token_of[entry]) for reservation, entry in held)
+            flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
+            self.settle()
+            ((placed,),) = on.execute("SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'").fetchall()
+        restore.remove_holds(deployment)
+        if set(flow.statuses) - {200, 202} or abs(placed - flow.responses) > 2 * BUYERS:
+            raise SuiteFailed(f"the ledger has {placed} charges; the statuses of checkouts were {flow.statuses}")
+        return flow.good_rate
 
     def refusals(self, deployment: Deployment) -> float:
         """Return sold-out responses per second. Raises SuiteFailed if there are other responses."""

@@ -1,4 +1,4 @@
-"""Removes all traces of a slice of holds, so that the next slice starts from the same state.
+"""Removes all traces of a slice of holds and checkouts, so that the next slice starts from the same state.
 
 The system would cancel reservations and keep them, but buyers with fifty canceled reservations each would be another
 load. So the benchmark deletes the rows itself, with the ledger's triggers disabled.
@@ -18,8 +18,15 @@ _STATEMENTS = [
     "SET statement_timeout = 0",
     f"""CREATE TEMPORARY TABLE made ON COMMIT PRESERVE ROWS AS
         SELECT id FROM reservations_reservation
-        WHERE status = 'pending_payment' AND expires_at < clock_timestamp() + {_KEPT}""",  # noqa: S608
+        WHERE status IN ('pending_payment', 'paying') AND expires_at < clock_timestamp() + {_KEPT}""",  # noqa: S608
     "ANALYZE made",
+    """CREATE TEMPORARY TABLE ordered ON COMMIT PRESERVE ROWS AS
+        SELECT id FROM orders_order WHERE reservation_id IN (SELECT id FROM made)""",
+    "DELETE FROM orders_payment WHERE order_id IN (SELECT id FROM ordered)",
+    "DELETE FROM orders_orderline WHERE order_id IN (SELECT id FROM ordered)",
+    "DELETE FROM orders_changedorder WHERE order_id IN (SELECT id FROM ordered)",
+    "DELETE FROM outbox_outboxmessage WHERE key IN (SELECT id::text FROM ordered)",
+    "DELETE FROM orders_order WHERE id IN (SELECT id FROM ordered)",
     "DELETE FROM reservations_reservationtransition WHERE reservation_id IN (SELECT id FROM made)",
     "DELETE FROM reservations_reservationline WHERE reservation_id IN (SELECT id FROM made)",
     "DELETE FROM reservations_reservation WHERE id IN (SELECT id FROM made)",
@@ -33,8 +40,9 @@ _STATEMENTS = [
        WHERE live.section_id = row.section_id AND row.taken <> live.quantity""",
     "UPDATE queue_queueentry SET busy_until = NULL WHERE busy_until IS NOT NULL AND status = 'ready'",
     "DELETE FROM kernel_idempotentanswer",
-    "DROP TABLE made",
-    """VACUUM reservations_reservationtransition, reservations_reservationline, reservations_reservation,
+    "DROP TABLE made, ordered",
+    """VACUUM orders_payment, orders_orderline, orders_changedorder, orders_order, outbox_outboxmessage,
+              reservations_reservationtransition, reservations_reservationline, reservations_reservation,
               reservations_seatinventory, reservations_generaladmissioninventory, queue_queueentry,
               kernel_idempotentanswer""",
 ]

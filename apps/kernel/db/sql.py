@@ -141,7 +141,8 @@ def texts_of(cursor: Cursor, calls: Sequence[Call]) -> list[str]:
 
 
 def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
-    call.statement.count(cursor, **call.params)
+    # Not by `count`: a batch has no result on the cursor, and an observer of another thread may end at any moment.
+    call.statement._run(cursor, call.params)
     return StatementResult(cursor.fetchall() if cursor.description else (), cursor.rowcount)
 
 

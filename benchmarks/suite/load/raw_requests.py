@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Sequence
 
 _HOST = "Host: 127.0.0.1\r\n"
@@ -50,6 +51,26 @@ def seat_holds(event: str, section: str, seat_count: int, tokens: Sequence[str])
         body = f'{{"seats":["{section}-{first}","{section}-{second}"]}}'
         requests.append(post(path, body, tokens[n], f"{run}-{n}"))
     return requests
+
+
+def checkouts(reservations: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Return the checkouts of these reservations, given by id and token, each of a buyer with an address of its own."""
+    run = secrets.token_hex(6)
+    return [
+        post(
+            f"/api/reservations/{reservation}/checkout",
+            f'{{"email":"buyer-{n}@example.org","name":"Buyer {n}"}}',
+            token,
+            f"{run}-{n}",
+        )
+        for n, (reservation, token) in enumerate(reservations)
+    ]
+
+
+def entry_of(token: str) -> str:
+    """Return the queue entry of an admission token, without verifying it."""
+    payload = token.split(".")[1]
+    return str(json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"])
 
 
 def pairs(seat_count: int, most: int) -> list[tuple[int, int]]:
