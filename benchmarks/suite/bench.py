@@ -106,7 +106,9 @@ class Bench:
             requests = raw_requests.checkouts((reservation, token_of[entry]) for reservation, entry in held)
             flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
             self.settle()
-            ((placed,),) = on.execute("SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'").fetchall()
+            ((placed,),) = on.execute(
+                "SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'"
+            ).fetchall()
         restore.remove_holds(deployment)
         if set(flow.statuses) - {200, 202} or abs(placed - flow.responses) > 2 * BUYERS:
             raise SuiteFailed(f"the ledger has {placed} charges; the statuses of checkouts were {flow.statuses}")

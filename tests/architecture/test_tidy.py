@@ -131,7 +131,9 @@ def reads_another_clock(file: File) -> Found:
                 yield call.lineno, f"{_name(call.func)}(): use apps.kernel.clock"
 
 
-MAY_HOLD_SQL = ("apps/kernel/clock.py", "apps/kernel/db/transactions.py", "ticketing/devserver/")
+# The sandbox keeps its books in a file of SQLite, which has no row locks to review.
+SANDBOX = "apps/orders/payments/providers/sandbox/"
+MAY_HOLD_SQL = ("apps/kernel/clock.py", "apps/kernel/db/transactions.py", "ticketing/devserver/", SANDBOX)
 
 
 def holds_raw_sql(file: File) -> Found:
