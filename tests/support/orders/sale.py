@@ -17,6 +17,7 @@ from apps.orders.payments.providers.sandbox import rows
 from apps.orders.provider_sync import inbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
+from tests.support.event_loops import outside_event_loop
 from tests.support.orders.sandbox_rows import SandboxCharge
 
 EMAIL = "buyer@example.org"
@@ -31,7 +32,9 @@ def place_order(
     reservation: reservations.ReservationView, method: str = sandbox.APPROVES, *, key: str = "", **changes: Any
 ) -> Order:
     """Check out, and return the order; its charge still waits in the outbox."""
-    answer = check_out(reservation, checkout_body(payment_method=method, **changes), key or uuid.uuid4().hex)
+    # A browser test runs in the thread of Playwright's event loop, in which group commit would refuse to wait.
+    with outside_event_loop():
+        answer = check_out(reservation, checkout_body(payment_method=method, **changes), key or uuid.uuid4().hex)
     return Order.objects.get(pk=json.loads(answer.body)["order_id"])
 
 
