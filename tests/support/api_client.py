@@ -78,6 +78,7 @@ class FastPathCall:
     secure: bool = False
     _messages: list[dict[str, Any]] = field(default_factory=list)
     _forwarded: Any = None
+    _is_body_sent: bool = False
 
     def answer(self) -> Any:
         from ticketing.fastpath_routes import create_dispatcher
@@ -102,6 +103,9 @@ class FastPathCall:
         return self._forwarded if self._forwarded is not None else self._response()
 
     async def _receive(self) -> dict[str, Any]:
+        # As a server: the body arrives once.
+        assert not self._is_body_sent, "the body was received twice"
+        self._is_body_sent = True
         return {"type": "http.request", "body": self.body, "more_body": False}
 
     async def _send(self, message: Any) -> None:
@@ -110,9 +114,11 @@ class FastPathCall:
     async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
         sent = {name: value for name, value in self.headers.items() if name.lower() != "content-type"}
         content_type = self.headers.get("content-type", "application/json")
+        # What the site receives, even if the fast path has read it before.
+        body = (await receive())["body"]
         with outside_event_loop():
             self._forwarded = self.client.generic(
-                self.method, self.target, self.body, content_type=content_type, headers=sent, secure=self.secure
+                self.method, self.target, body, content_type=content_type, headers=sent, secure=self.secure
             )
 
     def _response(self) -> Any:

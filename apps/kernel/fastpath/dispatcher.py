@@ -133,7 +133,7 @@ class Dispatcher:
             reply = await self._answer(active)
             await _send(reply, request, send)
         except ForwardToSite:
-            await self._forward_to_site(scope, request.receive, send)
+            await self._forward_to_site(scope, request.receive_for_site(), send)
             return
         except ClientDisconnected:
             return

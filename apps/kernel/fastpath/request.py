@@ -77,7 +77,18 @@ class Headers:
 
 
 class Request:
-    __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope", "whole_body")
+    __slots__ = (
+        "_bad_body",
+        "_cookies",
+        "_gathered",
+        "headers",
+        "id",
+        "method",
+        "path",
+        "receive",
+        "scope",
+        "whole_body",
+    )
 
     def __init__(self, scope: Scope, receive: Receive | None = None) -> None:
         self.scope = scope
@@ -92,6 +103,8 @@ class Request:
         """The body, if the server has received all of it."""
         self._bad_body: problems.Problem | None = None
         """The problem that `gather` found with the body."""
+        self._gathered: Callable[[], Receive] | None = None
+        """After `gather`: returns an ASGI callable that receives the body from its beginning."""
         self._cookies: Mapping[str, str] | None = None
 
     @property
@@ -152,19 +165,24 @@ class Request:
         return client is not None and client.has_disconnected
 
     async def gather(self) -> None:
-        """Receive the whole body now; the handler or the site reads it later. A problem with the body is raised later
-        by `json_object`. Raises ClientDisconnected."""
+        """Receive the whole body now; the handler and the site read it later, each from its beginning. A problem with
+        the body is raised later by `json_object`. Raises ClientDisconnected."""
         if self.whole_body is not None:
             return
         assert self.receive is not None
-        receive, received = self.receive, deque[Message]()
+        receive, received = self.receive, list[Message]()
 
         async def record() -> Message:
             received.append(await receive())
             return received[-1]
 
-        async def replay() -> Message:
-            return received.popleft() if received else await receive()
+        def from_beginning() -> Receive:
+            left = deque(received)
+
+            async def replay() -> Message:
+                return left.popleft() if left else await receive()
+
+            return replay
 
         self.receive = record
         try:
@@ -172,7 +190,15 @@ class Request:
         except (problems.TooLarge, problems.TimedOut) as problem:
             self._bad_body = problem
         finally:
-            self.receive = replay
+            self._gathered = from_beginning
+            self.receive = from_beginning()
+
+    def receive_for_site(self) -> Receive:
+        """Return the ASGI callable from which the site receives the body, also if the handler has read it after
+        `gather`."""
+        receive = self.receive if self._gathered is None else self._gathered()
+        assert receive is not None
+        return receive
 
     async def json_object(self) -> dict[str, Any]:
         """Return the body, which must be a JSON object; an empty one if there is no body. Raises Invalid,

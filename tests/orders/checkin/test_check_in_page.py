@@ -197,7 +197,7 @@ def test_the_owner_requests_a_new_code_and_the_old_ticket_page_explains_it(conce
 def test_the_mail_contains_the_tickets_and_the_calendar_file(order) -> None:
     letter = mail.outbox[-1]
     files = {file.filename: (file.content, file.mimetype) for file in letter.attachments}
-    pdf, content_type = files[f"tickets-{order.number}.pdf"]
+    pdf, content_type = files[f"tickets-concert-{order.number}.pdf"]
     assert (pdf[:5], content_type) == (b"%PDF-", "application/pdf")
     calendar, content_type = files["concert.ics"]
     assert content_type.startswith("text/calendar")

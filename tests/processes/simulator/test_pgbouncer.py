@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.pgbouncer, pytest.mark.django_db(transaction=True)]
 
 NAME = "behind-the-pooler"
 VISITORS, BUYERS = 16, 10
-COMMITTERS = ("joins", "exchange", "holds")
+COMMITTERS = ("joins", "exchange", "holds", "checkouts")
 # State that a transaction could leave to the next user of its session.
 LEFT_BEHIND = """
     SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),

@@ -156,7 +156,7 @@ def test_control_a_lower_cap_that_holds_for_earlier_holds_ends_their_checkout(mo
     change(event, Kind.LIMITS, per_buyer_max=1)
     monkeypatch.setattr(events, "terms_at", lambda event, at: BuyerTerms(event.price_policy, 1))
     with pytest.raises(PurchaseCapReached):
-        place_order(held)
+        place_order(reservations.get_reservation(held.id))
     monkeypatch.setattr(events, "cap_since", lambda event: None)
     assert len(audit_breaches()) == 1
 
