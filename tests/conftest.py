@@ -160,6 +160,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     used."""
     from apps.kernel.db import transactions
     from apps.kernel.fastpath import thread_pool
+    from apps.orders.checkout import checkout_lists
     from apps.queue.entries import join
     from apps.reservations.holds import service
     from tests.support.event_loops import outside_event_loop
@@ -185,6 +186,9 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
     in_this_thread(join.joins, join.join_many)
     in_this_thread(service.holds, service.hold)
+    in_this_thread(
+        checkout_lists.checkouts, lambda requests: [settled[0] for settled in checkout_lists.decide(requests)]
+    )
     run_in_thread = thread_pool.run_in_thread
 
     async def run_here_or_in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

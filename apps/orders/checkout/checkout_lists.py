@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from psycopg import Connection
-
 from apps.events import facade as events
 from apps.kernel.db import arrays, sql, transactions
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
@@ -130,10 +128,13 @@ class _Placed(NamedTuple):
         return outbox.NewMessage(topics.CHARGE, str(self.order.pk), {"payment": str(self.payment.pk)})
 
 
-def decide(connection: Connection[Any], checkouts: Sequence[PlainCheckout]) -> Iterator[dict[int, Answer | None]]:
+def decide(
+    checkouts: Sequence[PlainCheckout], write: transactions.TransactionOpener = transactions.write_on_django
+) -> Iterator[dict[int, Answer | None]]:
     """Place the plain ones of these checkouts in one transaction. Yield the answer to each, by index, after the commit:
-    None if it must be decided alone. An answer that an earlier transaction committed is returned again."""
-    write = transactions.writes_on(connection)
+    None if it must be decided alone. An answer that an earlier transaction committed is returned again.
+
+    `write` opens its transactions, by default on this thread's connection; none may be open."""
     first: dict[uuid.UUID, int] = {}
     for index, checkout in enumerate(checkouts):
         first.setdefault(checkout.reservation.id, index)
@@ -294,7 +295,7 @@ def _write_calls(placed: Sequence[_Placed], withdrawn: Sequence[uuid.UUID], now:
 checkouts: Batcher[PlainCheckout, Answer | None] = Batcher(
     # Stored answers are read before anything is decided, so a retry finds what an earlier attempt committed.
     "checkouts",
-    decide,
+    lambda connection, checkouts: decide(checkouts, transactions.writes_on(connection)),
     find_committed=decide_finds_committed,
     batch_max=BATCH_MAX,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.events.models import Event
-from apps.kernel.db import roundtrip
+from apps.kernel.db import roundtrip, transactions
 from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
@@ -55,7 +55,7 @@ def decided(checkouts: Sequence[PlainCheckout]) -> list[Answer | None]:
     """Decide these as one list; return the answers in order."""
     with connect() as connection:
         outcomes: dict[int, Answer | None] = {}
-        for settled in decide(connection, checkouts):
+        for settled in decide(checkouts, transactions.writes_on(connection)):
             outcomes |= settled
     return [outcomes[index] for index in range(len(checkouts))]
 
@@ -160,7 +160,7 @@ def test_a_faulty_checkout_is_alone_in_its_fault() -> None:
     faulty = plain(bad)
     faulty = replace(faulty, details=replace(faulty.details, name=""))
     with connect() as connection, pytest.raises(Exception, match="order_has_buyer"):
-        list(decide(connection, [plain(good), faulty]))
+        list(decide([plain(good), faulty], transactions.writes_on(connection)))
     assert not Order.objects.exists()
     assert checkout_lists.checkouts.submit_sync(plain(good), 10_000) is not None
     with pytest.raises(Exception, match="order_has_buyer"):
