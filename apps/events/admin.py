@@ -11,7 +11,6 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.events.admin_pages import buyer_price
 from apps.events.admin_pages.forms import (
     CategoryForm,
     EventForm,
@@ -33,6 +32,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.events.staff import buyer_price
 from apps.kernel.admin_lists import DeclaredFiltersMixin
 from apps.kernel.form_fields.local_time import timezone_choices
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from apps.events import changes, pricing
-from apps.events.admin_pages.buyer_price import URL_NAME as BUYER_PRICE_URL
-from apps.events.admin_pages.buyer_price import describe_buyer_prices
 from apps.events.admin_pages.inlines import add_event_inline
 from apps.events.announcements import feed, queries, service, template_context
 from apps.events.checklist.draft import Draft
@@ -72,6 +70,8 @@ from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
 from apps.events.revisions.registry import ChangePart, provide_change_part
 from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
+from apps.events.staff.buyer_price import URL_NAME as BUYER_PRICE_URL
+from apps.events.staff.buyer_price import describe_buyer_prices
 from apps.events.staff.staff_events import StaffEvent, get_staff_event, list_staff_events
 
 __all__ = [

@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.urls import reverse
 
-from apps.events.admin_pages import buyer_price
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.creation import ROOM_ACTIVE_MAX, ROOM_RATE_MAX
 from apps.events.currencies import currency_choices
@@ -16,6 +15,7 @@ from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, P
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans.colors import normal_color
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
+from apps.events.staff import buyer_price
 from apps.kernel import clock
 from apps.kernel.form_fields.fields import DurationField, MoneyField, PercentField, set_currency
 from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone

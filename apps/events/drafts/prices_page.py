@@ -9,6 +9,7 @@ from django.contrib.admin import AdminSite
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from apps.events import event_views
@@ -17,6 +18,7 @@ from apps.events.drafts.publish_page import find_event
 from apps.events.drafts.tiers import Tier, list_tiers, write_prices
 from apps.events.models import Event
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS, lock_event
+from apps.events.staff import buyer_price
 from apps.kernel.db import transactions
 from apps.kernel.form_fields.fields import MoneyField, set_currency
 
@@ -24,16 +26,21 @@ from apps.kernel.form_fields.fields import MoneyField, set_currency
 class PricesForm(forms.Form):
     """One price for each tier, by its number in the list."""
 
-    def __init__(self, tiers: Sequence[Tier], currency: str, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, tiers: Sequence[Tier], event: Event, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.tiers = tiers
+        notes = buyer_price.describe_buyer_prices(event_views.get_event_by_id(event.pk))
+        notes_url = f"{reverse(buyer_price.URL_NAME)}?event={event.pk}"
         for number, tier in enumerate(tiers):
             name = f"price-{number}"
-            self.fields[name] = MoneyField(
+            self.fields[name] = field = MoneyField(
                 minor_max=PRICE_MINOR_MAX, label=tier.name, initial=tier.price_minor,
                 error_messages={"required": "Enter the price; 0 for free tickets."},
             )  # fmt: skip
-        set_currency(self.fields.values(), currency)
+            field.widget.attrs["data-notes-url"] = notes_url
+            if not self.is_bound:
+                field.widget.note = notes.get(tier.key, "")
+        set_currency(self.fields.values(), event.currency)
 
     def rows(self) -> list[tuple[Tier, forms.BoundField]]:
         return [(tier, self[f"price-{number}"]) for number, tier in enumerate(self.tiers)]
@@ -49,7 +56,7 @@ def prices_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpRes
     if event.status != Event.Status.DRAFT:
         return _published(request, event)
     if request.method != "POST":
-        return _page(request, event, PricesForm(list_tiers(event), event.currency), site)
+        return _page(request, event, PricesForm(list_tiers(event), event), site)
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         # Locked before the form is read: a concurrent publication or change of the plan is finished then.
         try:
@@ -58,7 +65,7 @@ def prices_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpRes
             raise Http404 from error
         if locked.status != Event.Status.DRAFT:
             return _published(request, event)
-        form = PricesForm(list_tiers(locked), locked.currency, request.POST)
+        form = PricesForm(list_tiers(locked), locked, request.POST)
         is_valid = form.is_valid() and _has_seen(request, form.tiers)
         if is_valid:
             write_prices(locked, form.prices())

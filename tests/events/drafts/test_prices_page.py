@@ -1,5 +1,6 @@
 """The page with a draft's prices: one field for each price category, stored under the lock of the draft."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.events.models import Category, Event
+from apps.events.models import Category, Event, OnSale
 from apps.events.publication import publish_event
 from tests.events.checklist.test_findings import make_draft
 from tests.events.drafts.test_publish_page import staff  # noqa: F401 - A fixture.
@@ -40,6 +41,19 @@ def test_the_prices_of_the_plan_and_of_general_admission_are_entered_on_one_page
     assert done["Location"] == reverse("admin:events_publish", args=[event.pk])
     prices = Category.objects.filter(event=event).values_list("key", "price_minor")
     assert set(prices) == {("Stalls", 4_500), ("Floor", 2_200)}
+
+
+@pytest.mark.django_db
+def test_each_price_has_what_the_buyer_pays_below_it(staff: Client) -> None:  # noqa: F811
+    event = unpriced()
+    OnSale.objects.filter(event=event).update(ticket_fee_rate=1_000)
+    page = staff.get(url(event)).content.decode()
+    assert "Buyer pays $22.00 incl. fees" in page
+    notes_url = re.search(r'data-notes-url="([^"]+)"', page)
+    assert notes_url is not None
+    notes = staff.post(notes_url[1], answers("45.00", "1,0")).json()
+    assert notes["texts"]["price-0"] == "Buyer pays $49.50 incl. fees"
+    assert notes["errors"] == ["price-1"]
 
 
 @pytest.mark.django_db

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, JsonResponse, QueryDict
 from django.views.decorators.http import require_POST
 
 from apps.events import event_views
@@ -92,7 +92,7 @@ def note_draft(given: Mapping[str, str]) -> dict[str, Any]:
     return {"texts": notes.texts, "errors": notes.errors}
 
 
-def note_published(event: event_views.EventView, given: Mapping[str, str]) -> dict[str, Any]:
+def note_published(event: event_views.EventView, given: QueryDict) -> dict[str, Any]:
     """Return the note for a new price of a published event."""
     notes = _Notes({}, [])
     price_minor = notes.clean("price", _money(event.currency, PRICE_MINOR_MAX), given)
@@ -104,9 +104,22 @@ def note_published(event: event_views.EventView, given: Mapping[str, str]) -> di
     return {"texts": notes.texts, "errors": notes.errors}
 
 
+def note_tiers(event: event_views.EventView, given: QueryDict) -> dict[str, Any]:
+    """Return the notes for the page of a draft's prices: `price-0` is the price of the first `tier`, and so on."""
+    notes = _Notes({}, [])
+    rates = dict(Category.objects.filter(event_id=event.id).values_list("key", "tax_rate"))
+    for number, key in enumerate(given.getlist("tier")[:PRICES_MAX]):
+        name = f"price-{number}"
+        price_minor = notes.clean(name, _money(event.currency, PRICE_MINOR_MAX), given)
+        if price_minor is not None:
+            notes.texts[name] = describe_buyer_price(price_minor, rates.get(key), event.price_policy, event.currency)
+    return {"texts": notes.texts, "errors": notes.errors}
+
+
 @require_POST
 def buyer_price_view(request: HttpRequest) -> JsonResponse:
-    """Return the notes for the posted form: of a draft or, with the parameter `event`, of a published event."""
+    """Return the notes for the posted form: of an event's form or, with the parameter `event`, of a draft's prices
+    (with `tier`) or a published event's new price."""
     if not any(_may(request, permission) for permission in PERMISSIONS):
         raise PermissionDenied
     event_id = request.GET.get("event", "")
@@ -119,7 +132,8 @@ def buyer_price_view(request: HttpRequest) -> JsonResponse:
     organizers = permitted_organizers(request.user, "events.change_category")
     if organizers is not None and event.organizer_id not in organizers:
         raise PermissionDenied
-    return JsonResponse(note_published(event, request.POST))
+    note = note_tiers if "tier" in request.POST else note_published
+    return JsonResponse(note(event, request.POST))
 
 
 def _may(request: HttpRequest, permission: str) -> bool:
