@@ -237,8 +237,8 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     inlines = (OnSaleInline, CategoryInline, SectionInline)
     actions = ("publish",)
     fields = (
-        "name", "slug", "organizer", "description", "venue", "plan", "doors_at", "starts_at", "ends_at", "currency",
-        "publishes_report",
+        "name", "slug", "organizer", "summary", "performers", "tags", "description", "language",
+        "venue", "plan", "doors_at", "starts_at", "ends_at", "currency", "publishes_report",
         "status", "published_at", "page", "changes", "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services only.

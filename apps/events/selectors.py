@@ -17,6 +17,7 @@ from django.utils.text import slugify
 
 from apps.events import event_views, registries
 from apps.events.models import Category, Event, Seat, Section
+from apps.events.models.catalog import lines_of, tags_of
 from apps.events.plans import Area, Plan, areas_of, from_layout
 from apps.events.plans.geometry import area_outline, rows_outline
 from apps.events.pricing import PricePolicy
@@ -63,6 +64,11 @@ class EventCard:
     capacity: int
     judged_at: datetime
     """When `state` was computed, by the database's clock."""
+    summary: str
+    performers: tuple[str, ...]
+    tags: tuple[str, ...]
+    language: str
+    """A value of `Language`."""
 
     @property
     def has_few_left(self) -> bool:
@@ -143,6 +149,10 @@ class _Row(NamedTuple):
     """Face prices of its categories; [None] from Django if the event has no categories."""
     tax_rates: list[int | None]
     """Tax rates of the same categories, in the same order."""
+    summary: str
+    performers: str
+    tags: str
+    language: str
     ticket_fee_minor: int
     ticket_fee_rate: int
     order_fee_minor: int
@@ -158,6 +168,7 @@ class _Row(NamedTuple):
 _COLUMNS = (
     "slug", "name", "description", "venue__name", "venue__city", "venue__timezone", "starts_at", "status",
     "on_sale__opens_at", "on_sale__closes_at", "on_sale__room_lobby_opens_at", "currency", "prices_minor", "tax_rates",
+    "summary", "performers", "tags", "language",
     "on_sale__ticket_fee_minor", "on_sale__ticket_fee_rate", "on_sale__order_fee_minor",
     "on_sale__waives_fees_when_free", "on_sale__tax_rate", "on_sale__tax_included",
 )  # fmt: skip
@@ -254,6 +265,10 @@ def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None,
         available=available,
         capacity=capacity,
         judged_at=now,
+        summary=row.summary,
+        performers=lines_of(row.performers),
+        tags=tags_of(row.tags),
+        language=row.language,
     )
 
 

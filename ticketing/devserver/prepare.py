@@ -34,7 +34,7 @@ def prepare() -> None:
         call_command("migrate", interactive=False, verbosity=0)
     with step("Loading the demo events"):
         output = io.StringIO()
-        call_command("load_demo", verbosity=0, stdout=output)
+        call_command("load_demo", season=True, verbosity=0, stdout=output)
     for line in output.getvalue().splitlines():
         print(f"  {line}", flush=True)
     password = os.environ.get("ADMIN_PASSWORD")

@@ -88,7 +88,12 @@ class EventForm(OwnedForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if "language" in self.fields:
+            self.fields["language"].required = False
         set_zone(self.fields.values(), self._chosen_zone())
+
+    def clean_language(self) -> str:
+        return self.cleaned_data["language"] or self.instance.language
 
     def _chosen_zone(self) -> str:
         """Return the zone of the venue that is chosen in the same form, on whose clock times are read."""

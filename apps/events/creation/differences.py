@@ -78,6 +78,10 @@ def _values(spec: EventSpec, timezone: str, plan_digest: str | None) -> dict[str
     return {
         "name": f"“{spec.name}”",
         "description": f"“{spec.description}”",
+        "summary": f"“{spec.summary}”",
+        "performers": "; ".join(spec.performers) or "none",
+        "tags": ", ".join(spec.tags) or "none",
+        "language": spec.language,
         "venue": f"“{spec.venue}”",
         "doors": _format_moment(spec.doors_at, timezone),
         "starts": _format_moment(spec.starts_at, timezone),
@@ -145,6 +149,10 @@ def _stored_values(event: Event) -> dict[str, str]:
             Section.objects.filter(event=event, needs_access_since__isnull=False).values_list("slug", flat=True)
         ),
         description=event.description,
+        summary=event.summary,
+        performers=event.performer_names,
+        tags=event.tag_names,
+        language=event.language,
     )
     return _values(stored, event.venue.timezone, None if event.plan is None else event.plan.digest)
 

@@ -18,7 +18,13 @@ from apps.events.creation.differences import list_differences, list_venue_differ
 from apps.events.creation.event_spec import EventSpec, GeneralAdmission, resolve_if_given, resolve_venue_time
 from apps.events.currencies import CODES
 from apps.events.models import Category, Event, OnSale, Organizer, SeatingPlan, Section, Venue
-from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
+from apps.events.models.catalog import (
+    DEADLINE_SECONDS_MIN,
+    HOLD_SECONDS_MAX,
+    PAYMENT_SECONDS_MAX,
+    SUMMARY_CHARACTERS_MAX,
+    Language,
+)
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import distinct_color
@@ -43,6 +49,8 @@ ROOM_ACTIVE_MAX = 1_000_000
 SEATS_PER_RESERVATION_MAX = 100
 GENERAL_ADMISSION_SECTIONS_MAX = 200
 DESCRIPTION_CHARACTERS_MAX = 10_000
+PERFORMERS_MAX, PERFORMER_CHARACTERS_MAX = 100, 120
+TAG_CHARACTERS_MAX, TAGS_CHARACTERS_MAX = 60, 300
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 
@@ -154,6 +162,17 @@ def _check_texts(spec: EventSpec) -> None:
     _check_label(spec.address, "the address", 300, empty=True)
     if len(spec.description) > DESCRIPTION_CHARACTERS_MAX or "\x00" in spec.description:
         raise EventRefused(f"the description must be printable and at most {DESCRIPTION_CHARACTERS_MAX} characters")
+    _check_label(spec.summary, "the short description", SUMMARY_CHARACTERS_MAX, empty=True)
+    for performer in spec.performers:
+        _check_label(performer, "a performer", PERFORMER_CHARACTERS_MAX)
+    for tag in spec.tags:
+        _check_label(tag, "a tag", TAG_CHARACTERS_MAX)
+        if "," in tag:
+            raise EventRefused(f"the tag {tag!r} contains a comma")
+    if len(spec.performers) > PERFORMERS_MAX or len(", ".join(spec.tags)) > TAGS_CHARACTERS_MAX:
+        raise EventRefused(f"at most {PERFORMERS_MAX} performers, and {TAGS_CHARACTERS_MAX} characters of tags")
+    if spec.language not in Language.values:
+        raise EventRefused(f"the language {spec.language[:20]!r} must be one of {', '.join(Language.values)}")
     if spec.currency not in CODES:
         raise EventRefused(f"the currency {spec.currency[:20]!r} must be an ISO 4217 code such as USD")
     if spec.timezone and not is_timezone(spec.timezone):
@@ -316,7 +335,11 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     event = Event.objects.create(
         slug=spec.slug,
         name=spec.name,
+        summary=spec.summary,
         description=spec.description,
+        performers="\n".join(spec.performers),
+        tags=", ".join(spec.tags),
+        language=spec.language,
         organizer=organizer,
         venue=venue,
         plan=stored,

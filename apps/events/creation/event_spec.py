@@ -46,6 +46,10 @@ class EventSpec:
     tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
     needs_access: tuple[str, ...] = ()  # ids of sections whose holds need an access code
     description: str = ""
+    summary: str = ""  # one sentence
+    performers: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    language: str = "en"  # of its texts; a value of models.catalog.Language
     city: str = ""  # empty: the venue's
     address: str = ""  # of a new venue
     coordinates: tuple[float, float] | None = None  # latitude and longitude of a new venue

@@ -36,8 +36,9 @@ def map_url(page: EventPage) -> str:
 
 
 def summary(page: EventPage) -> str:
-    """Return the first sentences of the description in one line, for previews; else name, venue and date."""
-    text = " ".join(page.card.description.split())
+    """Return the short description, or the first sentences of the description, in one line, for previews; else name,
+    venue and date."""
+    text = " ".join((page.card.summary or page.card.description).split())
     if len(text) > DESCRIPTION_CHARACTERS_MAX:
         text = f"{text[:DESCRIPTION_CHARACTERS_MAX].rsplit(' ', 1)[0]} …"
     when = _at_venue(page.card.starts_at, page.card.timezone)
@@ -74,6 +75,8 @@ def _event(page: EventPage) -> dict[str, Any]:
         "description": summary(page),
         "organizer": {"@type": "Organization", "name": details.organizer_name},
     }
+    if card.performers:
+        data["performer"] = [{"@type": "PerformingGroup", "name": name} for name in card.performers]
     moved_from = details.moved_from if details.moved_from != card.starts_at else None
     times = (("endDate", details.ends_at), ("doorTime", details.doors_at), ("previousStartDate", moved_from))
     for name, moment in times:

@@ -17,6 +17,40 @@ from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 DEADLINE_SECONDS_MIN = 30
 HOLD_SECONDS_MAX = 4 * 3_600
 PAYMENT_SECONDS_MAX = 3_600
+SUMMARY_CHARACTERS_MAX = 300
+
+
+class Language(models.TextChoices):
+    """Languages of events' texts whose forms of words the search knows: those of the Snowball stemmers."""
+
+    ARABIC = "ar", "Arabic"
+    DANISH = "da", "Danish"
+    DUTCH = "nl", "Dutch"
+    ENGLISH = "en", "English"
+    FINNISH = "fi", "Finnish"
+    FRENCH = "fr", "French"
+    GERMAN = "de", "German"
+    GREEK = "el", "Greek"
+    HUNGARIAN = "hu", "Hungarian"
+    ITALIAN = "it", "Italian"
+    NORWEGIAN = "no", "Norwegian"
+    PORTUGUESE = "pt", "Portuguese"
+    ROMANIAN = "ro", "Romanian"
+    RUSSIAN = "ru", "Russian"
+    SPANISH = "es", "Spanish"
+    SWEDISH = "sv", "Swedish"
+    TURKISH = "tr", "Turkish"
+    OTHER = "xx", "another language"
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the lines that are not empty, each once."""
+    return tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Return the parts between commas that are not empty, each once."""
+    return tuple(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
 
 
 class Venue(models.Model):
@@ -80,7 +114,26 @@ class Event(models.Model):
         "short name", max_length=80, unique=True, help_text="The end of its page's address. Made from the name."
     )
     name = models.CharField(max_length=200)
+    summary = models.CharField(
+        "short description",
+        max_length=SUMMARY_CHARACTERS_MAX,
+        blank=True,
+        db_default="",
+        help_text="One sentence, for the catalog and its search.",
+    )
     description = models.TextField(blank=True)
+    performers = models.TextField(blank=True, db_default="", help_text="One a line, as in Arnold Schwarzenegger.")
+    tags = models.CharField(
+        max_length=300, blank=True, db_default="", help_text="Separated by commas, as in jazz, open air, family."
+    )
+    language = models.CharField(
+        "language of its texts",
+        max_length=2,
+        choices=Language.choices,
+        default=Language.ENGLISH,
+        db_default=Language.ENGLISH,
+        help_text="The search knows the forms of words by it.",
+    )
     organizer = models.ForeignKey(Organizer, on_delete=models.PROTECT, related_name="events")
     venue = models.ForeignKey(Venue, on_delete=models.PROTECT, related_name="events")
     plan = models.ForeignKey(SeatingPlan, on_delete=models.PROTECT, null=True, blank=True, related_name="events")
@@ -124,6 +177,14 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def performer_names(self) -> tuple[str, ...]:
+        return lines_of(self.performers)
+
+    @property
+    def tag_names(self) -> tuple[str, ...]:
+        return tags_of(self.tags)
 
     def opening_at_once(self) -> datetime:
         """Return the time that a draft's on-sale has for "as soon as it is published": that of its creation, and never

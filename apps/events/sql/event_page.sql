@@ -6,6 +6,7 @@ SELECT event.id, on_sale.hold_seconds, on_sale.seats_per_reservation_max, on_sal
        on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, event.currency,
        ARRAY(SELECT price_minor FROM events_category WHERE event_id = event.id ORDER BY id),
        ARRAY(SELECT tax_rate FROM events_category WHERE event_id = event.id ORDER BY id),
+       event.summary, event.performers, event.tags, event.language,
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,
        on_sale.tax_rate, on_sale.tax_included,
        organizer.slug, organizer.name, organizer.contact_email,

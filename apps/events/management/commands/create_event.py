@@ -51,6 +51,10 @@ class Command(BaseCommand):
         add("--payment-seconds", default="180", metavar="N", help="longest time that a payment may take; default: 180")
         add("--seats-per-reservation", default="8", metavar="N", help="default: 8")
         add("--description", default="")
+        add("--summary", default="", help="one sentence, for the catalog and its search")
+        add("--performer", action="append", default=[], metavar="NAME", help="may be repeated")
+        add("--tag", action="append", default=[], metavar="WORD", help="for the search; may be repeated")
+        add("--language", default="en", metavar="CODE", help="of the texts, as in de; default: en")
         add(
             "--waiting-room",
             default="off",
@@ -154,6 +158,10 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         tax_rates=_tax_rates(options["category_tax"]),
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
+        summary=options["summary"],
+        performers=tuple(dict.fromkeys(options["performer"])),
+        tags=tuple(dict.fromkeys(options["tag"])),
+        language=options["language"],
         returns=_returns(options["returns"]),
         publishes_report=options["report"],
         organizer=options["organizer"],
