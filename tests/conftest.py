@@ -161,6 +161,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.kernel.db import transactions
     from apps.kernel.fastpath import thread_pool
     from apps.orders.checkout import checkout_lists
+    from apps.orders.provider_sync import event_storage
     from apps.queue.entries import join
     from apps.reservations.holds import service
     from tests.support.event_loops import outside_event_loop
@@ -189,6 +190,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     in_this_thread(
         checkout_lists.checkouts, lambda requests: [settled[0] for settled in checkout_lists.decide(requests)]
     )
+    in_this_thread(event_storage.webhooks, event_storage.receive_all)
     run_in_thread = thread_pool.run_in_thread
 
     async def run_here_or_in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

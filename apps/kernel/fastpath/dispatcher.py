@@ -47,8 +47,8 @@ class Route:
     handler: Handler
     name: str
     """The route's name in metrics and in the access log."""
-    kind: str
-    """The kind of the rate limit that applies, one of `rate_limits.KINDS`."""
+    kind: str | None
+    """The kind of the rate limit that applies, one of `rate_limits.KINDS`; None: unlimited."""
     concurrency_limit: ConcurrencyLimit | None = None
     """Limits how many requests of one event are handled at once; further ones wait."""
 
@@ -203,9 +203,11 @@ def _check_request(active: _ActiveRequest) -> None:
     """Check the rate limit and the origin as the site does before its views. Raises the problem for which the request
     is refused."""
     request = active.request
-    wait_seconds = rate_limits.check_request(active.route.kind, active.address, _get_credentials(request))
-    if wait_seconds is not None:
-        raise problems.RateLimited(wait_seconds)
+    kind = active.route.kind
+    if kind is not None:
+        wait_seconds = rate_limits.check_request(kind, active.address, _get_credentials(request))
+        if wait_seconds is not None:
+            raise problems.RateLimited(wait_seconds)
     problem = same_origin.find_problem(request)
     if problem is not None:
         raise problem

@@ -203,9 +203,7 @@ class Request:
     async def json_object(self) -> dict[str, Any]:
         """Return the body, which must be a JSON object; an empty one if there is no body. Raises Invalid,
         MalformedBody, WrongContentType, TooLarge, TimedOut, ClientDisconnected."""
-        if self._bad_body is not None:
-            raise self._bad_body
-        raw = await self._body(_body_bytes_max())
+        raw = await self.body()
         if not raw:
             return {}
         # Comparing the usual spelling first is quicker.
@@ -215,6 +213,12 @@ class Request:
         if not isinstance(value, dict):
             raise problems.Invalid("a JSON object is expected")
         return value
+
+    async def body(self) -> bytes:
+        """Return the body; empty if there is none. Raises TooLarge, TimedOut, ClientDisconnected."""
+        if self._bad_body is not None:
+            raise self._bad_body
+        return await self._body(_body_bytes_max())
 
     async def _body(self, bytes_max: int) -> bytes:
         body = self.whole_body

@@ -6,7 +6,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.kernel.http.openapi import NO_STORE_HEADERS
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from apps.orders.serializers import StoredSerializer
 
 
@@ -25,5 +25,5 @@ class PaymentWebhook(APIView):
     )
     def post(self, request: Request, provider: str) -> Response:
         # Pass the raw bytes: the signature covers them, not the parsed body.
-        inbox.receive(provider, request._request.body, request._request.headers)
+        event_storage.receive(provider, request._request.body, request._request.headers)
         return Response({"stored": True}, headers=NO_STORE_HEADERS)

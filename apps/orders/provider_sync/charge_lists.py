@@ -29,7 +29,7 @@ from apps.orders.models import Order, Payment
 from apps.orders.payments import circuit_breaker, order_updates, settlement, settlement_lists
 from apps.orders.payments.providers import get_provider
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, ProviderEvent, ProviderFault
-from apps.orders.provider_sync import charges, inbox
+from apps.orders.provider_sync import charges, event_storage, inbox
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ def _note_successes(calls: Iterable[_Call]) -> None:
 
 def _settle_together(given: Sequence[tuple[_Call, ProviderEvent]]) -> set[UUID]:
     answers = [
-        inbox.build_answer(call.provider, event, call.payment_id)
+        event_storage.build_message(event_storage.Delivery(call.provider, event), call.payment_id)
         for call, event in given
         if event.kind in (Kind.SUCCEEDED, Kind.PENDING) and event.key == str(call.payment_id)
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from apps.orders.models import Order, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from apps.reservations.models import Reservation
 from tests.browser.page_layout import assert_nothing_sticks_out
 from tests.browser.test_whole_sale import PHONE, assert_tickets, deliver_everything, get_in, pay
@@ -94,4 +94,4 @@ def test_a_refused_code_on_the_page_of_a_declined_order_still_follows_the_paymen
 def approve_after_all() -> None:
     order = Order.objects.get()
     raw = sandbox.settle(str(payment_of(order).pk), "succeeded", order.placed_at)
-    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})

@@ -18,7 +18,7 @@ def open_scenario(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenScenar
     from apps.orders.tickets import ticket_pdf
     from apps.orders.webhooks import delivery
     from tests.support.chaos.harness import Scenario
-    from tests.support.chaos.provider_ledger import NAME, FakeProvider
+    from tests.support.chaos.provider_ledger import NAME, FakeProvider, read_webhook
     from tests.support.chaos.webhook_receiver import Organizer
 
     provider, organizer = FakeProvider(), Organizer()
@@ -26,6 +26,7 @@ def open_scenario(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenScenar
     # All orders have one mail address, and each mail must be sent.
     settings.MAIL_PER_HOUR_MAX = settings.MAIL_PER_DAY_MAX = 0
     monkeypatch.setitem(providers._makers, NAME, lambda: provider)
+    monkeypatch.setitem(providers._readers, NAME, read_webhook)
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
     monkeypatch.setattr(safe_http, "request", organizer.request)
     monkeypatch.setattr(delivery, "_paused_until", {})

@@ -17,7 +17,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.checks import invariants
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, late_webhook, place_order
 
@@ -219,6 +219,6 @@ def test_a_correct_state_has_no_breach() -> None:
 def test_a_message_queued_in_the_outbox_is_no_breach() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
-    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     assert ProviderMessage.objects.filter(processed_at=None).count() == 1
     assert_audit_clean()

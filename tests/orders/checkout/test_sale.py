@@ -15,7 +15,7 @@ from apps.orders.checkout.checkout import check_out
 from apps.orders.errors import OrderNotCancelable, PaymentTimeExpired
 from apps.orders.models import Order, Payment, Refund, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, backdate_deadline, hold, join, make_event
@@ -178,7 +178,7 @@ def test_a_strangers_unpaid_order_does_not_block_the_addresss_owner_and_is_refun
     owner = buy(hold(event, seats=["hall-B-1", "hall-B-2"]))
     assert owner.status == Order.Status.CONFIRMED
     raw = late_webhook(stranger, clock.now())
-    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     deliver_outbox()
     stranger.refresh_from_db()
     assert (stranger.status, stranger.reason) == (Order.Status.REFUNDED, Order.Reason.OVER_LIMIT)

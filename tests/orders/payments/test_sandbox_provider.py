@@ -11,7 +11,7 @@ from apps.orders.models import Order, Payment, Refund
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
 from apps.orders.payments.providers.sandbox import books
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order, receive_webhook, refund_webhook
 from tests.support.orders.sandbox_rows import SandboxCharge, SandboxRefund
@@ -127,5 +127,5 @@ def test_a_refund_returned_days_later_has_failed_with_a_reason() -> None:
 
 
 def test_an_ignored_event_type_is_accepted_and_not_stored(monkeypatch) -> None:
-    monkeypatch.setattr(sandbox.Sandbox, "read_webhook", lambda *_: None)
-    assert inbox.receive(sandbox.NAME, b"{}", {}) is False
+    monkeypatch.setattr(event_storage, "read_webhook", lambda *_: None)
+    assert event_storage.receive(sandbox.NAME, b"{}", {}) is False

@@ -19,7 +19,7 @@ from apps.orders.payments import settlement_lists
 from apps.orders.payments.providers import get_provider, sandbox
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.payments.providers.sandbox.cards import LATE
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage, inbox
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.lifecycle import confirmations
@@ -54,7 +54,7 @@ def place_orders(event: EventView, count: int, **changes: Any) -> list[Order]:
 def store_webhook(order: Order, minutes: float = 0) -> ProviderMessage:
     """Store the webhook of the order's payment, which occurred `minutes` ago. Nothing processes it yet."""
     raw = late_webhook(order, clock.now() - timedelta(minutes=minutes))
-    assert inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    assert event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     return ProviderMessage.objects.get(payment__order=order, processed_at=None)
 
 

@@ -18,7 +18,7 @@ from apps.orders.payments import circuit_breaker
 from apps.orders.payments.providers import get_provider, sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.payments.providers.sandbox.cards import DELAYED, TIMES_OUT
-from apps.orders.provider_sync import charge_lists, inbox
+from apps.orders.provider_sync import charge_lists, event_storage, inbox
 from tests.support.batches import wait_until
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.charge_lists import HeldCalls, ListRun, claim_charges
@@ -297,7 +297,7 @@ def answer_again(order: Order) -> None:
 def receive_again(order: Order) -> None:
     event = get_provider(sandbox.NAME).find_charge(payment_of(order).pk)
     assert event is not None
-    inbox.receive(sandbox.NAME, event.raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(event.raw)})
+    event_storage.receive(sandbox.NAME, event.raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(event.raw)})
 
 
 def test_a_webhook_with_the_same_message_that_was_stored_before_is_settled_with_the_answer(run: ListRun) -> None:
@@ -343,7 +343,7 @@ def test_an_answer_whose_order_was_canceled_meanwhile_is_settled_alone_and_refun
     was_canceled(orders[1])
     with statements() as sent:
         run.settle()
-    assert sent.count("store_provider_message") == 1, "that one alone"
+    assert sent.count("store_provider_messages") == 1, "that one alone"
     deliver_outbox()
     assert statuses(orders) == ["confirmed", "refunded", "confirmed"]
 

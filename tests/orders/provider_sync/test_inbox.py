@@ -16,7 +16,7 @@ from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage, inbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import (
@@ -140,7 +140,7 @@ def test_a_webhook_that_overtakes_the_response_settles_the_payment(monkeypatch) 
 
     def overtaken(self, request):
         answer = real(self, request)
-        inbox.receive(sandbox.NAME, answer.raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(answer.raw)})
+        event_storage.receive(sandbox.NAME, answer.raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(answer.raw)})
         return answer
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", overtaken)
@@ -228,7 +228,7 @@ def test_unsigned_bytes_are_not_stored(header) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     stored = ProviderMessage.objects.count()
     with pytest.raises(SignatureInvalid):
-        inbox.receive(sandbox.NAME, late_webhook(order, clock.now()), {sandbox.SIGNATURE_HEADER: header})
+        event_storage.receive(sandbox.NAME, late_webhook(order, clock.now()), {sandbox.SIGNATURE_HEADER: header})
     assert ProviderMessage.objects.count() == stored
 
 
@@ -237,7 +237,7 @@ def test_an_old_signature_is_refused_but_an_old_event_is_accepted() -> None:
     raw = late_webhook(order, clock.now() - timedelta(hours=1))
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
-        inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
+        event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
     assert receive_webhook(raw)
     assert status_of(order) == "confirmed"
 
@@ -246,7 +246,7 @@ def test_a_signature_does_not_match_changed_bytes() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     with pytest.raises(SignatureInvalid):
-        inbox.receive(sandbox.NAME, raw + b" ", {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+        event_storage.receive(sandbox.NAME, raw + b" ", {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
 
 
 def malformed(**wrong) -> bytes:
@@ -295,13 +295,13 @@ def malformed(**wrong) -> bytes:
 )
 def test_signed_malformed_bytes_are_refused_and_not_stored(raw) -> None:
     with pytest.raises(problems.MalformedBody):
-        inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+        event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     assert not ProviderMessage.objects.exists()
 
 
 def test_an_unknown_provider_is_not_found() -> None:
     with pytest.raises(ProviderNotFound):
-        inbox.receive("bank", b"{}", {})
+        event_storage.receive("bank", b"{}", {})
 
 
 def test_a_charge_is_retried_after_a_provider_outage(monkeypatch) -> None:

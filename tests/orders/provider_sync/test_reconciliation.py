@@ -25,7 +25,7 @@ from apps.orders.models import (
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.payments.providers.sandbox import books, rows
-from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
+from apps.orders.provider_sync import charges, daily_comparison, discrepancies, event_storage, status_inquiries
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.provider_days import (
@@ -84,7 +84,7 @@ def test_a_delivery_refused_as_too_old_is_settled_by_an_inquiry() -> None:
     raw = late_webhook(order, clock.now())
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
-        inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
+        event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
     assert status_of(order) == "paying"
     grow_old()
     run_inquiries()
@@ -195,7 +195,7 @@ def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
         if number % 3 == 0:
             status_inquiries.reconcile_payment(payment_id)
         elif number % 3 == 1:
-            inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+            event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
             deliver_outbox()
         else:
             charges.handle_charge(retry)

@@ -21,7 +21,7 @@ from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import Order, PaymentDifference, ProviderMessage, Ticket
-from apps.orders.provider_sync import daily_comparison, discrepancies, inbox
+from apps.orders.provider_sync import daily_comparison, discrepancies, event_storage, inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account
 from tests.support.factories import assert_audit_clean, hold, make_event, make_member, make_organizer
@@ -54,7 +54,7 @@ def order(account: Account) -> Order:
     assert payment.next_action is not None
     account.pay(payment.next_action["client_secret"])
     delivery = account.next_delivery("payment_intent.succeeded", payment.reference)
-    inbox.receive("stripe", delivery.raw, delivery.headers)
+    event_storage.receive("stripe", delivery.raw, delivery.headers)
     deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
@@ -106,7 +106,7 @@ def webhook(order: Order, kind: str, number: int = 0, status: str = "needs_respo
 
 def receive(raw: bytes) -> bool:
     header = sdk.WebhookSignature.generate_signature_header(raw.decode(), stripe_account.SIGNING)
-    news = inbox.receive("stripe", raw, {"Stripe-Signature": header})
+    news = event_storage.receive("stripe", raw, {"Stripe-Signature": header})
     deliver_outbox()
     return news
 

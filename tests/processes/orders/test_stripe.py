@@ -22,9 +22,9 @@ from apps.orders.access import order_link
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
-from apps.orders.payments.providers import get_provider, stripe
+from apps.orders.payments.providers import get_provider, read_webhook, stripe, stripe_objects
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, ProviderFault, RefundRequest
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage, inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account, Delivery
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -323,8 +323,8 @@ def test_an_unreachable_server_and_refused_keys_are_provider_faults(settings) ->
     ],
 )
 def test_amounts_are_converted_to_stripes_units_and_back(amount_minor, currency, stripe_amount) -> None:
-    assert stripe.to_stripe(amount_minor, currency) == stripe_amount
-    assert stripe.from_stripe(stripe_amount, currency) == amount_minor
+    assert stripe_objects.to_stripe(amount_minor, currency) == stripe_amount
+    assert stripe_objects.from_stripe(stripe_amount, currency) == amount_minor
 
 
 @pytest.mark.parametrize(("amount_minor", "currency"), [(5_124, "KWD"), (750, "MGA")])
@@ -406,7 +406,7 @@ def test_during_a_rotation_both_webhook_secrets_are_valid(settings) -> None:
     settings.STRIPE_WEBHOOK_SECRETS = ["whsec_next", "whsec_old"]
     raw = recorded(ordered())
     for secret in settings.STRIPE_WEBHOOK_SECRETS:
-        assert get_provider("stripe").read_webhook(raw, signed(raw, secret)).kind == Kind.SUCCEEDED  # type: ignore[union-attr]
+        assert read_webhook("stripe", raw, signed(raw, secret)).kind == Kind.SUCCEEDED  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_deliveries_with_a_wrong_or_old_signature_are_not_stored(headers: Callab
     raw = recorded(ordered())
     before = ProviderMessage.objects.count()
     with pytest.raises(SignatureInvalid):
-        inbox.receive("stripe", raw, headers(raw))
+        event_storage.receive("stripe", raw, headers(raw))
     assert ProviderMessage.objects.count() == before
 
 
@@ -435,7 +435,7 @@ def test_without_a_webhook_secret_every_delivery_is_refused(settings) -> None:
     settings.STRIPE_WEBHOOK_SECRETS = []
     raw = recorded(ordered())
     with pytest.raises(SignatureInvalid):
-        inbox.receive("stripe", raw, signed(raw, ""))
+        event_storage.receive("stripe", raw, signed(raw, ""))
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_without_a_webhook_secret_every_delivery_is_refused(settings) -> None:
 )
 def test_signed_malformed_bytes_are_refused_and_not_stored(raw) -> None:
     with pytest.raises(problems.MalformedBody):
-        inbox.receive("stripe", raw, signed(raw))
+        event_storage.receive("stripe", raw, signed(raw))
     assert not ProviderMessage.objects.exists()
 
 
@@ -465,7 +465,7 @@ def test_signed_malformed_bytes_are_refused_and_not_stored(raw) -> None:
 def test_an_invalid_intent_is_refused(wrong) -> None:
     raw = recorded(ordered(), **wrong)
     with pytest.raises(problems.MalformedBody):
-        inbox.receive("stripe", raw, signed(raw))
+        event_storage.receive("stripe", raw, signed(raw))
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def test_an_invalid_intent_is_refused(wrong) -> None:
 def test_an_unknown_intent_is_stored_and_changes_nothing(metadata) -> None:
     order = ordered()
     raw = recorded(order, metadata=metadata, id="pi_elsewhere")
-    assert inbox.receive("stripe", raw, signed(raw))
+    assert event_storage.receive("stripe", raw, signed(raw))
     deliver_outbox()
     assert status_of(order) == "paying"
     assert ProviderMessage.objects.get(message_id__startswith="evt_").outcome == inbox.UNKNOWN_PAYMENT
@@ -483,7 +483,7 @@ def test_an_unknown_intent_is_stored_and_changes_nothing(metadata) -> None:
 def test_an_ignored_event_type_is_accepted_and_not_stored() -> None:
     raw = recorded(ordered(), "customer.created")
     before = ProviderMessage.objects.count()
-    assert inbox.receive("stripe", raw, signed(raw)) is False
+    assert event_storage.receive("stripe", raw, signed(raw)) is False
     assert ProviderMessage.objects.count() == before
 
 
@@ -502,7 +502,7 @@ def test_a_refund_that_fails_days_later_is_recorded(account) -> None:
         status="failed",
         failure_reason="lost_or_stolen_card",
     )
-    inbox.receive("stripe", raw, signed(raw))
+    event_storage.receive("stripe", raw, signed(raw))
     deliver_outbox()
     refund.refresh_from_db()
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "lost_or_stolen_card")
@@ -513,7 +513,7 @@ def test_stripe_requires_configuration_and_old_payments_keep_their_provider(sett
     assert get_provider("stripe").name == "stripe"
     settings.STRIPE_SECRET_KEY = ""
     with pytest.raises(ProviderNotFound):
-        inbox.receive("stripe", b"{}", {})
+        event_storage.receive("stripe", b"{}", {})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from apps.orders.checkout.checkout import check_out
 from apps.orders.locks import lock_order, lock_payment
 from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.provider_sync import charges, inbox
+from apps.orders.provider_sync import charges, event_storage
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import (
@@ -232,7 +232,7 @@ def sweep_and_fail() -> None:
 
 
 def arrive_only(raw: bytes) -> None:
-    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     outbox.deliver()
 
 
@@ -241,7 +241,7 @@ def test_ten_deliveries_of_one_webhook_at_once_are_stored_and_processed_once() -
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     raw = late_webhook(order, clock.now())
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
-    stored = values(storm(10, lambda _: inbox.receive(sandbox.NAME, raw, header)))
+    stored = values(storm(10, lambda _: event_storage.receive(sandbox.NAME, raw, header)))
     assert stored.count(True) == 1
     values(storm(3, lambda _: deliver_outbox()))
     order.refresh_from_db()

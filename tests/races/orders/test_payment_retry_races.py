@@ -20,7 +20,7 @@ from apps.orders.models import CodeUse, Order, Payment, Refund, Ticket
 from apps.orders.payments import settlement
 from apps.orders.payments.providers import sandbox
 from apps.orders.promo_codes import promo_codes
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage, inbox
 from apps.reservations import facade as reservations
 from apps.reservations.payment import PaymentStart
 from tests.support.factories import (
@@ -224,7 +224,7 @@ def test_of_two_attempts_that_succeed_one_capture_stands(
 
     def arrive() -> None:
         raw = first_succeeds_after_all(order)
-        assert inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+        assert event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
         process_webhooks()
 
     def arrive_during(verb: str, *, after: bool) -> None:

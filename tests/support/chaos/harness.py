@@ -27,7 +27,7 @@ from apps.orders.models import (
     Refund,
     Ticket,
 )
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from apps.orders.webhooks import delivery
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -179,7 +179,7 @@ class Scenario:
 
     def receive_report(self, sale: Sale, attempt: int, fact: Fact) -> None:
         """Receive the provider's message of this fact; it waits to be processed."""
-        inbox.receive(NAME, self.provider.payload_of(str(sale.payment(attempt).pk), fact), HEADERS)
+        event_storage.receive(NAME, self.provider.payload_of(str(sale.payment(attempt).pk), fact), HEADERS)
 
     def age(self, sales: Iterable[Sale], by: timedelta) -> None:
         """Move everything about these sales into the past."""

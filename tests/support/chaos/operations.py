@@ -26,7 +26,7 @@ from apps.orders.models import (
     TransferPolicy,
 )
 from apps.orders.payments.providers.protocol import Kind
-from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
+from apps.orders.provider_sync import daily_comparison, event_storage, status_inquiries
 from apps.orders.returns import returns
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.transfers import transfers
@@ -359,7 +359,7 @@ def succeed(scenario: Scenario, sale: Sale) -> Act:
     charge = scenario.provider.charges[key]
     fact = charge.capture or scenario.provider.happen(key, Kind.SUCCEEDED)
     raw = scenario.provider.payload_of(key, fact)
-    return lambda: inbox.receive(NAME, raw, HEADERS)
+    return lambda: event_storage.receive(NAME, raw, HEADERS)
 
 
 def return_some(scenario: Scenario, sale: Sale) -> Act:

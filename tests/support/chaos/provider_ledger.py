@@ -151,14 +151,6 @@ class FakeProvider:
                 if occurred_at.astimezone(UTC).date() == day:
                     yield Movement(kind, reference, key, charge.reference, amount_minor, currency, occurred_at)
 
-    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
-        if headers.get("Fake-Signature") != HEADERS["Fake-Signature"]:
-            raise SignatureInvalid
-        try:
-            return _read(raw)
-        except (ValueError, KeyError, TypeError) as error:
-            raise problems.MalformedBody from error
-
     def happen(
         self,
         key: str,
@@ -223,6 +215,15 @@ class FakeProvider:
     def _reach(self, call: str, when: str, key: Any) -> None:
         if self.at is not None:
             self.at(call, when, str(key))
+
+
+def read_webhook(raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
+    if headers.get("Fake-Signature") != HEADERS["Fake-Signature"]:
+        raise SignatureInvalid
+    try:
+        return _read(raw)
+    except (ValueError, KeyError, TypeError) as error:
+        raise problems.MalformedBody from error
 
 
 def _read(raw: bytes) -> ProviderEvent:

@@ -14,7 +14,7 @@ from apps.orders.checkout.checkout import check_out
 from apps.orders.models import Order, Payment, PromoCode
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.sandbox import rows
-from apps.orders.provider_sync import inbox
+from apps.orders.provider_sync import event_storage
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.event_loops import outside_event_loop
@@ -97,7 +97,7 @@ def refund_webhook(refund: rows.Refund) -> bytes:
 
 def receive_webhook(raw: bytes) -> bool:
     """Receive the message as a signed webhook and deliver the outbox. Return whether it was new."""
-    is_new = inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    is_new = event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     deliver_outbox()
     return is_new
 

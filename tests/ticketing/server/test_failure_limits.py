@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import ipaddress
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -136,10 +137,20 @@ async def test_a_signed_webhook_from_a_limited_address_is_forwarded(forwarder: F
     signed = {"sandbox_signature": messages.sign(b"{}"), "x_valid": "1"}
     assert await ask(forwarder, SANDBOX, "POST", content=b"{}", **signed) == 200
     assert await ask(forwarder, SANDBOX, "POST", content=b"{} ", **signed) == 429, "other bytes than the signed ones"
-    signature = hmac.new(b"whsec_old", b"1700000000.{}", hashlib.sha256).hexdigest()
-    header = f"t=1700000000,v1=00,v1={signature},v0=x"
+    at = int(time.time())
+    signature, old = (
+        hmac.new(b"whsec_old", b"%d.{}" % moment, hashlib.sha256).hexdigest() for moment in (at, at - 3_600)
+    )
+    header = f"t={at},v1=00,v1={signature},v0=x"
     assert await ask(forwarder, STRIPE, "POST", content=b"{}", stripe_signature=header, x_valid="1") == 200
-    for other in ("", "t=1,v1=", f"t=1700000001,v1={signature}", f"v1={signature}", "t=1700000000,v1=é"):
+    for other in (
+        "",
+        "t=1,v1=",
+        f"t={at + 1},v1={signature}",
+        f"v1={signature}",
+        f"t={at},v1=é",
+        f"t={at - 3_600},v1={old}",
+    ):
         assert await ask(forwarder, STRIPE, "POST", content=b"{}", stripe_signature=other, x_valid="1") == 429
 
 

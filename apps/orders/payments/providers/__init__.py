@@ -5,8 +5,9 @@ from collections.abc import Callable
 from django.conf import settings
 
 from apps.orders.errors import ProviderNotFound
-from apps.orders.payments.providers import sandbox
-from apps.orders.payments.providers.protocol import Provider
+from apps.orders.payments.providers import sandbox, stripe_objects
+from apps.orders.payments.providers.protocol import Headers, Provider, ProviderEvent, WebhookReader
+from apps.orders.payments.providers.sandbox import messages as sandbox_messages
 
 STRIPE = "stripe"
 
@@ -23,6 +24,15 @@ def is_set_up(name: str) -> bool:
     return name in _makers and (name != STRIPE or bool(settings.STRIPE_SECRET_KEY))
 
 
+def read_webhook(name: str, raw: bytes, headers: Headers) -> ProviderEvent | None:
+    """Return the event of a webhook of the provider of this name; None for event types that we ignore. Raises
+    ProviderNotFound, SignatureInvalid, MalformedBody."""
+    # The sandbox is no bank: it may report payments only where it takes them.
+    if not is_set_up(name) or (name == sandbox.NAME and name != settings.PAYMENT_PROVIDER):
+        raise ProviderNotFound
+    return _readers[name](raw, headers)
+
+
 def chosen_provider() -> Provider:
     """Return the provider for new payments. Raises ProviderNotFound if PAYMENT_PROVIDER names none."""
     return get_provider(settings.PAYMENT_PROVIDER)
@@ -37,3 +47,7 @@ def _stripe() -> Provider:
 
 _makers: dict[str, Callable[[], Provider]] = {sandbox.NAME: sandbox.Sandbox, STRIPE: _stripe}
 NAMES = tuple(_makers)
+_readers: dict[str, WebhookReader] = {
+    sandbox.NAME: sandbox_messages.read_webhook,
+    STRIPE: stripe_objects.read_webhook,
+}

@@ -3,7 +3,7 @@
 Call a provider outside any transaction and without holding a lock: a call may take seconds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -141,6 +141,18 @@ class ProviderFault(Exception):
     """No response, or one that cannot be parsed. The state of the charge is unknown: retry."""
 
 
+class Headers(Protocol):
+    """A request's headers by case-insensitive name."""
+
+    def get(self, name: str, default: str, /) -> str: ...
+
+
+WebhookReader = Callable[[bytes, Headers], ProviderEvent | None]
+"""Verifies a delivery's signature and age on the raw bytes, and returns its event; None for event types that we ignore.
+Raises SignatureInvalid, and MalformedBody for signed bytes that cannot be parsed. It runs in the process `web`, without
+any query or call."""
+
+
 class Provider(Protocol):
     @property
     def name(self) -> str: ...
@@ -181,9 +193,4 @@ class Provider(Protocol):
 
     def movements(self, day: date) -> Iterator[Movement]:
         """Yield all captures and refunds of this UTC day, read page by page. Raises ProviderFault, also midway."""
-        ...
-
-    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent | None:
-        """Verify a delivery's signature and age on the raw bytes and return its event; None for event types that we
-        ignore. Raises SignatureInvalid, and MalformedBody for signed bytes that cannot be parsed."""
         ...

@@ -10,7 +10,7 @@ Stripe keeps idempotency keys for a day; a later retry first looks up the intent
 import asyncio
 import json
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
@@ -22,10 +22,8 @@ import aiohttp
 import stripe as sdk
 from django.conf import settings
 
-from apps.kernel import clock
-from apps.kernel.http import problems
-from apps.orders.errors import SignatureInvalid
 from apps.orders.payments.providers import event_loop
+from apps.orders.payments.providers import stripe_objects as objects
 from apps.orders.payments.providers.protocol import (
     ChargeRequest,
     Kind,
@@ -42,45 +40,11 @@ NAME = "stripe"
 METHODS = {"card": "Card or digital wallet"}
 # Only methods that are decided at once: a bank debit takes days, but a payment deadline is minutes away.
 METHOD_TYPES: list[Any] = ["card"]
-SIGNATURE_HEADER = "Stripe-Signature"
-SIGNATURE_AGE_SECONDS_MAX = 300
 CONNECT_SECONDS_MAX = 5
 PAGE_SIZE = 100
-TEXT_MAX = 120
-FAILURE_MAX = 200
-# Factors for currencies whose smallest unit at Stripe is not that of ISO 4217: https://docs.stripe.com/currencies.
-_MULTIPLIED_BY = {"ISK": 100, "UGX": 100}
-_DIVIDED_BY = {"MGA": 100}
-_MULTIPLES_OF_TEN = {"BHD", "JOD", "KWD", "OMR", "TND"}
 # Stripe refused the amount, not the card; a retry cannot succeed.
 _AMOUNT_ERRORS = {"amount_too_small", "amount_too_large"}
 _REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
-_CANCELABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
-_REFUND_STATES = {
-    "succeeded": RefundState.SUCCEEDED,
-    "pending": RefundState.PENDING,
-    "requires_action": RefundState.PENDING,
-    "failed": RefundState.FAILED,
-    "canceled": RefundState.FAILED,
-}
-_CHARGE_EVENTS = {
-    "payment_intent.succeeded": Kind.SUCCEEDED,
-    "payment_intent.payment_failed": Kind.DECLINED,
-    "payment_intent.canceled": Kind.CANCELED,
-}
-_REFUND_EVENTS = {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
-_DISPUTE_EVENTS = {
-    "charge.dispute.created": Kind.DISPUTED,
-    "charge.dispute.funds_withdrawn": Kind.DISPUTE_WITHDRAWN,
-    "charge.dispute.funds_reinstated": Kind.DISPUTE_REINSTATED,
-    "charge.dispute.closed": Kind.DISPUTE_CLOSED,
-}
-
-Row = dict[str, Any]
-
-
-class AmountRefused(ValueError):
-    """Stripe cannot represent or refuses this amount."""
 
 
 class Stripe:
@@ -96,7 +60,7 @@ class Stripe:
         with _translate_errors():
             try:
                 return _intent_event(_create(request))
-            except AmountRefused as error:
+            except objects.AmountRefused as error:
                 return _amount_refused_event(request, Kind.DECLINED, str(error))
 
     def begin_charges(self, requests: Sequence[ChargeRequest]) -> "Sequence[Future[ProviderEvent]]":
@@ -108,9 +72,9 @@ class Stripe:
                 # Creating with the same key returns an intent whose response we lost. If there is none, this creates
                 # one, which is canceled below, so that a request still under way cannot create another.
                 intent = _retrieve_intent(reference) if reference else _create(request)
-            except AmountRefused as error:
+            except objects.AmountRefused as error:
                 return _amount_refused_event(request, Kind.CANCELED, str(error))
-            if intent["status"] in _CANCELABLE:
+            if intent["status"] in objects.CANCELABLE:
                 try:
                     intent = _client().v1.payment_intents.cancel(intent["id"]).to_dict()
                 except sdk.InvalidRequestError:
@@ -127,24 +91,24 @@ class Stripe:
                 refund = _client().v1.refunds.create(
                     params={
                         "payment_intent": request.charge_reference,
-                        "amount": to_stripe(request.amount_minor, request.currency),
+                        "amount": objects.to_stripe(request.amount_minor, request.currency),
                         "metadata": {"refund": str(request.key)},
                     },
                     options={"idempotency_key": str(request.key)},
                 )
-            except (sdk.InvalidRequestError, AmountRefused) as error:
+            except (sdk.InvalidRequestError, objects.AmountRefused) as error:
                 if isinstance(error, sdk.InvalidRequestError) and error.code not in _REFUND_REFUSED:
                     raise
-                return RefundAnswer("", RefundState.FAILED, _failure_text(str(error)))
-            return _refund_answer(refund.to_dict())
+                return RefundAnswer("", RefundState.FAILED, objects.failure_text(str(error)))
+            return objects.refund_answer(refund.to_dict())
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
         with _translate_errors():
             params: Any = {"payment_intent": charge_reference, "limit": PAGE_SIZE}
             for refund in _client().v1.refunds.list(params=params).auto_paging_iter():
                 row = refund.to_dict()
-                if _metadata(row, "refund") == str(key):
-                    return _refund_answer(row)
+                if objects.metadata_of(row, "refund") == str(key):
+                    return objects.refund_answer(row)
             return None
 
     def movements(self, day: date) -> Iterator[Movement]:
@@ -162,38 +126,6 @@ class Stripe:
                 if row["status"] == "succeeded":
                     charge_id = row.get("payment_intent") or row["charge"]
                     yield _movement(MovementKind.REFUND, row, "refund", row["id"], charge_id, row["amount"])
-
-    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent | None:
-        _check_signature(raw, headers.get(SIGNATURE_HEADER, ""))
-        try:
-            event = json.loads(raw)
-            kind, row = str(event["type"]), event["data"]["object"]
-            about = {"message_id": _id(event["id"]), "occurred_at": _parse_timestamp(event["created"]), "raw": raw}
-            if kind in _CHARGE_EVENTS:
-                return _event(row, _CHARGE_EVENTS[kind], **about)
-            if kind in _REFUND_EVENTS and row.get("payment_intent"):
-                return _refund_event(row, **about)
-            if kind in _DISPUTE_EVENTS and row.get("payment_intent"):
-                return _dispute_event(row, _DISPUTE_EVENTS[kind], **about)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
-            raise problems.MalformedBody("The body is not a Stripe event.") from error
-        return None
-
-
-def to_stripe(amount_minor: int, currency: str) -> int:
-    """Return the amount in Stripe's units. Raises AmountRefused if it is not a whole number of them."""
-    amount, rest = divmod(amount_minor * _MULTIPLIED_BY.get(currency, 1), _DIVIDED_BY.get(currency, 1))
-    if rest or (currency in _MULTIPLES_OF_TEN and amount % 10):
-        raise AmountRefused(f"Stripe cannot charge {amount_minor} of the smallest unit of {currency}")
-    return amount
-
-
-def from_stripe(amount: int, currency: str) -> int:
-    """Return Stripe's amount in the smallest unit of ISO 4217."""
-    amount_minor, rest = divmod(amount * _DIVIDED_BY.get(currency, 1), _MULTIPLIED_BY.get(currency, 1))
-    if rest:
-        raise ValueError(f"{amount} {currency} is not a whole number of its smallest unit")
-    return amount_minor
 
 
 @cache
@@ -248,7 +180,7 @@ async def _charge(request: ChargeRequest) -> ProviderEvent:
             if error.code not in _AMOUNT_ERRORS:
                 raise
             return _amount_refused_event(request, Kind.DECLINED, str(error))
-        except AmountRefused as error:
+        except objects.AmountRefused as error:
             return _amount_refused_event(request, Kind.DECLINED, str(error))
 
 
@@ -268,10 +200,10 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _creation(request: ChargeRequest) -> dict[str, Any]:
-    """Return the arguments that create the intent. Raises AmountRefused."""
+    """Return the arguments that create the intent. Raises objects.AmountRefused."""
     return {
         "params": {
-            "amount": to_stripe(request.amount_minor, request.currency),
+            "amount": objects.to_stripe(request.amount_minor, request.currency),
             "currency": request.currency.lower(),
             "allowed_payment_method_types": METHOD_TYPES,
             "description": request.description,
@@ -281,21 +213,21 @@ def _creation(request: ChargeRequest) -> dict[str, Any]:
     }
 
 
-def _create(request: ChargeRequest) -> Row:
+def _create(request: ChargeRequest) -> objects.Row:
     try:
         intent = _client().v1.payment_intents.create(**_creation(request))
     except sdk.InvalidRequestError as error:
         if error.code in _AMOUNT_ERRORS:
-            raise AmountRefused(str(error)) from error
+            raise objects.AmountRefused(str(error)) from error
         raise
     return intent.to_dict()
 
 
-def _retrieve_intent(reference: str) -> Row:
+def _retrieve_intent(reference: str) -> objects.Row:
     return _client().v1.payment_intents.retrieve(reference, params={"expand": ["latest_charge"]}).to_dict()
 
 
-def _search_intent(key: UUID) -> Row | None:
+def _search_intent(key: UUID) -> objects.Row | None:
     """Search for the intent by our payment's id. Stripe's index may lag by a minute; if it misses the intent, the
     charge call that follows finds the intent by its idempotency key."""
     found = _client().v1.payment_intents.search(
@@ -304,7 +236,7 @@ def _search_intent(key: UUID) -> Row | None:
     return found.data[0].to_dict() if found.data else None
 
 
-def _intent_event(intent: Row) -> ProviderEvent:
+def _intent_event(intent: objects.Row) -> ProviderEvent:
     """Return the intent's state as an event. The same state gets the same message id."""
     status, charge = intent["status"], intent.get("latest_charge")
     charge = charge if isinstance(charge, dict) else None
@@ -317,67 +249,14 @@ def _intent_event(intent: Row) -> ProviderEvent:
     elif kind == Kind.CANCELED:
         moment = intent.get("canceled_at") or moment
     elif kind != Kind.PENDING:
-        moment = _now()
+        moment = objects.now()
     shown = {name: value for name, value in intent.items() if name != "client_secret"}
-    return _event(
+    return objects.charge_event(
         intent,
         kind,
-        message_id=f"{intent['id']}:{kind}:{'' if charge is None else charge['id']}"[:TEXT_MAX],
-        occurred_at=_parse_timestamp(moment),
+        message_id=f"{intent['id']}:{kind}:{'' if charge is None else charge['id']}"[: objects.TEXT_MAX],
+        occurred_at=objects.parse_timestamp(moment),
         raw=json.dumps(shown, default=str).encode(),
-    )
-
-
-def _event(intent: Row, kind: Kind, **about: Any) -> ProviderEvent:
-    currency = _currency(intent)
-    amount = (intent.get("amount_received") if kind == Kind.SUCCEEDED else None) or intent["amount"]
-    return ProviderEvent(
-        **about,
-        kind=kind,
-        key=_metadata(intent, "payment"),
-        reference=_id(intent["id"]),
-        amount_minor=_amount(amount, currency),
-        currency=currency,
-        next_action=_next_action(intent) if kind == Kind.PENDING else None,
-    )
-
-
-def _next_action(intent: Row) -> Mapping[str, str] | None:
-    secret = intent.get("client_secret")
-    if not secret or intent["status"] not in _CANCELABLE:
-        return None
-    return {"type": "stripe", "client_secret": str(secret), "publishable_key": settings.STRIPE_PUBLISHABLE_KEY}
-
-
-def _refund_event(refund: Row, **about: Any) -> ProviderEvent:
-    currency, answer = _currency(refund), _refund_answer(refund)
-    return ProviderEvent(
-        **about,
-        kind=Kind(f"refund.{answer.state}"),
-        # The intent identifies the charge; the refund's metadata holds our refund's id.
-        key="",
-        reference=_id(refund["payment_intent"]),
-        amount_minor=_amount(refund["amount"], currency),
-        currency=currency,
-        refund_key=_metadata(refund, "refund"),
-        refund_reference=answer.reference,
-        failure=answer.failure,
-    )
-
-
-def _dispute_event(dispute: Row, kind: Kind, **about: Any) -> ProviderEvent:
-    currency = _currency(dispute)
-    details = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
-    return ProviderEvent(
-        **about,
-        kind=kind,
-        # The intent identifies the charge; a dispute's metadata belongs to the account owner.
-        key="",
-        reference=_id(dispute["payment_intent"]),
-        amount_minor=_amount(dispute["amount"], currency),
-        currency=currency,
-        failure=_failure_text(", ".join(details)),
-        dispute_reference=_id(dispute["id"]),
     )
 
 
@@ -390,91 +269,21 @@ def _amount_refused_event(request: ChargeRequest, kind: Kind, why: str) -> Provi
         reference="",
         amount_minor=request.amount_minor,
         currency=request.currency,
-        occurred_at=_parse_timestamp(_now()),
+        occurred_at=objects.parse_timestamp(objects.now()),
         raw=json.dumps({"refused": why}).encode(),
     )
 
 
-def _refund_answer(refund: Row) -> RefundAnswer:
-    return RefundAnswer(
-        reference=_id(refund["id"]),
-        state=_REFUND_STATES[refund["status"]],
-        failure=_failure_text(refund.get("failure_reason") or ""),
-    )
-
-
-def _movement(kind: MovementKind, row: Row, key_name: str, reference: Any, charge: Any, amount: Any) -> Movement:
-    currency = _currency(row)
+def _movement(
+    kind: MovementKind, row: objects.Row, key_name: str, reference: Any, charge: Any, amount: Any
+) -> Movement:
+    currency = objects.currency_of(row)
     return Movement(
         kind=kind,
-        reference=_id(reference),
-        key=_metadata(row, key_name),
-        charge_reference=_id(charge),
-        amount_minor=_amount(amount, currency),
+        reference=objects.id_of(reference),
+        key=objects.metadata_of(row, key_name),
+        charge_reference=objects.id_of(charge),
+        amount_minor=objects.amount_of(amount, currency),
         currency=currency,
-        occurred_at=_parse_timestamp(row["created"]),
+        occurred_at=objects.parse_timestamp(row["created"]),
     )
-
-
-def _check_signature(raw: bytes, header: str) -> None:
-    """Check that one of our secrets signed these bytes recently. During a rotation both the old and the new secret are
-    valid."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise SignatureInvalid from error
-    if not header.isascii():
-        raise SignatureInvalid
-    for secret in settings.STRIPE_WEBHOOK_SECRETS:
-        try:
-            sdk.WebhookSignature.verify_header(text, header, secret)
-        except sdk.SignatureVerificationError:
-            continue
-        # Check the age of the delivery, not of the event. The SDK's own check would give no separate error text.
-        at = int(next(part[2:] for part in header.split(",") if part.startswith("t=")))
-        if _now() - at > SIGNATURE_AGE_SECONDS_MAX:
-            raise SignatureInvalid("This delivery was signed too long ago.")
-        return
-    raise SignatureInvalid
-
-
-def _now() -> int:
-    return int(clock.process_now().timestamp())
-
-
-def _parse_timestamp(seconds: object) -> datetime:
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 946_684_800 <= seconds < 4_102_444_800:
-        raise ValueError("a timestamp must be Unix seconds between 2000 and 2100")
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def _currency(row: Row) -> str:
-    currency = row["currency"]
-    if not (isinstance(currency, str) and len(currency) == 3 and currency.isascii() and currency.isalpha()):
-        raise ValueError("currency must be three letters")
-    return currency.upper()
-
-
-def _amount(amount: object, currency: str) -> int:
-    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**53:
-        raise ValueError("an amount must be a positive integer")
-    return from_stripe(amount, currency)
-
-
-def _id(text: object) -> str:
-    if not (isinstance(text, str) and text.isascii() and text.isprintable() and 0 < len(text) <= TEXT_MAX):
-        raise ValueError("an id must be short printable ASCII")
-    return text
-
-
-def _metadata(row: Row, name: str) -> str:
-    """Return the metadata value, empty unless it is short printable ASCII: anyone with the account's keys can write
-    there."""
-    value = (row.get("metadata") or {}).get(name, "")
-    return (
-        value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= TEXT_MAX else ""
-    )
-
-
-def _failure_text(text: object) -> str:
-    return str(text).replace("\x00", "").encode("utf-8", "replace").decode()[:FAILURE_MAX]

@@ -11,9 +11,10 @@ from django.core.signing import Signer
 from django.urls import reverse
 
 from apps.kernel import clock, secret_key
+from apps.kernel.http import problems
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import SignatureInvalid
-from apps.orders.payments.providers.protocol import Kind, ProviderEvent
+from apps.orders.payments.providers.protocol import Headers, Kind, ProviderEvent
 from apps.orders.payments.providers.sandbox.cards import CHALLENGES
 from apps.orders.payments.providers.sandbox.rows import Charge
 
@@ -69,6 +70,7 @@ def _digest(key: str, raw: bytes, at: str) -> str:
 
 
 def check_signature(raw: bytes, header: str) -> None:
+    """Check that the sandbox signed these bytes recently. Raises SignatureInvalid."""
     parts = dict(part.split("=", 1) for part in header.split(",") if "=" in part)
     at, given = parts.get("t", ""), parts.get("v1", "")
     if not (at.isascii() and at.isdigit() and len(at) <= 12 and given.isascii()):
@@ -78,6 +80,15 @@ def check_signature(raw: bytes, header: str) -> None:
     # Check the age of the delivery, not of the event: a late event is still valid, but an old delivery is a replay.
     if abs(clock.process_now().timestamp() - int(at)) > SIGNATURE_AGE_SECONDS_MAX:
         raise SignatureInvalid("This delivery was signed too long ago.")
+
+
+def read_webhook(raw: bytes, headers: Headers) -> ProviderEvent:
+    """Return the event of a webhook, as a `WebhookReader` does."""
+    check_signature(raw, headers.get(SIGNATURE_HEADER, ""))
+    try:
+        return parse_message(raw)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise problems.MalformedBody("The body is not a sandbox webhook.") from error
 
 
 def parse_message(raw: bytes) -> ProviderEvent:

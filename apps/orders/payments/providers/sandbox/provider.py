@@ -2,15 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from datetime import date
 from uuid import UUID
 
 from django.conf import settings
 
-from apps.kernel.http import problems
-from apps.orders.errors import ProviderNotFound
 from apps.orders.payments.providers import event_loop
 from apps.orders.payments.providers.protocol import (
     ChargeRequest,
@@ -87,15 +85,6 @@ class Sandbox:
                 currency=currency,
                 occurred_at=refund.occurred_at,
             )
-
-    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
-        if settings.PAYMENT_PROVIDER != NAME:
-            raise ProviderNotFound
-        messages.check_signature(raw, headers.get(messages.SIGNATURE_HEADER, ""))
-        try:
-            return messages.parse_message(raw)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise problems.MalformedBody("The body is not a sandbox webhook.") from error
 
 
 def _check_configured() -> None:
