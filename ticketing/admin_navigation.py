@@ -57,6 +57,7 @@ GROUPS = (
     Group(
         "events", "Events", "calendar", "Events, venues, seats and prices, waiting rooms",
         ("events.event", "events.venue", "events.seatingplan", "queue.waitingroom", "events.announcementversion",
+         "events.synonym",
          "reservations.seatinventory", "reservations.generaladmissioninventory", "reservations.accesscode",
          "queue.viplink", "orders.eventcancellation"),
         ("queue.roomact", "queue.queueentry", "queue.admissionbatch", "queue.ratechange",

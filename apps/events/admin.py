@@ -32,6 +32,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.events.search import admin as search_admin
 from apps.events.staff import buyer_price
 from apps.kernel.admin_lists import DeclaredFiltersMixin
 from apps.kernel.form_fields.local_time import timezone_choices
@@ -39,6 +40,7 @@ from apps.kernel.form_fields.local_time import timezone_choices
 __all__ = [
     "announcements_admin",
     "organizers_admin",
+    "search_admin",
 ]  # Imported so that its admin classes are registered: Django autodiscovers only this file.
 
 

@@ -2,6 +2,14 @@ from apps.events.models.announcements import AnnouncementArchive, AnnouncementFe
 from apps.events.models.catalog import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.models.organizers import LegalPage, Membership, Organizer, Role
 from apps.events.models.revisions import EventChange
+from apps.events.models.search import (
+    SearchChange,
+    SearchDocument,
+    SearchPosting,
+    SearchState,
+    SearchTerm,
+    Synonym,
+)
 
 __all__ = [
     "AnnouncementArchive",
@@ -15,8 +23,14 @@ __all__ = [
     "OnSale",
     "Organizer",
     "Role",
+    "SearchChange",
+    "SearchDocument",
+    "SearchPosting",
+    "SearchState",
+    "SearchTerm",
     "Seat",
     "SeatingPlan",
     "Section",
+    "Synonym",
     "Venue",
 ]

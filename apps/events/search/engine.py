@@ -1,0 +1,199 @@
+"""Searches: the documents that match, filtered, in order, one page of them, with facets."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.events.models import Event
+from apps.events.search import bits, filters, pipeline
+from apps.events.search.filters import Query, QueryInvalid
+from apps.events.search.memory import Documents, Index, index, time_unit
+from apps.events.search.pipeline import Match, Matched
+from apps.kernel import clock
+
+__all__ = ["Facet", "Found", "Query", "QueryInvalid", "Result", "Suggestion", "complete", "search"]
+
+CITIES_MAX = 30
+COUNTED_CITIES_MAX = 300
+"""With more cities, those of the documents themselves are counted."""
+SUGGESTIONS_MAX = 4
+COMPLETED_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    event_id: int
+    slug: str
+    name: str
+    matched: Matched | None
+    """Why it matched; None without a text."""
+    words: frozenset[str]
+    """The folded words that matched, to be marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A value of a filter, and how many events it would leave."""
+
+    value: str
+    count: int
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Another query that has results."""
+
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    query: Query
+    results: tuple[Result, ...]
+    total: int
+    has_next: bool
+    did_you_mean: str
+    """The query with its words corrected; empty if nothing was."""
+    ignored: tuple[str, ...]
+    """Words without which the results were found."""
+    facets: dict[str, tuple[Facet, ...]]
+    """By filter: when, city, price_max, available, accessible."""
+    suggestions: tuple[Suggestion, ...]
+    """Without results only."""
+
+
+def search(query: Query) -> Found:
+    """Return one page of the public events that match and have not started, best first, with facets and corrections.
+    Each facet is counted with all filters but its own."""
+    index.refresh()
+    now = clock.now()
+    documents = index.documents
+    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(now))
+    match = pipeline.match(query.text, index, upcoming)
+    masks = {name: read() for name, read in filters.masks(query, documents, now).items()}
+    chosen = match.documents
+    for mask in masks.values():
+        chosen &= mask
+    last = query.page * query.size
+    numbers = _in_order(query, match, documents, chosen, last)[last - query.size :]
+    results = _results(numbers, match, documents, has_text=bool(query.text))
+    total = chosen.bit_count()
+    corrected = pipeline.did_you_mean(query.text, match.units, numbers, index) if query.page == 1 else ""
+    return Found(
+        query=query,
+        results=results,
+        total=total,
+        has_next=total > last and query.page < filters.PAGE_MAX,
+        did_you_mean=corrected,
+        ignored=tuple(match.ignored),
+        facets=_facets(query, match.documents, masks, documents, now),
+        suggestions=() if total else _suggestions(query, match),
+    )
+
+
+def _in_order(query: Query, match: Match, documents: Documents, chosen: int, count: int) -> list[int]:
+    sort = query.sort or ("best" if match.units else "date")
+    if sort == "date":
+        return bits.best(documents.start_planes, chosen, count, lowest=True)
+    if sort == "price":
+        priced = bits.best(documents.price_planes, chosen & documents.priced, count, lowest=True)
+        unpriced = chosen & ~documents.priced
+        return priced + bits.best(documents.start_planes, unpriced, count - len(priced), lowest=True)
+    planes = list(documents.rank_planes)
+    for unit in match.units:
+        for level in unit.levels:
+            bits.add(planes, level.documents & chosen, level.points)
+    return bits.best(planes, chosen, count)
+
+
+def _results(numbers: Sequence[int], match: Match, documents: Documents, *, has_text: bool) -> tuple[Result, ...]:
+    ids = [documents.event_ids[number] for number in numbers]
+    rows = Event.objects.exclude(status=Event.Status.DRAFT).filter(pk__in=ids)
+    names = {pk: (slug, name) for pk, slug, name in rows.values_list("pk", "slug", "name")}
+    found = []
+    for number, event_id in zip(numbers, ids, strict=True):
+        if event_id not in names:
+            continue  # Deleted since the index was read.
+        matched, alternatives = pipeline.matched_by(match.units, number)
+        words = frozenset(word for alternative in alternatives.values() for word in alternative.words)
+        found.append(Result(event_id, *names[event_id], matched if has_text and match.units else None, words))
+    return tuple(found)
+
+
+def _facets(
+    query: Query, matching: int, masks: dict[str, int], documents: Documents, now: datetime
+) -> dict[str, tuple[Facet, ...]]:
+    def without(name: str) -> int:
+        left = matching
+        for other, mask in masks.items():
+            if other != name:
+                left &= mask
+        return left
+
+    by_when = without("when")
+    today = now.date()
+    whens = [
+        Facet(when, (by_when & filters.on_days(documents, when, today)).bit_count(), when == query.when)
+        for when in filters.WHENS
+    ]
+    by_price = without("price")
+    prices = [
+        Facet(str(price), (by_price & filters.priced_up_to(documents, price)).bit_count(), price == query.price_max)
+        for price in filters.PRICES
+    ]
+    available = without("available") & filters.selling(documents, now)
+    accessible = without("accessible") & documents.accessible
+    return {
+        "when": tuple(whens),
+        "city": _cities(query, without("city"), documents),
+        "price_max": tuple(prices),
+        "available": (Facet("1", available.bit_count(), query.available),),
+        "accessible": (Facet("1", accessible.bit_count(), query.accessible),),
+    }
+
+
+def _cities(query: Query, matching: int, documents: Documents) -> tuple[Facet, ...]:
+    if len(documents.cities) <= COUNTED_CITIES_MAX:
+        counts = {city: (matching & mask).bit_count() for city, mask in documents.cities.items()}
+    else:
+        counts = Counter(documents.city_of(number) for number in bits.members(matching))
+        counts.pop("", None)
+    most = sorted(((count, city) for city, count in counts.items() if count), key=lambda pair: (-pair[0], pair[1]))
+    chosen = [(count, city) for count, city in most[CITIES_MAX:] if city == query.city]
+    return tuple(Facet(city, count, city == query.city) for count, city in [*most[:CITIES_MAX], *chosen])
+
+
+def _suggestions(query: Query, match: Match) -> tuple[Suggestion, ...]:
+    if query.is_filtered and match.documents:
+        return (Suggestion(query.text, match.documents.bit_count()),)
+    return tuple(Suggestion(text, count) for text, count in pipeline.suggest(match.units, SUGGESTIONS_MAX))
+
+
+def complete(text: str) -> tuple[list[Result], list[str]]:
+    """Return the best events for an incomplete query, and queries that complete its last word."""
+    index.refresh()
+    query = Query(text=text, size=COMPLETED_MAX)
+    if not pipeline.parse(text):
+        return [], []
+    documents = index.documents
+    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(clock.now()))
+    match = pipeline.match(text, index, upcoming, is_prefix=True)
+    numbers = _in_order(query, match, documents, match.documents, COMPLETED_MAX)
+    return list(_results(numbers, match, documents, has_text=True)), _completions(text, match, index)
+
+
+def _completions(text: str, match: Match, known: Index) -> list[str]:
+    """Return the text with its last word completed, each once, for words that the matching events have."""
+    if not match.units or not match.documents:
+        return []
+    unit = match.units[-1]
+    word = unit.tokens[-1]
+    found = []
+    for level in sorted(unit.levels, key=lambda level: -(level.documents & match.documents).bit_count()):
+        last = level.alternative.words[-1]
+        if last != word.word and last.startswith(word.word) and level.documents & match.documents:
+            found.append(f"{text[: word.start]}{known.vocabulary.words[last].written}")
+    return list(dict.fromkeys(found))[:3]

@@ -1,0 +1,273 @@
+"""The copy of the index that a process answers from: the facts of all documents, the vocabulary, and the postings of
+the words that were searched for.
+
+A search reads the index's version, at most once a second, and applies what has changed since. Everything else is in
+memory, except the postings of words that this process has not needed before, which it reads by their keys.
+"""
+
+import threading
+import time
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from apps.events.models import SearchDocument, SearchPosting, SearchTerm, Synonym
+from apps.events.search import bits
+from apps.events.search.documents import WEIGHTS
+from apps.events.search.words.vocabulary import Row, Synonyms, Vocabulary
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.fastpath.cache import register
+
+CHECK_SECONDS = 1.0
+RANK_SECONDS = 3_600.0
+"""The nearness of dates is computed anew after this time."""
+POSTING_BYTES_MAX = 64 * 1024 * 1024
+CHANGED_TEXTS_MAX = 100
+"""More changed texts at once empty the copy of the postings instead of correcting it."""
+EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
+MINUTES_UNIT = 5
+TIME_BITS, PRICE_BITS, RANK_BITS = 25, 28, 5
+NEAR_POINTS, NEAR_DAYS, AVAILABLE_POINTS, UPCOMING_POINTS, TREND_POINTS = 14, 30, 6, 5, 8
+"""Points in the order of results: for the date, for tickets that are left, and for the trend. All of them together are
+less than the difference between two weights of a word."""
+
+Levels = tuple[int, int, int, int]
+"""The documents of a term by weight, heaviest first."""
+
+_postings = sql.load("apps.events", "search_postings")
+_state = sql.load("apps.events", "search_state")
+FACTS = (
+    "number", "event_id", "is_live", "starts_at", "starts_local", "ends_sale_at", "opens_at", "is_canceled", "city",
+    "price_minor", "available", "accessible", "trend", "text_version",
+)  # fmt: skip
+
+
+def time_unit(moment: datetime) -> int:
+    """Return the moment in units of five minutes, as the planes of times have it."""
+    return max(0, min(int((moment - EPOCH).total_seconds()) // (60 * MINUTES_UNIT), 2**TIME_BITS - 1))
+
+
+def rank_of(starts_at: datetime, opens_at: datetime, now: datetime, *, is_left: bool, trend: int) -> int:
+    """Return the points of an event in the order of results, beside those of its words."""
+    days = max((starts_at - now) / timedelta(days=1), 0.0)
+    near = round(NEAR_POINTS * NEAR_DAYS / (NEAR_DAYS + days)) if starts_at > now else 0
+    left = 0 if not is_left else AVAILABLE_POINTS if opens_at <= now else UPCOMING_POINTS
+    return min(near + left + min(trend, TREND_POINTS), 2**RANK_BITS - 1)
+
+
+class Documents:
+    """The facts of all documents, by number."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]], now: datetime) -> None:
+        size = 1 + max((row[0] for row in rows), default=-1)
+        self.event_ids = array("q", bytes(8 * size))
+        self.starts = [EPOCH] * size
+        self._opens = [EPOCH] * size
+        self._trends = array("B", bytes(size))
+        self._cities = [""] * size
+        self.live = self.left = self.accessible = self.priced = 0
+        self.cities: dict[str, int] = {}
+        starts, locals_, ends, prices, ranks = ([0] * size for _ in range(5))
+        sets: dict[str, list[int]] = {"live": [], "left": [], "accessible": [], "priced": []}
+        cities: dict[str, list[int]] = {}
+        for row in rows:
+            number, event_id, is_live, starts_at, local, ends_at, opens_at, is_canceled, city, price, *rest = row
+            available, accessible, trend, _ = rest
+            self.event_ids[number], self.starts[number] = event_id, starts_at
+            self._opens[number], self._trends[number], self._cities[number] = opens_at, trend, city
+            is_left = not is_canceled and available != 0
+            starts[number], locals_[number], ends[number] = time_unit(starts_at), time_unit(local), time_unit(ends_at)
+            prices[number] = price or 0
+            ranks[number] = rank_of(starts_at, opens_at, now, is_left=is_left, trend=trend)
+            for name, holds in (
+                ("live", is_live), ("left", is_left), ("accessible", accessible > 0), ("priced", price is not None)
+            ):  # fmt: skip
+                if holds:
+                    sets[name].append(number)
+            cities.setdefault(city, []).append(number)
+        self.size = size
+        for name, numbers in sets.items():
+            setattr(self, name, bits.set_of(numbers, size))
+        self.cities = {city: bits.set_of(numbers, size) for city, numbers in cities.items() if city}
+        self.start_planes = bits.planes_of(starts, TIME_BITS)
+        self.local_planes = bits.planes_of(locals_, TIME_BITS)
+        self.end_planes = bits.planes_of(ends, TIME_BITS)
+        self.price_planes = bits.planes_of(prices, PRICE_BITS)
+        self.rank_planes = bits.planes_of(ranks, RANK_BITS)
+
+    def city_of(self, number: int) -> str:
+        return self._cities[number]
+
+    def change(self, row: tuple[Any, ...], now: datetime) -> None:
+        """Apply the present values of one document."""
+        number, event_id, is_live, starts_at, local, ends_at, opens_at, is_canceled, city, price, *rest = row
+        available, accessible, trend, _ = rest
+        while self.size <= number:
+            self.event_ids.append(0)
+            self.starts.append(EPOCH)
+            self._opens.append(EPOCH)
+            self._trends.append(0)
+            self._cities.append("")
+            self.size += 1
+        mark = 1 << number
+        is_left = not is_canceled and available != 0
+        self.live = self.live | mark if is_live else self.live & ~mark
+        self.left = self.left | mark if is_left else self.left & ~mark
+        self.accessible = self.accessible | mark if accessible > 0 else self.accessible & ~mark
+        self.priced = self.priced | mark if price is not None else self.priced & ~mark
+        before = self._cities[number]
+        if before != city:
+            if before:
+                self.cities[before] &= ~mark
+            if city:
+                self.cities[city] = self.cities.get(city, 0) | mark
+        elif city:
+            self.cities[city] = self.cities.get(city, 0) | mark
+        self.event_ids[number], self.starts[number] = event_id, starts_at
+        self._opens[number], self._trends[number], self._cities[number] = opens_at, trend, city
+        for planes, value in (
+            (self.start_planes, time_unit(starts_at)),
+            (self.local_planes, time_unit(local)),
+            (self.end_planes, time_unit(ends_at)),
+            (self.price_planes, price or 0),
+            (self.rank_planes, rank_of(starts_at, opens_at, now, is_left=is_left, trend=trend)),
+        ):
+            bits.put(planes, number, value)
+
+    def rank_again(self, now: datetime) -> None:
+        """Compute the points of all documents for this moment."""
+        ranks = [
+            rank_of(starts_at, opens_at, now, is_left=bool(self.left >> number & 1), trend=trend)
+            for number, (starts_at, opens_at, trend) in enumerate(
+                zip(self.starts, self._opens, self._trends, strict=True)
+            )
+        ]
+        self.rank_planes = bits.planes_of(ranks, RANK_BITS)
+
+
+class Index:
+    """What one process has of the index. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: the next search reads the index."""
+        with self._lock:
+            self.version = self.generation = self._synonyms_version = -1
+            self.documents = Documents((), EPOCH)
+            self.vocabulary = Vocabulary(())
+            self.synonyms = Synonyms(())
+            self._terms: OrderedDict[int, Levels] = OrderedDict()
+            self._term_bytes = 0
+            self._checked_at = self._ranked_at = -float("inf")
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Apply what has changed since the last look, unless that was less than a second ago (`at_once`: always)."""
+        if not at_once and time.monotonic() - self._checked_at < CHECK_SECONDS:
+            return
+        with self._lock:
+            if not at_once and time.monotonic() - self._checked_at < CHECK_SECONDS:
+                return
+            with connection.cursor() as cursor:
+                rows = _state.rows(cursor)
+            version, generation, synonyms = rows[0] if rows else (0, 0, 0)
+            if generation != self.generation or version < self.version:
+                self._load(version, generation)
+            elif version != self.version:
+                self._apply_changes(version)
+            if synonyms != self._synonyms_version:
+                groups = Synonym.objects.values_list("words", flat=True)
+                self.synonyms = Synonyms(groups, self.vocabulary.languages)
+                self._synonyms_version = synonyms
+            if time.monotonic() - self._ranked_at > RANK_SECONDS:
+                self.documents.rank_again(clock.now())
+                self._ranked_at = time.monotonic()
+            self._checked_at = time.monotonic()
+
+    def _load(self, version: int, generation: int) -> None:
+        # Rows that are committed between these reads have higher versions, and are read again by the next refresh.
+        rows = list(SearchDocument.objects.values_list(*FACTS).iterator(chunk_size=5_000))
+        terms = SearchTerm.objects.filter(document_count__gt=0).order_by("pk")
+        vocabulary = Vocabulary(Row(*row) for row in terms.values_list(*Row._fields).iterator(chunk_size=5_000))
+        self.documents = Documents(rows, clock.now())
+        self.vocabulary = vocabulary
+        self._terms, self._term_bytes = OrderedDict(), 0
+        self.version, self.generation, self._synonyms_version = version, generation, -1
+        self._ranked_at = time.monotonic()
+
+    def _apply_changes(self, version: int) -> None:
+        languages = set(self.vocabulary.languages)
+        terms = SearchTerm.objects.filter(pk__gt=self.vocabulary.last_term_id).order_by("pk")
+        self.vocabulary.add(Row(*row) for row in terms.values_list(*Row._fields))
+        if self.vocabulary.languages != languages:
+            self._synonyms_version = -1
+        rows = list(SearchDocument.objects.filter(version__gt=self.version).values_list(*FACTS))
+        now = clock.now()
+        for row in rows:
+            self.documents.change(row, now)
+        texts = [row[0] for row in rows if row[-1] > self.version]
+        if len(texts) > CHANGED_TEXTS_MAX:
+            self._terms, self._term_bytes = OrderedDict(), 0
+        elif texts and self._terms:
+            self._change_postings(texts)
+        self.version = version
+
+    def _change_postings(self, numbers: list[int]) -> None:
+        kept = ~bits.set_of(numbers, max(numbers) + 1)
+        for term_id, levels in self._terms.items():
+            self._terms[term_id] = tuple(level & kept for level in levels)  # type: ignore[assignment]
+        postings = SearchPosting.objects.filter(number__in=numbers).values_list("term_id", "number", "weight")
+        for term_id, number, weight in postings:
+            known = self._terms.get(term_id)
+            if known is not None:
+                at = WEIGHTS.index(weight)
+                self._terms[term_id] = (*known[:at], known[at] | 1 << number, *known[at + 1 :])  # type: ignore[assignment]
+
+    def levels_of(self, term_ids: Iterable[int]) -> dict[int, Levels]:
+        """Return the documents of these terms by weight. Terms that this process has not needed before are read, all
+        in one query."""
+        wanted = list(dict.fromkeys(term_ids))
+        with self._lock:
+            found = {}
+            for term_id in wanted:
+                levels = self._terms.get(term_id)
+                if levels is not None:
+                    self._terms.move_to_end(term_id)
+                    found[term_id] = levels
+            missing = [term_id for term_id in wanted if term_id not in found]
+            if missing:
+                # Under the lock: otherwise changes could be applied between this read and the store of its result.
+                found.update(self._read_terms(missing))
+        return found
+
+    def _read_terms(self, term_ids: list[int]) -> dict[int, Levels]:
+        size = self.documents.size
+        by_term: dict[int, dict[int, int]] = {term_id: {} for term_id in term_ids}
+        with connection.cursor() as cursor:
+            for term_id, weight, packed in _postings.rows(cursor, term_ids=term_ids):
+                numbers = array("I", bytes(packed))
+                numbers.byteswap()
+                # Documents that were indexed after the last refresh are added by the next one.
+                by_term[term_id][weight] = bits.set_of((number for number in numbers if number < size), size)
+        for term_id, levels in by_term.items():
+            read: Levels = tuple(levels.get(weight, 0) for weight in WEIGHTS)  # type: ignore[assignment]
+            self._terms[term_id] = read
+            self._term_bytes += _byte_count(read)
+        while self._term_bytes > POSTING_BYTES_MAX and len(self._terms) > len(term_ids):
+            _, dropped = self._terms.popitem(last=False)
+            self._term_bytes -= _byte_count(dropped)
+        return {term_id: self._terms[term_id] for term_id in term_ids if term_id in self._terms}
+
+
+def _byte_count(levels: Levels) -> int:
+    return 160 + sum(level.bit_length() >> 3 for level in levels)
+
+
+index = register(Index())

@@ -1,0 +1,1 @@
+"""Words: folded tokens, stems, spellings and sounds; the vocabulary of the index."""

@@ -1,0 +1,143 @@
+"""The search index: it follows every change after its commit, exactly once, and is the same after a rebuild."""
+
+import random
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from django.urls import reverse
+
+from apps.events.models import Event, SearchChange, SearchDocument, SearchPosting, SearchTerm, Synonym, Venue
+from apps.events.search import engine, index_writer, reconciliation
+from apps.events.search.memory import FACTS, Index, index
+from apps.kernel import clock
+from apps.kernel.checks import reconciler
+from apps.kernel.db import transactions
+from tests.support.factories import make_event
+from tests.support.races import storm, values
+
+
+def _found(text: str, **values: object) -> list[str]:
+    index.refresh(at_once=True)
+    return [result.slug for result in engine.search(engine.Query(text=text, **values)).results]  # type: ignore[arg-type]
+
+
+def _index_all() -> None:
+    while index_writer.index_changes():
+        pass
+
+
+def _postings() -> set[tuple[int, str, str, int]]:
+    events = dict(SearchDocument.objects.values_list("number", "event_id"))
+    rows = SearchPosting.objects.values_list("number", "term__language", "term__text", "weight")
+    return {(events[number], *rest) for number, *rest in rows}
+
+
+@pytest.mark.django_db
+def test_an_event_is_found_once_it_is_public_and_by_its_new_texts_after_each_kind_of_change() -> None:
+    event = make_event("concert", name="Summer Concert", rows=1)
+    Event.objects.filter(pk=event.id).update(status="draft")
+    _index_all()
+    assert _found("concert") == []
+    Event.objects.filter(pk=event.id).update(status="published")
+    _index_all()
+    assert _found("concert") == ["concert"]
+    Event.objects.filter(slug="concert").update(performers="Odile Marchetti")
+    assert _found("odile") == []
+    _index_all()
+    assert _found("odile") == ["concert"]
+    Venue.objects.filter(events__slug="concert").update(city="Reykjavík")
+    _index_all()
+    assert _found("reykjavik") == ["concert"]
+    assert _found("", city="Reykjavík") == ["concert"]
+    Event.objects.filter(slug="concert").update(name="Autumn Recital")
+    _index_all()
+    assert _found("summer") == []
+    assert _found("recital autumn") == ["concert"]
+    Event.objects.filter(slug="concert").update(starts_at=clock.now() - timedelta(hours=1), doors_at=None)
+    _index_all()
+    assert _found("recital") == []
+
+
+@pytest.mark.django_db
+def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild_writes() -> None:
+    dice = random.Random(5)
+    words = ["jazz", "rock", "opera", "hamlet", "faust", "tango", "ballet", "choir", "gospel", "circus"]
+    for number in range(6):
+        make_event(f"e{number}", name=" ".join(dice.sample(words, 3)), rows=0, general_admission=5)
+    _index_all()
+    for word in words:
+        _found(word)  # Its postings are in memory from now on.
+    for round_ in range(8):
+        event = Event.objects.get(slug=f"e{dice.randrange(6)}")
+        event.name, event.tags = " ".join(dice.sample(words, 2)), f"new{round_}"
+        event.starts_at += timedelta(days=dice.randint(1, 50))
+        event.save()
+        if round_ % 3 == 0:
+            index_writer.report_stock({event.pk: index_writer.Stock(round_, round_ % 2)})
+        _index_all()
+        fresh = Index()
+        fresh.refresh()
+        index.refresh(at_once=True)
+        for name in ("live", "left", "accessible", "priced", "start_planes", "price_planes", "rank_planes"):
+            assert getattr(index.documents, name) == getattr(fresh.documents, name), name
+        ids = list(SearchTerm.objects.values_list("pk", flat=True))
+        assert index.levels_of(ids) == fresh.levels_of(ids)
+        assert _found(f"new{round_}") == [event.slug]
+    assert FACTS[0] == "number"
+    before = _postings(), {word: sorted(_found(word)) for word in words}
+    counts = dict(SearchTerm.objects.filter(document_count__gt=0).values_list("text", "document_count"))
+    index_writer.rebuild()
+    assert (_postings(), {word: sorted(_found(word)) for word in words}) == before
+    assert dict(SearchTerm.objects.values_list("text", "document_count")) == counts
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_loops_index_each_change_once_and_a_change_in_progress_is_indexed_after_its_commit() -> None:
+    for number in range(3):
+        make_event(f"e{number}", name=f"Evening {number}", rows=0, general_admission=5)
+    # A control: without the note that the trigger writes with it, the change would stay unknown to the index.
+    with transactions.write():
+        Event.objects.filter(slug="e0").update(name="Matinee")
+        assert sum(values(storm(3, lambda _: index_writer.index_changes()))) == 3
+        assert SearchDocument.objects.count() == 3
+    assert _found("matinee") == []
+    assert _found("evening", sort="date")[0] == "e0"
+    assert sum(values(storm(3, lambda _: index_writer.index_changes()))) == 1
+    assert _found("matinee") == ["e0"]
+    assert not SearchChange.objects.exists()
+    assert sorted(SearchDocument.objects.values_list("number", flat=True)) == [1, 2, 3]
+
+
+@pytest.mark.django_db
+def test_the_reconciler_finds_and_repairs_what_the_index_lacks_or_has_wrong() -> None:
+    reconciliation.register()
+    event = make_event("concert", name="Nightjar", rows=0, general_admission=5)
+    assert list(reconciliation._find(None)) == []
+    _index_all()
+    assert list(reconciliation._find(None)) == []
+    SearchDocument.objects.update(digest="wrong")
+    assert [found.kind for found in reconciliation._find(event.id)] == ["search_outdated"]
+    SearchPosting.objects.all()._raw_delete(using="default")
+    SearchDocument.objects.all().delete()
+    (finding,) = [found for found in reconciler.run(repair_by="an operator") if found.name == "search index"]
+    assert [(one.difference.kind, one.state) for one in finding.outcomes] == [("search_missing", reconciler.REPAIRED)]
+    index.clear()
+    assert _found("nightjar") == ["concert"]
+
+
+@pytest.mark.django_db
+def test_synonyms_of_staff_count_at_once_and_are_checked() -> None:
+    staff = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    staff.force_login(get_user_model().objects.create_superuser("organizer", "o@example.com", "secret"))
+    make_event("concert", name="Zydeco Evening", rows=0, general_admission=5)
+    _index_all()
+    assert _found("cajun swamp") == []
+    add = reverse("admin:events_synonym_add")
+    assert "Enter 2 to 20" in staff.post(add, {"words": "zydeco, ", "note": ""}).content.decode()
+    assert staff.post(add, {"words": "Zydeco, cajun swamp", "note": ""}).status_code == 302
+    assert _found("cajun swamp") == ["concert"]
+    synonym = Synonym.objects.get(words__startswith="Zydeco")
+    staff.post(reverse("admin:events_synonym_delete", args=[synonym.pk]), {"post": "yes"})
+    assert _found("cajun swamp") == []
