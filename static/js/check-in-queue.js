@@ -5,6 +5,8 @@ const BATCH_MAX = 100;
 const TIMEOUT_MS = 8000;
 const WAIT_MS = 1000;
 const WAIT_MS_MAX = 15_000;
+// Not refusals of what was sent: the door is closed, or the server has no time.
+const RETRIED_STATUSES = [401, 403, 404, 408, 429];
 
 function storage() {
   try {
@@ -110,8 +112,10 @@ export class ScanQueue {
       batch.forEach((scan, index) => this.finish(scan, answers[index].answer, answers[index].problem));
       return true;
     }
-    if (single && response.status === 422) {
-      this.finish(batch[0], null, payload);
+    if (response.status < 500 && !RETRIED_STATUSES.includes(response.status)) {
+      // One scan can make the server refuse the whole batch. Each is then sent alone, so that it stops no other.
+      if (single) this.finish(batch[0], null, payload);
+      else for (const scan of batch) if (!(await this.sendBatch([scan]))) return false;
       return true;
     }
     const closed = [401, 403, 404].includes(response.status);

@@ -60,21 +60,21 @@ def _create_refund(
     return refund
 
 
-def retry_refund(refund_id: UUID, who: str) -> Refund:
-    """Replace the failed refund by a new one of the same amount, and commit. The new refund has its own key: under the
-    old key the provider would only return the failure again.
+def retry_refund(order_id: UUID, refund_id: UUID, who: str) -> Refund:
+    """Replace the order's failed refund by a new one of the same amount, and commit. The new refund has its own key:
+    under the old key the provider would only return the failure again.
 
-    Raises RefundNotFailed, also if the refund is already replaced.
+    Raises RefundNotFailed, also if the refund is already replaced or another order's.
     """
     with transactions.write():
-        failed = _lock_failed(refund_id)
+        failed = _lock_failed(order_id, refund_id)
         _settle_difference(failed, who, "requested again")
         return _create_refund(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
 
 
-def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
-    """Record that staff paid the failed refund to its buyer by other means, which the note describes, and commit.
-    Nothing is sent to the provider. The order's balance does not change: its payment already counts the refund.
+def record_payout(order_id: UUID, refund_id: UUID, note: str, who: str) -> Refund:
+    """Record that staff paid the order's failed refund to its buyer by other means, which the note describes, and
+    commit. Nothing is sent to the provider. The order's balance does not change: its payment already counts the refund.
 
     If `retry_refund` runs concurrently, the second of the two calls is refused, so no buyer is paid twice. Raises
     RefundNotFailed, and Invalid without a note.
@@ -83,7 +83,7 @@ def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
     if not text:
         raise problems.Invalid({"note": "enter how it was paid out, and to whom"})
     with transactions.write():
-        refund = _lock_failed(refund_id)
+        refund = _lock_failed(order_id, refund_id)
         refund.status, refund.settled_at = Refund.Status.PAID_OUT, clock.now()
         refund.paid_out_by, refund.paid_out_note = who, text
         refund.save(update_fields=["status", "settled_at", "paid_out_by", "paid_out_note"])
@@ -91,15 +91,12 @@ def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
         return refund
 
 
-def _lock_failed(refund_id: UUID) -> Refund:
-    """Lock the refund's order and return the refund. Joins the caller's transaction. Raises RefundNotFailed if the
-    refund has not failed or is already replaced."""
-    order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
-    if order_id is None:
-        raise RefundNotFailed
+def _lock_failed(order_id: UUID, refund_id: UUID) -> Refund:
+    """Lock the order and return its refund. Joins the caller's transaction. Raises RefundNotFailed if the refund is
+    another order's, has not failed or is already replaced."""
     lock_order(order_id)
-    failed = Refund.objects.select_related("payment").get(pk=refund_id)
-    if failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
+    failed = Refund.objects.select_related("payment").filter(pk=refund_id, order_id=order_id).first()
+    if failed is None or failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
         raise RefundNotFailed
     return failed
 

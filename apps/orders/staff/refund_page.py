@@ -74,10 +74,10 @@ def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
             returns.give_goodwill(order_id, amount_minor, seen_minor=_number(data, "seen"), **by)
             return f"Refunding {_amount(order_id, amount_minor)}. The tickets stay valid."
         case "again":
-            sent = refunds.retry_refund(_refund_id(data), who)
+            sent = refunds.retry_refund(order_id, _refund_id(data), who)
             return f"Retrying the refund of {format_money(sent.amount_minor, sent.currency)}."
         case "paid_out":
-            paid = refunds.record_payout(_refund_id(data), data.get("note", ""), who)
+            paid = refunds.record_payout(order_id, _refund_id(data), data.get("note", ""), who)
             amount = format_money(paid.amount_minor, paid.currency)
             return f"Recorded that {amount} was paid out by other means. The order's page shows this to the buyer."
         case _:

@@ -151,6 +151,28 @@ def test_offline_scans_are_not_welcomed_and_each_ticket_counts_once(
     assert_audit_clean()
 
 
+def test_a_code_that_the_server_refuses_stops_no_other_scan(live_site: str, browser_page: OpenPage, order) -> None:
+    """A QR code can contain any text, also some for which the server refuses the whole batch."""
+    page = browser_page(*PHONE)
+    open_check_in(page)
+    go_offline(page)
+    first, second, third = codes(order)
+    type_in(page, first)
+    answer(page, "Not confirmed yet")
+    # As the camera stores it.
+    page.evaluate(
+        """localStorage.setItem('check-in:concert:scan:crafted-1',
+            JSON.stringify({scan_id: 'crafted-1', code: '\\u0000', door: '', made: Date.now(), nth: 9}))"""
+    )
+    type_in(page, second)
+    page.get_by_text("3 scans are waiting on this phone").wait_for()
+    connect(page)
+    wait_for_all_answers(page)
+    type_in(page, third)
+    answer(page, "Let in")
+    assert not Ticket.objects.filter(checked_in_at=None).exists()
+
+
 def _wait_until_cached(page: "Page") -> None:
     """Wait until the service worker has cached the page and its decoder."""
     page.locator("body").evaluate(

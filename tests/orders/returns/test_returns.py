@@ -246,11 +246,11 @@ def test_a_failed_refund_is_retried_once_with_a_new_key(order) -> None:
     return_tickets(order, codes(order)[:1])
     refund = Refund.objects.get()
     with pytest.raises(RefundNotFailed):
-        refunds.retry_refund(refund.pk, "staff:7")
+        refunds.retry_refund(refund.order_id, refund.pk, "staff:7")
     deliver_outbox()
     Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
     assert get_order(order.pk).refunds[0].words == "Your bank rejected the refund. The organizer will contact you."
-    outcomes = storm(4, lambda _: refunds.retry_refund(refund.pk, "staff:7"))
+    outcomes = storm(4, lambda _: refunds.retry_refund(refund.order_id, refund.pk, "staff:7"))
     assert sum(outcome.error is None for outcome in outcomes) == 1
     deliver_outbox()
     assert Refund.objects.get(replaces=refund).status == Refund.Status.SUCCEEDED
@@ -270,8 +270,8 @@ def test_a_rejected_refund_is_paid_out_by_other_means_and_shown_to_the_buyer(ord
     refund = failed_refund(order)
     before = Payment.objects.get().refunded_minor
     with pytest.raises(problems.Invalid):
-        refunds.record_payout(refund.pk, " \x00\n", "staff:7")
-    refunds.record_payout(refund.pk, "Cash at the box office,\nreceipt 17\x00", "staff:7")
+        refunds.record_payout(refund.order_id, refund.pk, " \x00\n", "staff:7")
+    refunds.record_payout(refund.order_id, refund.pk, "Cash at the box office,\nreceipt 17\x00", "staff:7")
     refund.refresh_from_db()
     assert (refund.status, refund.paid_out_by) == (Refund.Status.PAID_OUT, "staff:7")
     assert refund.paid_out_note == "Cash at the box office, receipt 17"
@@ -287,13 +287,25 @@ def test_a_rejected_refund_is_paid_out_by_other_means_and_shown_to_the_buyer(ord
     )
     assert Payment.objects.get().refunded_minor == before
     for act in (
-        lambda: refunds.retry_refund(refund.pk, "staff:7"),
-        lambda: refunds.record_payout(refund.pk, "x", "staff:7"),
+        lambda: refunds.retry_refund(refund.order_id, refund.pk, "staff:7"),
+        lambda: refunds.record_payout(refund.order_id, refund.pk, "x", "staff:7"),
     ):
         with pytest.raises(RefundNotFailed):
             act()
     assert discrepancies.record_failed_refunds() == 0
     assert daily_comparison.compare_day("sandbox", clock.now().date())[0] == 1
+
+
+def test_a_failed_refund_is_handled_only_with_its_own_order(order) -> None:
+    refund = failed_refund(order)
+    other = bought(make_event("other"), seats=["hall-A-1"])
+    for act in (
+        lambda: refunds.retry_refund(other.pk, refund.pk, "staff:7"),
+        lambda: refunds.record_payout(other.pk, refund.pk, "cash", "staff:7"),
+    ):
+        with pytest.raises(RefundNotFailed):
+            act()
+    assert Refund.objects.get().status == Refund.Status.FAILED
 
 
 def test_of_concurrent_retries_and_payouts_of_a_failed_refund_one_succeeds(order) -> None:
@@ -302,8 +314,8 @@ def test_of_concurrent_retries_and_payouts_of_a_failed_refund_one_succeeds(order
 
     def act(number: int) -> object:
         if number % 2:
-            return refunds.retry_refund(refund.pk, "staff:7")
-        return refunds.record_payout(refund.pk, f"cash {number}", "staff:7")
+            return refunds.retry_refund(refund.order_id, refund.pk, "staff:7")
+        return refunds.record_payout(refund.order_id, refund.pk, f"cash {number}", "staff:7")
 
     outcomes = storm(6, act)
     assert sum(outcome.error is None for outcome in outcomes) == 1
@@ -313,7 +325,7 @@ def test_of_concurrent_retries_and_payouts_of_a_failed_refund_one_succeeds(order
 def test_a_provider_message_about_a_paid_out_refund_is_listed_and_changes_nothing(order) -> None:
     """The bank accepted the refund after all: the buyer has the money twice, so staff must know."""
     refund = failed_refund(order)
-    refunds.record_payout(refund.pk, "cash", "staff:7")
+    refunds.record_payout(refund.order_id, refund.pk, "cash", "staff:7")
     refunds.record_refund_answer(refund.pk, order.pk, RefundAnswer("re_1", RefundState.SUCCEEDED))
     refund.refresh_from_db()
     assert refund.status == Refund.Status.PAID_OUT
