@@ -79,6 +79,10 @@ class VenueForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if not self.instance.pk:
             self.initial["timezone"] = ""
+        elif self.instance.timezone:
+            field = self.fields["timezone"]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = [("", "Choose…"), *timezone_choices(self.instance.timezone)]
 
 
 @admin.register(Venue)

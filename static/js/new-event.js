@@ -1,5 +1,5 @@
-// The form of a new event: the city of a new venue chooses its time zone, and the zone chooses the currency, until the user
-// has chosen one. Without this script all of them are chosen by hand.
+// The form of a new event: the city of a new venue, or else this device, chooses its time zone, and the zone chooses the
+// currency, until the user has chosen one. Without this script all of them are chosen by hand.
 const form = document.querySelector("[data-new-event]");
 const field = (name) => form?.elements.namedItem(name);
 const chosen = new Set();
@@ -24,31 +24,54 @@ const currencyOfZone = (event) => {
   if (currency) select(field("currency"), currency);
 };
 
-// The zone of this device comes first in the list: most organizers are where their venue is.
-const offerOwnZone = () => {
+// The zone of this device: most organizers are where their venue is. Browsers may use a former name of it.
+const ownZone = () => {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const option = [...field("timezone").options].find((one) => one.value === own);
-  if (!option || own === "UTC") return;
+  const options = [...field("timezone").options].filter((option) => option.value);
+  const current = (zone) => Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
+  return own === "UTC" ? undefined : options.find(({ value }) => value === own) ?? options.find(({ value }) => current(value) === own);
+};
+
+const offerOwnZone = (option) => {
   const group = document.createElement("optgroup");
   group.label = "This device";
   group.append(option.cloneNode(true));
   field("timezone").options[0].after(group);
 };
 
+// The times of the form are on the clock of the venue; no zone is shown beside them until it is known.
+const showVenueZone = () => {
+  const { value, selectedOptions } = field("venue");
+  const zone = value === "new" ? field("timezone")?.value : selectedOptions[0]?.dataset.zone;
+  for (const label of form.querySelectorAll("[data-zone-label]")) label.textContent = zone ?? "";
+};
+
 if (form) {
+  const isRefused = Boolean(form.querySelector(".errornote"));
+  if (isRefused) chosen.add("currency");
+  field("venue").addEventListener("change", currencyOfZone);
   if (field("timezone")) {
     const value = field("timezone").value;
-    offerOwnZone();
+    const own = ownZone();
+    if (own) offerOwnZone(own);
     field("timezone").value = value;
     if (value) chosen.add("timezone");
+    const suggestZone = () => {
+      if (field("venue").value !== "new") return;
+      if (own && !field("timezone").value) select(field("timezone"), own.value);
+      else field("timezone").dispatchEvent(new Event("change", { bubbles: true }));
+    };
     field("city").addEventListener("input", () => chosen.has("timezone") || zoneOfCity());
     field("timezone").addEventListener("change", currencyOfZone);
+    field("venue").addEventListener("change", suggestZone);
+    if (!isRefused) suggestZone();
   }
-  if (form.querySelector(".errornote")) chosen.add("currency");
-  field("venue").addEventListener("change", currencyOfZone);
   form.addEventListener("change", (event) => event.isTrusted && chosen.add(event.target.name));
+  document.addEventListener("change", showVenueZone);
+  showVenueZone();
   const unreserved = form.querySelector("[data-unreserved]");
   form.addEventListener("change", (event) => {
     if (event.target.name === "seating" && event.target.value === "none") unreserved.open = true;
   });
+  form.querySelector(".changes__wrong :is(input, select, textarea)")?.focus();
 }

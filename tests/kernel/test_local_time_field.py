@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from django import forms
 
+from apps.kernel.form_fields.local_time import timezone_choices
 from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
 
 LONDON = "Europe/London"
@@ -86,3 +87,13 @@ def test_a_time_with_seconds_can_be_sent_by_a_browser() -> None:
     shown = str(form(LONDON, initial={"at": datetime(2031, 7, 4, 19, 0, 30, tzinfo=UTC)})["at"])
     assert 'value="2031-07-04T20:00:30"' in shown
     assert 'step="1"' in shown
+
+
+def test_the_choice_of_zones_has_their_current_names_and_one_that_is_in_use() -> None:
+    def values(keep: str = "") -> set[str]:
+        return {name for _, zones in timezone_choices(keep) for name, _ in zones}
+
+    assert {"Asia/Kolkata", "Europe/Stockholm", "UTC"} <= values()
+    assert not {"Asia/Calcutta", "America/Knox_IN", "Asia/Chungking"} & values()
+    assert "Asia/Calcutta" in values("Asia/Calcutta")
+    assert values("Mars/Olympus") == values()

@@ -167,7 +167,8 @@ def _check_venue(draft: Draft, now: datetime) -> Iterator[Finding]:
 def _check_legal_pages(draft: Draft, now: datetime) -> Iterator[Finding]:
     absent = [label for kind, label in _LEGAL_PAGES.items() if kind not in draft.legal_kinds]
     if absent:
-        text = f"{draft.organizer_name} has no {' and no '.join(absent)}."
+        *others, last = absent
+        text = f"{draft.organizer_name} has no {', '.join(others)}{' or ' if others else ''}{last}."
         yield Finding(_WARNING, text, reverse("admin:events_organizer_change", args=[draft.organizer_id]))
 
 

@@ -62,6 +62,9 @@ class GeneralAdmissionForm(SectionRowForm):
 class GeneralAdmissionFormSet(forms.BaseFormSet):
     """The rows together. `read` parses them once the event's currency and plan are known."""
 
+    def is_filled(self) -> bool:
+        return any(form.has_changed() for form in self.forms)
+
     def read(self, currency: str, taken: Mapping[str, str], categories: Collection[str]) -> list[GeneralAdmission]:
         """Return the sections of the filled rows. Adds errors to rows whose price cannot be read, or whose name is that
         of another row, of a section of the plan (`taken`: id to name) or of one of its price categories."""

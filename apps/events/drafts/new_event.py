@@ -69,11 +69,15 @@ class ZoneSelect(forms.Select):
 class NewEventForm(forms.Form):
     """What an event needs before its prices. Everything else has a default, which the event's own form shows next."""
 
-    name = forms.CharField(label="Name of the event", max_length=200)
+    name = forms.CharField(
+        label="Name of the event", max_length=200, error_messages={"required": "Enter the name of the event."}
+    )
     organizer = forms.ModelChoiceField(Organizer.objects.none(), label="Organizer", required=False)
-    venue = forms.ChoiceField(label="Venue", widget=ZoneSelect)
+    venue = forms.ChoiceField(label="Venue", widget=ZoneSelect, error_messages={"required": "Choose a venue."})
     new_venue = forms.CharField(label="Name of the new venue", max_length=200, required=False)
-    city = forms.CharField(label="City", max_length=120, required=False)
+    city = forms.CharField(
+        label="City", max_length=120, required=False, help_text="Optional: shown with the name of the venue."
+    )
     address = forms.CharField(
         label="Address", max_length=300, required=False, help_text="Optional: street and number, for directions."
     )
@@ -81,7 +85,9 @@ class NewEventForm(forms.Form):
         label="Time zone", required=False, widget=ZoneSelect,
         help_text="The city whose clock the venue uses. All times of its events are shown on that clock.",
     )  # fmt: skip
-    starts_at = LocalTimeField(label="Start", help_text="On the venue’s clock.")
+    starts_at = LocalTimeField(
+        label="Start", help_text="On the venue’s clock.", error_messages={"required": "Enter when the event starts."}
+    )
     opens_at = LocalTimeField(
         label="Sales open", required=False,
         help_text="Empty: as soon as you publish the event.",
@@ -99,6 +105,8 @@ class NewEventForm(forms.Form):
     plan_bytes = b""
     rows: GeneralAdmissionFormSet
     seat_rows: SeatRowsFormSet
+    only_organizer: str
+    """The organizer's name if there is no choice of it."""
     prices: Mapping[str, int] = MappingProxyType({})
     """The prices of the plan's categories, if its sections were typed."""
     general_admission: Sequence[GeneralAdmission] = ()
@@ -109,12 +117,17 @@ class NewEventForm(forms.Form):
         self.rows, self.seat_rows = make_rows(self.data), make_seat_rows(self.data)
         allowed = permitted_organizers(user, "events.add_event")
         organizers = Organizer.objects.all() if allowed is None else Organizer.objects.filter(pk__in=allowed)
-        self._choose("organizer", organizers, keep=organizers.count() > 1)
+        known = list(organizers[:2])
+        self.only_organizer = known[0].name if len(known) == 1 else ""
+        self._choose("organizer", organizers, keep=len(known) > 1)
         last = Event.objects.filter(organizer__in=organizers).select_related("venue").order_by("-created_at").first()
         may_add_venue = user.has_perm("events.add_venue")
         rows = list(Venue.objects.all())
         venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in rows]
-        self._set_choices("venue", [*([(NEW, "A new venue")] if may_add_venue else []), *venues])
+        offered = [*([(NEW, "A new venue")] if may_add_venue else []), *venues]
+        # Several venues have no default: a show must not be published at one that was not chosen.
+        self.initial["venue"] = venues[0][0] if len(venues) == 1 else "" if venues else NEW
+        self._set_choices("venue", offered if self.initial["venue"] else [("", "Choose…"), *offered])
         self.fields["venue"].widget.zones = {str(row.pk): row.timezone for row in rows}
         for name in () if may_add_venue else ("new_venue", "city", "address", "timezone"):
             del self.fields[name]
@@ -126,7 +139,6 @@ class NewEventForm(forms.Form):
         self.initial["currency"] = CURRENCY if last is None else last.currency
         if last is not None:
             self.initial["organizer"] = last.organizer_id
-        self.initial["venue"] = NEW if last is None else str(last.venue_id)
         plans = SeatingPlan.objects.filter(organizer__in=organizers).defer("layout").select_related("venue")
         self._choose("plan", plans, keep=plans.exists())
         set_zone(self.fields.values(), self._chosen_zone())
@@ -241,7 +253,7 @@ class NewEventForm(forms.Form):
         if "plan_file" not in self.fields or not rows.is_bound or not rows.is_valid() or "currency" not in data:
             return
         sections = rows.read(data["currency"])
-        if not sections and data.get("seating"):
+        if not sections and data.get("seating") and not rows.total_error_count():
             self.add_error("seating", "Enter a section with seats, or choose another kind of seats.")
         if not sections or rows.total_error_count():
             return

@@ -22,7 +22,7 @@ from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.publication import EventRefused, publish_event
 from apps.kernel import clock
-from apps.kernel.formatting import WEEKDAY_DATE_TIME, format_datetime
+from apps.kernel.formatting import WEEKDAY_DATE_TIME, currency_name, format_datetime
 
 MAY_PUBLISH = "events.change_event"
 
@@ -48,7 +48,7 @@ def publish_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpRe
         return dashboard
     draft, now = read_draft(event), clock.now()
     findings = list_findings(draft, now)
-    summary = _summary(event, draft, now)
+    summary = _summary(request, event, draft, now)
     if request.method != "POST":
         return _page(request, event, findings, summary, site)
     if request.POST.get("seen") != digest(findings):
@@ -67,11 +67,13 @@ def publish_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpRe
     return dashboard
 
 
-def _summary(event: Event, draft: Draft, now: datetime) -> dict[str, Any]:
+def _summary(request: HttpRequest, event: Event, draft: Draft, now: datetime) -> dict[str, Any]:
     """Return what the draft sells, where and when, as its page shows it before the publication."""
     on_sale = draft.on_sale
     return {
         "starts_at": format_datetime(draft.starts_at, draft.timezone, WEEKDAY_DATE_TIME, with_zone_name=True),
+        "address": request.build_absolute_uri(reverse("events:event", args=[event.slug])),
+        "currency": f"{currency_name(event.currency)} ({event.currency})",
         "venue": ", ".join(filter(None, (draft.venue_name, draft.venue_address, event.venue.city))),
         "opens_at": "" if on_sale is None or on_sale.opens_at <= now
         else format_datetime(on_sale.opens_at, draft.timezone, WEEKDAY_DATE_TIME, with_zone_name=True),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
+from importlib import resources
 from zoneinfo import ZoneInfo, available_timezones
 
 
@@ -55,12 +56,21 @@ _REGIONS = (
 
 
 @cache
-def timezone_choices() -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+def _current_names() -> frozenset[str]:
+    """Return the names of zones that countries use, without their former names such as Asia/Calcutta; and UTC."""
+    lines = resources.files("tzdata").joinpath("zoneinfo", "zone.tab").read_text(encoding="utf-8").splitlines()
+    used = {line.split("\t")[2] for line in lines if line and not line.startswith("#")}
+    return frozenset(used | {"UTC"}) & timezone_names()
+
+
+@cache
+def timezone_choices(keep: str = "") -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
     """Return the zones for a form, by region: each zone's name, and its city as people write it, "Buenos Aires,
-    Argentina". The last group has the zones without a city, by their names."""
+    Argentina". The last group has the zones without a city, by their names. `keep`: a known former name of a zone,
+    offered too because it is in use."""
     groups: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
     rest = []
-    for name in timezone_names():
+    for name in _current_names() | ({keep} & timezone_names()):
         region, *parts = name.split("/")
         if region in groups and parts:
             groups[region].append((name, ", ".join(reversed(parts)).replace("_", " ")))

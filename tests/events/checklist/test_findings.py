@@ -40,7 +40,7 @@ def test_a_complete_draft_has_nothing_missing_and_only_the_known_warnings() -> N
     draft = read_draft(make_draft())
     assert findings(draft) == []
     assert findings(draft, Level.WARNING) == [
-        "Default organizer has no terms of sale and no privacy notice and no imprint.",
+        "Default organizer has no terms of sale, privacy notice or imprint.",
         "Buyers cannot return tickets: the event has no return policy.",
     ]
     ReturnPolicy.objects.create(event_id=draft.event_id, until_hours=24)

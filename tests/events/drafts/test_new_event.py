@@ -77,10 +77,30 @@ def test_names_that_are_taken_get_a_number_and_a_known_venue_is_chosen(staff: Cl
     assert Venue.objects.count() == 1
 
 
+def test_a_venue_is_preselected_only_without_a_choice_and_no_zone_is_named_before_it(staff: Client) -> None:
+    assert NewEventForm(User.objects.get()).initial["venue"] == "new"
+    first = make_event("lear").venue
+    assert NewEventForm(User.objects.get()).initial["venue"] == str(first.pk)
+    Venue.objects.create(name="New Theatre", slug="new-theatre", timezone="Europe/London")
+    page = staff.get(ADD)
+    assert page.context["form"].initial["venue"] == ""
+    assert "data-zone-label></span>" in page.content.decode()
+    assert page.context["form"].only_organizer in page.content.decode()
+    assert "Choose a venue." in staff.post(ADD, fields(venue="")).content.decode()
+
+
+def test_a_wrong_price_is_the_only_error_of_its_section(staff: Client) -> None:
+    page = staff.post(ADD, fields() | seats(("Stalls", "10", "12", "abc")) | tickets()).content.decode()
+    assert "Enter a section with seats" not in page
+    assert page.count('class="changes__error"') == 1
+    assert "data-unreserved" in page
+    assert 'new-event__tickets" open' not in page
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"name": ""}, "This field is required."),
+        ({"name": ""}, "Enter the name of the event."),
         ({"new_venue": " "}, "Enter the name of the venue"),
         ({"timezone": "Mars/Olympus"}, "Select a valid choice"),
         ({"timezone": ""}, "Choose the time zone of the venue."),
