@@ -70,6 +70,7 @@ from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
 from apps.events.revisions.registry import ChangePart, provide_change_part
 from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
+from apps.events.search.index_writer import Stock, events_without_reported_stock, report_stock
 from apps.events.staff.buyer_price import URL_NAME as BUYER_PRICE_URL
 from apps.events.staff.buyer_price import describe_buyer_prices
 from apps.events.staff.staff_events import StaffEvent, get_staff_event, list_staff_events
@@ -109,6 +110,7 @@ __all__ = [
     "SectionSlugs",
     "SectionView",
     "StaffEvent",
+    "Stock",
     "Terms",
     "WaitingRoomSettings",
     "add_category",
@@ -125,6 +127,7 @@ __all__ = [
     "current_terms",
     "describe_bill",
     "describe_buyer_prices",
+    "events_without_reported_stock",
     "get_cached_event",
     "get_event",
     "get_event_by_id",
@@ -157,6 +160,7 @@ __all__ = [
     "publishes_report",
     "read_cached_event",
     "read_prices_call",
+    "report_stock",
     "reprice_category",
     "resize_section",
     "seat_guids",

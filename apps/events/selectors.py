@@ -11,7 +11,7 @@ import msgspec
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.utils.text import slugify
 
@@ -175,7 +175,7 @@ _COLUMNS = (
 """The same columns for the ORM."""
 
 
-def list_catalog(search: str = "") -> list[EventCard]:
+def list_catalog(search: str = "", *, offset: int = 0, limit: int = CATALOG_MAX) -> list[EventCard]:
     """Return public events that have not started, soonest first. Search words must all occur in name, venue or city."""
     now = clock.now()
     events = Event.objects.exclude(status=Event.Status.DRAFT).filter(starts_at__gt=now)
@@ -184,6 +184,19 @@ def list_catalog(search: str = "") -> list[EventCard]:
         events = events.filter(
             Q(name__icontains=word) | Q(venue__name__icontains=word) | Q(venue__city__icontains=word)
         )
+    return list(_cards(events, now, offset, limit).values())
+
+
+def list_cards(event_ids: Sequence[int]) -> list[EventCard]:
+    """Return the public ones of these events, in the order of the ids."""
+    now = clock.now()
+    events = Event.objects.exclude(status=Event.Status.DRAFT).filter(pk__in=event_ids)
+    cards = _cards(events, now, 0, len(event_ids))
+    return [cards[event_id] for event_id in event_ids if event_id in cards]
+
+
+def _cards(events: QuerySet[Event], now: datetime, offset: int, limit: int) -> dict[int, EventCard]:
+    """Return the cards of these events by id, soonest first."""
     of_event = Section.objects.filter(event=OuterRef("pk")).order_by().values("event")
     capacities = of_event.annotate(total=Sum("capacity"))
     priced = events.annotate(
@@ -191,9 +204,9 @@ def list_catalog(search: str = "") -> list[EventCard]:
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
         capacity=Coalesce(Subquery(capacities.values("total")), 0),
     ).order_by("starts_at", "slug")
-    found = list(priced.values_list("pk", "capacity", *_COLUMNS)[:CATALOG_MAX])
+    found = list(priced.values_list("pk", "capacity", *_COLUMNS)[offset : offset + limit])
     available = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
-    return [_card(_Row(*row), now, available.get(event_id), capacity) for event_id, capacity, *row in found]
+    return {event_id: _card(_Row(*row), now, available.get(event_id), capacity) for event_id, capacity, *row in found}
 
 
 def get_event_page(slug: str) -> EventPage:

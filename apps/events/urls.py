@@ -7,6 +7,7 @@ from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
 from apps.events.discovery import site_files
 from apps.events.organizers import views as organizers
+from apps.events.search import api_views as search_api
 
 root_urls = [
     path("sitemap.xml", site_files.sitemap, name="sitemap"),
@@ -28,6 +29,8 @@ page_urls = [
 ]
 
 api_urls = [
+    path("search", search_api.Search.as_view(), name="events_api_search"),
+    path("search/suggestions", search_api.Suggestions.as_view(), name="events_api_suggestions"),
     path("events", api_views.EventList.as_view(), name="events_api_events"),
     path("events/<slug:event>", api_views.EventDetail.as_view(), name="events_api_event"),
     path(

@@ -1,7 +1,7 @@
 """The catalog, the page of an event, its poster and its seating plan, all the same for every visitor."""
 
 import hashlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,9 @@ from apps.events.discovery import structured_data
 from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
+from apps.events.search import catalog_page, engine, filters
 
+CATALOG_PAGE_SIZE = 24
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
 
@@ -34,14 +36,68 @@ def _card_context(card: selectors.EventCard) -> dict[str, Any]:
 
 @require_safe
 def catalog(request: HttpRequest) -> HttpResponseBase:
-    search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
-    cards = selectors.list_catalog(search)
+    problem = ""
+    try:
+        query = filters.read_query(request.GET.dict())
+    except filters.QueryInvalid as error:
+        # The page without the filter that cannot be read, with a sentence about it.
+        query, problem = filters.Query(text=request.GET.get("q", "").replace("\x00", " ").strip()), f"Filter: {error}."
+    query = replace(query, size=CATALOG_PAGE_SIZE)
+    context: dict[str, Any] = {"q": query.text[: selectors.SEARCH_CHARACTERS_MAX], "problem": problem}
+    if query.text or query.is_filtered or query.sort:
+        cards, shown = _search_context(query)
+    else:
+        cards, shown = _browse_context(query)
     # Cache the page briefly if it shows counts, or if it is a search result, because no purge covers its URL.
-    is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
+    is_brief = bool(request.GET) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Rendered without the request, so that all visitors get the same bytes.
-    html = render_to_string("events/catalog.html", {"events": [_card_context(card) for card in cards], "q": search})
+    html = render_to_string("events/catalog.html", context | shown)
     return http_cache.public_page(request, html, http_cache.page_cache_control(cards, seconds))
+
+
+def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], dict[str, Any]]:
+    """Return one page of all events from the database, so that a new event shows before it is indexed."""
+    offset = (query.page - 1) * query.size
+    cards = selectors.list_catalog(offset=offset, limit=query.size + 1)
+    has_next, cards = len(cards) > query.size and query.page < filters.PAGE_MAX, cards[: query.size]
+    return cards, {
+        "events": [_card_context(card) for card in cards],
+        "filters": catalog_page.filter_context(query, engine.facets(query)),
+        "previous_url": catalog_page.url_of(query, page=query.page - 1 if query.page > 2 else None, size=None)
+        if query.page > 1
+        else "",
+        "next_url": catalog_page.url_of(query, page=query.page + 1, size=None) if has_next else "",
+    }
+
+
+def _search_context(query: filters.Query) -> tuple[list[selectors.EventCard], dict[str, Any]]:
+    found = engine.search(query)
+    results = {result.slug: result for result in found.results}
+    cards = selectors.list_cards([result.event_id for result in found.results])
+    events = [
+        _card_context(card)
+        | {
+            "marks": catalog_page.marks_of(
+                results[card.slug],
+                name=card.name,
+                venue_name=card.venue_name,
+                city=card.city,
+                performers=", ".join(card.performers),
+                summary=card.summary,
+            )
+        }
+        for card in cards
+        if card.slug in results
+    ]
+    shown = catalog_page.result_context(found)
+    return cards, {
+        "events": events,
+        "filters": catalog_page.filter_context(query, found.facets),
+        "found": shown,
+        "previous_url": shown["previous_url"],
+        "next_url": shown["next_url"],
+    }
 
 
 @lru_cache(maxsize=4_096)

@@ -13,7 +13,7 @@ class ReservationsConfig(AppConfig):
         from apps.queue import facade as queue
         from apps.reservations.access_codes.presale import PresaleCodes
         from apps.reservations.checks import invariants, reconciliation
-        from apps.reservations.counts import supply_report
+        from apps.reservations.counts import search_stock, supply_report
         from apps.reservations.gate import gate_reconciliation, rebuild
         from apps.reservations.inventory import availability, setup
         from apps.reservations.lifecycle import expiry_jobs
@@ -31,4 +31,5 @@ class ReservationsConfig(AppConfig):
         maintenance.register("sweep expired reservations", expiry_jobs.UNSWEPT_EVERY_SECONDS, expiry_jobs.sweep_unswept)
         maintenance.register("forget old cleanup logs", 60, expiry_jobs.delete_old_cleanup_logs)
         maintenance.register("report the supply to the waiting rooms", 1, supply_report.Reporter().report_if_due)
+        maintenance.register("report the stock to the search", 1, search_stock.SearchReporter().report_if_due)
         maintenance.register("forget old answers", 60, idempotency.forget_old)

@@ -23,7 +23,7 @@ from apps.kernel.db import sql, transactions
 ORGANIZER = "season"
 EVENINGS = 5
 """Of each act."""
-OPENS_DAYS_MIN, STARTS_DAYS_AFTER = 3, 14
+OPENS_DAYS_MIN, STARTS_DAYS_AFTER = 3, 60
 _CATEGORY, _SECTION = "Admission", "admission"
 
 

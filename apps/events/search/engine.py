@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 from apps.events.models import Event
 from apps.events.search import bits, filters, pipeline
 from apps.events.search.filters import Query, QueryInvalid
 from apps.events.search.memory import Documents, Index, index, time_unit
 from apps.events.search.pipeline import Match, Matched
-from apps.kernel import clock
 
 __all__ = ["Facet", "Found", "Query", "QueryInvalid", "Result", "Suggestion", "complete", "search"]
 
@@ -69,7 +69,7 @@ def search(query: Query) -> Found:
     """Return one page of the public events that match and have not started, best first, with facets and corrections.
     Each facet is counted with all filters but its own."""
     index.refresh()
-    now = clock.now()
+    now = index.now()
     documents = index.documents
     upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(now))
     match = pipeline.match(query.text, index, upcoming)
@@ -90,8 +90,17 @@ def search(query: Query) -> Found:
         did_you_mean=corrected,
         ignored=tuple(match.ignored),
         facets=_facets(query, match.documents, masks, documents, now),
-        suggestions=() if total else _suggestions(query, match),
+        suggestions=() if total else _suggestions(query, match, upcoming),
     )
+
+
+def facets(query: Query) -> dict[str, tuple[Facet, ...]]:
+    """Return the facets of all public events that have not started."""
+    index.refresh()
+    now = index.now()
+    documents = index.documents
+    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(now))
+    return _facets(query, upcoming, {}, documents, now)
 
 
 def _in_order(query: Query, match: Match, documents: Documents, chosen: int, count: int) -> list[int]:
@@ -166,23 +175,42 @@ def _cities(query: Query, matching: int, documents: Documents) -> tuple[Facet, .
     return tuple(Facet(city, count, city == query.city) for count, city in [*most[:CITIES_MAX], *chosen])
 
 
-def _suggestions(query: Query, match: Match) -> tuple[Suggestion, ...]:
+def _suggestions(query: Query, match: Match, among: int) -> tuple[Suggestion, ...]:
     if query.is_filtered and match.documents:
         return (Suggestion(query.text, match.documents.bit_count()),)
-    return tuple(Suggestion(text, count) for text, count in pipeline.suggest(match.units, SUGGESTIONS_MAX))
+    texts = pipeline.shorter(match.units, SUGGESTIONS_MAX)
+    counted = [Suggestion(text, pipeline.match(text, index, among).documents.bit_count()) for text in texts]
+    return tuple(one for one in counted if one.count)
 
 
-def complete(text: str) -> tuple[list[Result], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An event that an incomplete query may mean."""
+
+    slug: str
+    name: str
+    city: str
+    day: date
+    """The day of its start at the venue."""
+
+
+def complete(text: str) -> tuple[list[Completion], list[str]]:
     """Return the best events for an incomplete query, and queries that complete its last word."""
     index.refresh()
-    query = Query(text=text, size=COMPLETED_MAX)
     if not pipeline.parse(text):
         return [], []
     documents = index.documents
-    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(clock.now()))
+    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(index.now()))
     match = pipeline.match(text, index, upcoming, is_prefix=True)
-    numbers = _in_order(query, match, documents, match.documents, COMPLETED_MAX)
-    return list(_results(numbers, match, documents, has_text=True)), _completions(text, match, index)
+    numbers = _in_order(Query(text=text), match, documents, match.documents, COMPLETED_MAX)
+    ids = [documents.event_ids[number] for number in numbers]
+    rows = Event.objects.exclude(status=Event.Status.DRAFT).filter(pk__in=ids)
+    columns = ("pk", "slug", "name", "venue__city", "venue__timezone", "starts_at")
+    events = {
+        pk: Completion(slug, name, city, starts_at.astimezone(ZoneInfo(timezone)).date())
+        for pk, slug, name, city, timezone, starts_at in rows.values_list(*columns)
+    }
+    return [events[event_id] for event_id in ids if event_id in events], _completions(text, match, index)
 
 
 def _completions(text: str, match: Match, known: Index) -> list[str]:

@@ -119,13 +119,13 @@ def days_of(when: str, today: date) -> tuple[date, date]:
         first = date.fromisoformat(found[1] if found else "")
         last = date.fromisoformat(found[2]) if found and found[2] else first
     except ValueError as error:
-        raise QueryInvalid("when", f"must be one of {', '.join(WHENS)}, a day, or two days as in {_EXAMPLE}") from error
+        raise QueryInvalid("when", f"must be one of {', '.join(WHENS)}, a day, or two days as in {EXAMPLE}") from error
     if last < first:
         raise QueryInvalid("when", "ends before it begins")
     return first, min(last, date(9000, 1, 1)) + timedelta(days=1)
 
 
-_EXAMPLE = "2027-05-01..2027-05-31"
+EXAMPLE = "2027-05-01..2027-05-31"
 
 
 def on_days(documents: Documents, when: str, today: date) -> int:

@@ -18,6 +18,7 @@ from apps.events.models import Event, SearchChange, SearchDocument, SearchPostin
 from apps.events.search.documents import Document, Facts, read_documents
 from apps.events.search.words import metaphone
 from apps.events.search.words.text import WORD_CHARACTERS_MAX, stem
+from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
 CHANGES_MAX = 500
@@ -74,6 +75,12 @@ def report_stock(stock: Mapping[int, Stock]) -> int:
         SearchDocument.objects.bulk_update(documents, ["available", "accessible", "version"], batch_size=_BATCH)
         state.save(update_fields=["version"])
     return len(documents)
+
+
+def events_without_reported_stock(count: int) -> list[int]:
+    """Return up to `count` events to come of which no stock has been reported, soonest first."""
+    unreported = SearchDocument.objects.filter(available=None, is_live=True, starts_at__gt=clock.now())
+    return list(unreported.order_by("starts_at").values_list("event_id", flat=True)[:count])
 
 
 def rebuild() -> int:

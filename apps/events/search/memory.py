@@ -19,7 +19,6 @@ from apps.events.models import SearchDocument, SearchPosting, SearchTerm, Synony
 from apps.events.search import bits
 from apps.events.search.documents import WEIGHTS
 from apps.events.search.words.vocabulary import Row, Synonyms, Vocabulary
-from apps.kernel import clock
 from apps.kernel.db import sql
 from apps.kernel.fastpath.cache import register
 
@@ -167,6 +166,7 @@ class Index:
             self._terms: OrderedDict[int, Levels] = OrderedDict()
             self._term_bytes = 0
             self._checked_at = self._ranked_at = -float("inf")
+            self._read_at, self._read_at_monotonic = EPOCH, 0.0
 
     def refresh(self, *, at_once: bool = False) -> None:
         """Apply what has changed since the last look, unless that was less than a second ago (`at_once`: always)."""
@@ -176,8 +176,8 @@ class Index:
             if not at_once and time.monotonic() - self._checked_at < CHECK_SECONDS:
                 return
             with connection.cursor() as cursor:
-                rows = _state.rows(cursor)
-            version, generation, synonyms = rows[0] if rows else (0, 0, 0)
+                ((version, generation, synonyms, self._read_at),) = _state.rows(cursor)
+            self._read_at_monotonic = time.monotonic()
             if generation != self.generation or version < self.version:
                 self._load(version, generation)
             elif version != self.version:
@@ -187,16 +187,20 @@ class Index:
                 self.synonyms = Synonyms(groups, self.vocabulary.languages)
                 self._synonyms_version = synonyms
             if time.monotonic() - self._ranked_at > RANK_SECONDS:
-                self.documents.rank_again(clock.now())
+                self.documents.rank_again(self.now())
                 self._ranked_at = time.monotonic()
             self._checked_at = time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock, as far as the last refresh and the time since know it."""
+        return self._read_at + timedelta(seconds=time.monotonic() - self._read_at_monotonic)
 
     def _load(self, version: int, generation: int) -> None:
         # Rows that are committed between these reads have higher versions, and are read again by the next refresh.
         rows = list(SearchDocument.objects.values_list(*FACTS).iterator(chunk_size=5_000))
         terms = SearchTerm.objects.filter(document_count__gt=0).order_by("pk")
         vocabulary = Vocabulary(Row(*row) for row in terms.values_list(*Row._fields).iterator(chunk_size=5_000))
-        self.documents = Documents(rows, clock.now())
+        self.documents = Documents(rows, self.now())
         self.vocabulary = vocabulary
         self._terms, self._term_bytes = OrderedDict(), 0
         self.version, self.generation, self._synonyms_version = version, generation, -1
@@ -209,7 +213,7 @@ class Index:
         if self.vocabulary.languages != languages:
             self._synonyms_version = -1
         rows = list(SearchDocument.objects.filter(version__gt=self.version).values_list(*FACTS))
-        now = clock.now()
+        now = self.now()
         for row in rows:
             self.documents.change(row, now)
         texts = [row[0] for row in rows if row[-1] > self.version]

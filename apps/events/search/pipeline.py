@@ -12,7 +12,6 @@ steps, and a step is taken only if the ones before have found no document that m
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
 from typing import NamedTuple
 
 from apps.events.search.documents import WEIGHTS
@@ -340,12 +339,7 @@ def _is_correction(alternative: Alternative, unit: Unit) -> bool:
     return alternative.matched in CORRECTED or (alternative.matched is Matched.JOINED and unit.is_extended)
 
 
-def suggest(units: Sequence[Unit], count: int) -> Iterator[tuple[str, int]]:
-    """Yield shorter queries that have documents, with how many, most words first. For a query without a document."""
-    for left_out in islice(range(len(units)), count):
-        rest = [unit for at, unit in enumerate(units) if at != left_out]
-        documents = -1
-        for unit in rest:
-            documents &= unit.documents
-        if rest and documents > 0:
-            yield " ".join(unit.text for unit in rest), documents.bit_count()
+def shorter(units: Sequence[Unit], count: int) -> list[str]:
+    """Return up to `count` queries with one word less."""
+    texts = [" ".join(unit.text for at, unit in enumerate(units) if at != left_out) for left_out in range(len(units))]
+    return [text for text in dict.fromkeys(texts) if text][:count]
