@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import ForeignKey, Model, QuerySet
 from django.http import HttpRequest
@@ -225,7 +226,7 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
     def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "category" and request.resolver_match is not None:
             # The page that adds an event has no event yet, and so no categories.
-            event_id = int(request.resolver_match.kwargs.get("object_id") or 0)
+            event_id = int(unquote(request.resolver_match.kwargs.get("object_id") or "0"))
             kwargs["queryset"] = Category.objects.filter(event_id=event_id)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 

@@ -36,11 +36,15 @@ CONFIRMATIONS_SHARE = 0.25
 """The part of a recipient's cap that confirmation mails may use: anyone with the order's link can request them."""
 FAILURES_SHARE = 0.25
 """The part of a recipient's cap that notices of failed orders may use: an order with any address can fail."""
+OWNER_SHARE = 0.25
+"""The part of a recipient's cap that mails may use which an order's owner can cause again and again. The owner may be a
+stranger who ordered with the recipient's address; the first mail with tickets may use the whole cap."""
 _Files = Sequence[tuple[str, bytes, str]]
 
 
 def send_tickets(message: Message) -> None:
-    """Mail the tickets to the buyer, unless they were sent before. A message with `again` always sends them."""
+    """Mail the tickets to the buyer, unless they were sent before. A message with `again` always sends them; with
+    `by_owner` they were sent before, too."""
     order, is_sent = get_order_to_send(UUID(message.body["order"]))
     if not order.is_standing or not order.valid_tickets or (is_sent and not message.body.get("again")):
         return
@@ -51,7 +55,8 @@ def send_tickets(message: Message) -> None:
             (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
         ]
 
-    _send(order, f"Your tickets for {order.event.name}", "tickets", draw_files)
+    share = OWNER_SHARE if message.body.get("by_owner") else 1
+    _send(order, f"Your tickets for {order.event.name}", "tickets", draw_files, share=share)
     Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())
 
 
@@ -72,7 +77,7 @@ def send_return_notice(message: Message) -> None:
     """Mail the buyer which tickets are no longer valid and what is refunded."""
     order = get_order(UUID(message.body["order"]))
     returned = {name: message.body[name] for name in ("tickets", "back_minor", "kept_minor")}
-    _send(order, f"Your order for {order.event.name} has changed", "returned", returned=returned)
+    _send(order, f"Your order for {order.event.name} has changed", "returned", share=OWNER_SHARE, returned=returned)
 
 
 def send_cancellation_notice(message: Message) -> None:
@@ -118,7 +123,14 @@ def send_correction_notice(message: Message) -> None:
 def send_transfer_notice(order_id: UUID, email: str, label: str) -> None:
     """Mail the buyer that a ticket was offered to this address, so that an offer by anyone else does not go unseen."""
     order = get_order(order_id)
-    _send(order, f"You offered a ticket for {order.event.name}", "transfer_notice", recipient=email, label=label)
+    _send(
+        order,
+        f"You offered a ticket for {order.event.name}",
+        "transfer_notice",
+        share=OWNER_SHARE,
+        recipient=email,
+        label=label,
+    )
 
 
 def send_dispute_notice(message: Message) -> None:

@@ -33,7 +33,7 @@ export class Camera {
     this.video = video;
     this.seen = seen;
     this.ended = ended;
-    this.last = { text: "", at: -Infinity };
+    this.inView = new Map(); // The codes of the latest frames, with the time of the last frame that showed each.
   }
 
   static get isPossible() {
@@ -74,8 +74,9 @@ export class Camera {
 
   note(text) {
     const now = performance.now();
-    const isNew = text !== this.last.text || now - this.last.at > GONE_MS;
-    this.last = { text, at: now };
+    for (const [known, at] of this.inView) if (now - at > GONE_MS) this.inView.delete(known);
+    const isNew = !this.inView.has(text);
+    this.inView.set(text, now);
     if (isNew && text.trim()) this.seen(text);
   }
 }

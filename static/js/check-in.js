@@ -277,7 +277,10 @@ part("plain-undo")?.remove();
 
 // The camera -----------------------------------------------------------------------------------------------------
 
-const camera = new Camera(part("video"), { seen: (text) => send({ code: text.slice(0, 300) }), ended: () => stopCamera("The camera has stopped.") });
+// A QR code can contain any text. Half of a surrogate pair and control characters cannot be stored.
+const printable = (text) => [...text].filter((character) => !/[\p{Cc}\p{Cs}]/u.test(character)).slice(0, 300).join("");
+
+const camera = new Camera(part("video"), { seen: (text) => send({ code: printable(text) }), ended: () => stopCamera("The camera has stopped.") });
 const start = part("start");
 
 function stopCamera(words) {

@@ -15,8 +15,9 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.rate_limits import mail_caps
 from apps.orders import topics
 from apps.orders.mail import request_confirmation, resend_tickets
-from apps.orders.models import Order
+from apps.orders.models import Order, TransferPolicy
 from apps.orders.payments import settlement
+from apps.orders.transfers import transfers
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import EMAIL, buy, deliver_outbox, place_order
 from tests.support.races import storm, values
@@ -66,6 +67,20 @@ def test_a_cap_delays_mails_and_neither_orders_nor_other_addresses(concert: even
     assert len(mail.outbox) == 8
     assert Order.objects.filter(tickets_sent_at=None).count() == 0
     assert_audit_clean()
+
+
+def test_notices_that_an_owner_can_repeat_leave_room_for_tickets(concert: events.EventView, settings: Any) -> None:
+    """An order with a stranger's address: offering and withdrawing its ticket again and again mails the stranger."""
+    settings.MAIL_PER_HOUR_MAX = settings.MAIL_PER_DAY_MAX = 8
+    TransferPolicy.objects.create(event_id=concert.id, per_ticket_max=50, per_recipient_max=50)
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    offer = {"ticket": order.tickets.get().code, "email": "friend@example.org"}
+    for _ in range(6):
+        transfers.withdraw_offer(order.pk, transfers.offer_ticket(order.pk, offer).pk)
+        deliver_outbox()
+    to_buyer = [message.subject for message in mail.outbox if message.to == [EMAIL]]
+    assert len(to_buyer) == 2, "the tickets, and a notice: a quarter of the cap"
+    assert buy(hold(concert, seats=["hall-A-2"])).tickets_sent_at is not None
 
 
 def test_a_tag_in_the_address_is_the_same_mailbox() -> None:

@@ -15,7 +15,7 @@ from django.urls import reverse
 from apps.events.models import Event, Membership, Role, Venue
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.roles import ROLE_PERMISSIONS
-from apps.orders.models import Ticket
+from apps.orders.models import Refund, Ticket
 from tests.support import factories
 from tests.support.events.organizer_rows import Rows, admin_url, make_rows, scoped_admins, snapshot
 from tests.support.orders.sale import SAME_ORIGIN
@@ -126,6 +126,21 @@ def test_admin_pages_that_are_not_confined_are_closed_to_members(alpha: Rows, ro
             url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}", args=keys)
             status = client.get(url).status_code
             assert status == 403 or (row is None and page == "change" and status == 302), url
+
+
+def test_ids_in_the_forms_of_an_orders_money_are_those_of_the_order(alpha: Rows, beta: Rows) -> None:
+    client = member_of(alpha, Role.FINANCE)
+    Refund.objects.filter(order=beta.order).update(status=Refund.Status.FAILED)
+    refund, ticket = Refund.objects.get(order=beta.order), beta.order.tickets.order_by("pk")[0]
+    before = snapshot(beta)
+    url = reverse("admin:orders_refund_desk", args=[alpha.order.pk])
+    for form, status in (
+        ({"action": "paid_out", "refund": str(refund.pk), "note": "cash"}, 409),
+        ({"action": "again", "refund": str(refund.pk)}, 409),
+        ({"action": "return", "ticket": [ticket.pk], "seen": "0"}, 422),
+    ):
+        assert client.post(url, form).status_code == status, form
+    assert snapshot(beta) == before
 
 
 @pytest.mark.parametrize("role", Role.values)

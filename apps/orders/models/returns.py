@@ -32,7 +32,7 @@ class ReturnPolicy(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.event}: until {self.until_hours} h before the start"
+        return f"until {self.until_hours} h before the start"
 
 
 class OrderAdjustment(models.Model):

@@ -108,7 +108,7 @@ class TransferPolicy(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.event}: until {self.until_hours} h before the start"
+        return f"until {self.until_hours} h before the start"
 
 
 class TicketTransfer(models.Model):

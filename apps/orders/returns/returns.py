@@ -98,6 +98,7 @@ def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
 class ReturnableTicket:
     """A valid ticket and the refund for it alone."""
 
+    id: int
     code: str = field(repr=False)
     label: str
     back_minor: int
@@ -119,6 +120,7 @@ def list_returnable_tickets(order_id: UUID, *, fees_back: bool, by_buyer: bool =
         quoted = quote(order_lines, adjusted, chosen, chosen if fees_back else ())
         found.append(
             ReturnableTicket(
+                ticket.pk,
                 ticket.code,
                 ticket.label,
                 quoted.back_minor,

@@ -1,7 +1,8 @@
 """The staff page of one order's money: return tickets, give goodwill refunds, and handle refunds that a bank
 rejected."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,13 +19,14 @@ from apps.kernel.admin_lists import format_count
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.orders import return_quotes
-from apps.orders.models import Order, PaymentDifference
+from apps.orders.models import Order, PaymentDifference, Ticket
 from apps.orders.payments import refunds
 from apps.orders.returns import returns
 from apps.orders.selectors import get_order
 
 URL_NAME = "admin:orders_refund_desk"
 PERMISSION = "orders.change_order"
+_TICKET_ID = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -57,11 +59,11 @@ def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
     by = {"who": who, "why": " ".join(printable.split())[:200]}
     match data.get("action", ""):
         case "return":
-            codes = data.getlist("ticket")
+            codes = _codes(order_id, data.getlist("ticket"))
             done = returns.return_by_staff(
                 order_id,
                 codes,
-                set(data.getlist("fee")),
+                set(_codes(order_id, data.getlist("fee"))),
                 keep_off_sale=data.get("keep") == "yes",
                 also_checked_in=data.get("inside") == "yes",
                 seen_minor=_number(data, "seen"),
@@ -87,14 +89,14 @@ def _apply_action(order_id: UUID, data: QueryDict, who: str) -> str | None:
 def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int = 200) -> HttpResponse:
     order = get_order(order_id)
     row = Order.objects.get(pk=order_id)
-    chosen = request.POST.getlist("ticket")
+    chosen = _ids(request.POST.getlist("ticket"))
     context = {
         **site.each_context(request),
         "title": f"Refunds of order {order.number}",
         "order": order,
         "tickets": returns.list_returnable_tickets(order_id, fees_back=True) if order.is_standing else [],
         "chosen": chosen,
-        "fees": request.POST.getlist("fee") if request.method == "POST" else None,
+        "fees": _ids(request.POST.getlist("fee")) if request.method == "POST" else None,
         "given": request.POST,
         "quote": _quote(request, order_id) if status == 200 and chosen else None,
         "kept_minor": return_quotes.owed_minor(row) if order.is_standing or order.status == "refunded" else 0,
@@ -109,13 +111,27 @@ def _quote(request: HttpRequest, order_id: UUID) -> return_quotes.ReturnQuote | 
     try:
         return returns.quote_for_staff(
             order_id,
-            data.getlist("ticket"),
-            set(data.getlist("fee")),
+            _codes(order_id, data.getlist("ticket")),
+            set(_codes(order_id, data.getlist("fee"))),
             also_checked_in=data.get("inside") == "yes",
         )
     except problems.Problem as problem:
         messages.error(request, describe_problem(problem))
         return None
+
+
+def _codes(order_id: UUID, given: Sequence[str]) -> list[str]:
+    """Return the codes of these tickets. The page has their ids only: with a code anyone could enter, and some staff
+    who refund may not see codes. Raises Invalid unless all are tickets of the order."""
+    ids = _ids(given)
+    codes = dict(Ticket.objects.filter(order_id=order_id, pk__in=ids).values_list("pk", "code"))
+    if len(ids) != len(given) or not all(pk in codes for pk in ids):
+        raise problems.Invalid({"ticket": "choose tickets of this order"})
+    return [codes[pk] for pk in ids]
+
+
+def _ids(given: Sequence[str]) -> list[int]:
+    return [int(value) for value in given if _TICKET_ID.fullmatch(value)]
 
 
 def _number(data: Mapping[str, str], name: str) -> int:

@@ -42,7 +42,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
                     "Try again tomorrow or contact the organizer."
                 )
         ticket_issuance.replace(ticket, who, now)
-        _publish_reissue(order)
+        _publish_reissue(order, by_owner=who == BUYER)
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
@@ -68,7 +68,8 @@ def _require_reissuable(order: Order, ticket: Ticket) -> None:
         raise ReissueRefused("This ticket is already checked in. If that is a mistake, ask the staff at the door.")
 
 
-def _publish_reissue(order: Order) -> None:
+def _publish_reissue(order: Order, *, by_owner: bool = False) -> None:
     """Notify the buyer and the organizer of the new codes."""
     messages.publish_message(order, messages.Kind.TICKET_REISSUED)
-    outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+    body = {"order": str(order.pk), "again": True} | ({"by_owner": True} if by_owner else {})
+    outbox.publish(topics.SEND_TICKETS, str(order.pk), body)

@@ -81,9 +81,10 @@ def offer_ticket(order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID |
             ticket=ticket, sequence=sequence, email=email, offered_at=now,
             expires_at=min(now + OFFER_PERIOD, terms.until),
         )  # fmt: skip
-        # The notice first: the caps on the recipient's mails may delay the offer.
-        for kind in ("notice", "offer") if given_by is None else ("offer",):
-            outbox.publish(topics.SEND_TRANSFER, str(transfer.pk), {"transfer": str(transfer.pk), "kind": kind})
+        body = {"transfer": str(transfer.pk)}
+        if given_by is None:
+            outbox.publish(topics.SEND_TRANSFER, str(order.pk), body | {"kind": "notice"})
+        outbox.publish(topics.SEND_TRANSFER, str(transfer.pk), body | {"kind": "offer"})
         return transfer
 
 

@@ -33,6 +33,10 @@ SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 2_048
 PAUSE_SECONDS = 10.0
 """After a failed connection an endpoint is not called for this long, so that it does not block delivery threads."""
+SLOW_SECONDS = 2.0
+SLOW_PAUSE_FACTOR = 2
+"""After an answer that took SLOW_SECONDS an endpoint is not called for this many times as long. So one organizer's slow
+endpoint occupies the delivery threads for a third of the time, and others' messages do not wait for its backlog."""
 SIGNATURE_HEADER = "Fairgate-Signature"
 
 _paused_until: dict[int, float] = {}
@@ -97,7 +101,7 @@ def deliver(message: outbox.Message) -> None:
         return
     left_seconds = _paused_until.get(endpoint.pk, 0.0) - time.monotonic()
     if left_seconds > 0:
-        raise outbox.RetryLater(left_seconds, "the endpoint was unreachable a moment ago")
+        raise outbox.RetryLater(left_seconds, "the endpoint was unreachable or slow a moment ago")
     body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
     message_id, now = str(delivery.message_id), clock.now()
     headers = {
@@ -108,6 +112,7 @@ def deliver(message: outbox.Message) -> None:
         SIGNATURE_HEADER: sign(endpoint.secret, body, now),
     }
     is_last = message.attempts >= ATTEMPTS_MAX
+    began_at = time.monotonic()
     try:
         response = safe_http.request(
             "POST",
@@ -122,6 +127,9 @@ def deliver(message: outbox.Message) -> None:
         _paused_until[endpoint.pk] = time.monotonic() + PAUSE_SECONDS
         _record_attempt(delivery, None, str(error), is_last=is_last)
         raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
+    took_seconds = time.monotonic() - began_at
+    if took_seconds >= SLOW_SECONDS:
+        _paused_until[endpoint.pk] = time.monotonic() + SLOW_PAUSE_FACTOR * took_seconds
     is_accepted = 200 <= response.status < 300
     body_text = response.body.decode("utf-8", "replace")
     _record_attempt(delivery, response.status, body_text, is_accepted=is_accepted, is_last=is_last)

@@ -7,13 +7,14 @@ import json
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import Client
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from apps.kernel import clock
+from apps.kernel import clock, safe_http
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
@@ -265,6 +266,29 @@ def test_an_unreachable_endpoint_rests_and_does_not_affect_others(
     assert sorted(WebhookDelivery.objects.filter(endpoint=unreachable).values_list("attempts", flat=True)) == [0, 1]
     waiting = OutboxMessage.objects.get(topic=topics.WEBHOOK, attempts=0)
     assert "unreachable" in waiting.last_error
+
+
+def test_a_slow_endpoint_rests_so_that_its_backlog_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, other = make_endpoint("https://slow.example/"), make_endpoint("https://other.example/")
+    called: list[str] = []
+
+    def request(method: str, url: str, *_: object, **__: object) -> safe_http.Answer:
+        called.append(url)
+        if url == slow.url:
+            passed[0] += webhook_delivery.SLOW_SECONDS
+        return safe_http.Answer(500 if url == slow.url else 200, b"")
+
+    passed = [0.0]
+    monkeypatch.setattr(webhook_delivery, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr(safe_http, "request", request)
+    event = make_event()
+    for number in range(1, 4):
+        buy(hold(event, seats=[f"hall-A-{number}"]))
+    assert (called.count(slow.url), called.count(other.url)) == (1, 3)
+    passed[0] += webhook_delivery.SLOW_PAUSE_FACTOR * webhook_delivery.SLOW_SECONDS
+    make_due()
+    deliver_outbox()
+    assert called.count(slow.url) == 2
 
 
 def test_private_addresses_are_refused_unless_the_operator_allows_them(
