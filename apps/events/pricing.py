@@ -121,6 +121,12 @@ class BillLine:
     is_canceled: bool = False
     """Canceled after the sale."""
 
+    @property
+    def shown_category(self) -> str:
+        """The category, unless the description begins with its name: a section's only price."""
+        is_repeated = self.description == self.category or self.description.startswith(f"{self.category},")
+        return "" if is_repeated else self.category
+
     def contract(self) -> dict[str, Any]:
         return {
             "kind": self.kind,

@@ -492,8 +492,10 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
 def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
     """Show the visitor's reservation and its deadline."""
     held = owned_reservation(request, reservation_id)
+    shown = held.shown()
     context = {
-        "reservation": held.shown(),
+        "reservation": shown,
+        "is_single": len(shown["seats"]) + sum(line["quantity"] for line in shown["general_admission"]) == 1,
         # Checkout redirects to the order if there is one.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }

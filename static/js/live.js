@@ -5,7 +5,7 @@
 //   data-live-poll           without a stream, poll the same URL every few seconds; if absent, other modules poll for
 //                            themselves and the status shows data-live-else
 //   data-live-order=ID, data-live-reservation=ID    also subscribe to these, as their owner
-// [data-live-state]          shows how fresh the page is
+// [data-live-state]          shows how fresh the page is; data-live-words replaces "Live"
 //
 // Dispatches live:sections, live:queue, live:seats, live:reservation, live:order and live:announcement with the event's
 // data as detail; live:connection {way} when the connection changes: "stream", "poll" or "" (none);
@@ -114,8 +114,9 @@ function show() {
     words = freshAt ? `No connection, last updated ${clock(freshAt)}` : "No connection";
   } else if (way === "" && !hasTried) return; // Still connecting for the first time.
   for (const indicator of indicators) {
-    if (indicator.textContent === words) continue;
-    indicator.textContent = words;
+    const shown = kind === "stream" ? (indicator.dataset.liveWords ?? words) : words;
+    if (indicator.textContent === shown) continue;
+    indicator.textContent = shown;
     indicator.dataset.liveState = kind;
   }
   if (isOffline === wasOffline) return;

@@ -10,6 +10,7 @@ const form = document.querySelector("[data-seat-list]");
 const limit = Number(form.dataset.limit);
 const money = new Intl.NumberFormat("en", { style: "currency", currency: form.dataset.currency });
 const minorDigits = money.resolvedOptions().maximumFractionDigits;
+const hold = form.querySelector(".tray [type=submit]");
 const says = form.querySelector("[data-list-says]");
 const total = form.querySelector("[data-tray-total]");
 const elsewhere = form.querySelectorAll("input[type=hidden][name=seats]").length;
@@ -34,6 +35,8 @@ function count() {
   const seats = chosen.length + elsewhere;
   const sum = chosen.reduce((minor, box) => minor + Number(box.dataset.price), 0);
   says.textContent = seats ? `${seats} of ${limit} selected${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
+  hold.disabled = !seats;
+  hold.textContent = seats === 1 ? "Reserve seat" : "Reserve seats";
   if (chosen.length && !elsewhere) showTotal(total, sum, form.dataset.currency);
   else total.textContent = "";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {
@@ -113,7 +116,7 @@ function takeOffered() {
   endOffer();
   free.forEach((box) => (box.checked = true));
   count();
-  (free[0] ?? form.querySelector("[type=submit].button")).focus();
+  (free[0] ?? hold).focus();
 }
 
 function endOffer() {
@@ -140,6 +143,7 @@ form.addEventListener("submit", () => {
 });
 addEventListener("pageshow", () => {
   sent = false;
+  count(); // The browser may have restored a selection.
 });
 on("seats", applySeats);
 document.addEventListener("live:connection", ({ detail }) => detail.way || (isSynced = false));

@@ -316,13 +316,17 @@ export class Plan {
     for (const line of this.rows.values()) {
       const row = line.seats;
       const [first, last] = [row[0], row[row.length - 1]];
-      ends.push([first, row[1] ?? first, -1]);
       // Rows beside the stage are upright: in these, the up and down keys move along the row.
       line.isUpright = Math.abs(this.y[last] - this.y[first]) > Math.abs(this.x[last] - this.x[first]);
       const axis = line.isUpright ? this.y : this.x;
+      // An upright row has its name above it, whichever seat is the first.
+      if (line.isUpright && this.y[last] < this.y[first]) ends.push([last, row[row.length - 2], -1]);
+      else ends.push([first, row[1] ?? first, -1]);
       // Only one end is labeled if the row is short, if its name is long, or in large plans, which have many narrow
       // aisles.
-      if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) ends.push([last, row[row.length - 2], 1]);
+      if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) {
+        ends.push(ends.at(-1)[0] === last ? [first, row[1], 1] : [last, row[row.length - 2], 1]);
+      }
       line.seats = [...row].sort((a, b) => axis[a] - axis[b]);
       const steps = line.seats.slice(1).map((seat, index) => Math.hypot(this.x[seat] - this.x[line.seats[index]], this.y[seat] - this.y[line.seats[index]]));
       // Seats farther apart than this have an aisle between them.

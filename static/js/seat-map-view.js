@@ -379,6 +379,7 @@ export class View {
 
   // The names of the rows of the section in the middle, along the left or top edge, for rows whose own names are outside.
   #pinRowNames() {
+    this.#hideCutRowNames();
     if (this.level !== "close" || this.isFit) return this.pins.replaceChildren();
     const { plan } = this;
     const [x0, y0] = this.toPlan(0, this.head);
@@ -408,6 +409,16 @@ export class View {
       nodes.push(shape("rect", { x: x - half, y: y - 10, width: 2 * half, height: 20, rx: 6 }), shape("text", { x, y, "font-size": 13 }, pin.name));
     }
     this.pins.replaceChildren(...nodes);
+  }
+
+  // Row names that the left or right edge would cut; a pinned name stands for those on the left.
+  #hideCutRowNames() {
+    if (this.level !== "close") return;
+    const half = this.seatPx * 0.4;
+    for (const name of this.layers.seats.querySelectorAll(".row-name")) {
+      const px = Number(name.getAttribute("x")) * this.scale + this.x;
+      name.toggleAttribute("hidden", !this.isFit && (px < half || px > this.width - half));
+    }
   }
 
   // The section at the middle of the visible map, or null.

@@ -549,6 +549,8 @@ async function start() {
   if (!response.ok) throw new Error(`plan request failed: ${response.status}`);
   plan = new Plan(await response.json());
   find("map-wait").remove();
+  const kinds = new Set(plan.ids.map((_, seat) => plan.kind(seat)));
+  form.querySelectorAll("[data-legend]").forEach((item) => (item.hidden = !kinds.has(item.dataset.legend)));
   new ResizeObserver(fitAboveTray).observe(tray);
   addEventListener("resize", fitAboveTray);
   fitAboveTray();

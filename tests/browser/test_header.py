@@ -112,7 +112,6 @@ SHARED = {
     "queue:fairness": "/events/lined/fairness",
     "queue:vip": "/events/lined/vip/damaged",
     "queue:wait": "/events/lined/wait",
-    "reservations:choose": "/events/concert/choose?change=1",
     "reservations:held": "/reservations/",
     "orders:my_tickets": "/tickets/",
     "orders:find": "/orders/find",
@@ -127,6 +126,7 @@ OWN = {
     "orders:sandbox_pay": "the page of a bank",
     "orders:report": "after the sale",
     "orders:check_in": "for doorkeepers",
+    "reservations:choose": "shows the clock itself while seats are changed",
     "reservations:reservation": "shows the clock itself",
     "orders:checkout": "shows the clock itself",
 }

@@ -30,8 +30,8 @@ def theatre_plan() -> Json:
             zone("Stalls", stalls),
             _boxes("Boxes left", 118.0, first=1),
             _boxes("Boxes right", _WIDTH - 118.0, first=2),
-            zone("Circle", circle, [text_area("CIRCLE", _CENTER_X, _CENTER_Y + _CIRCLE - 38, 22)]),
-            zone("Balcony", balcony, [text_area("BALCONY", _CENTER_X, _CENTER_Y + _BALCONY - 38, 22)]),
+            zone("Circle", circle, [text_area("Circle", _CENTER_X, _CENTER_Y + _CIRCLE - 38, 22)]),
+            zone("Balcony", balcony, [text_area("Balcony", _CENTER_X, _CENTER_Y + _BALCONY - 38, 22)]),
         ],
     )
 

@@ -11,7 +11,7 @@ from apps.events.plans.plan import COORDINATE_MAX, Area, AreaText, PlanError
 
 ROWS_MAX = 100
 SEATS_PER_ROW_MAX = 200
-_SEAT_WIDTH, _ROW_DEPTH = 30.0, 34.0
+_SEAT_WIDTH, _ROW_DEPTH, _SECTION_GAP = 30.0, 34.0, 60.0
 _STAGE_DEPTH, _STAGE_WIDTH_MIN = 60.0, 240.0
 _STAGE_COLOR, _STAGE_TEXT_COLOR = "#3b2a33", "#f5efe6"
 
@@ -57,7 +57,7 @@ def place_seats(draft: Draft) -> Draft:
             rows.append(_place_row(row, middle, y))
             y += _ROW_DEPTH
         sections.append(replace(section, rows=rows))
-        y += _ROW_DEPTH
+        y += _SECTION_GAP
     if max(y, 2 * middle) > COORDINATE_MAX:
         raise PlanError("", "too many rows, or seats in one row, to be placed without x and y")
     return replace(draft, sections=sections, areas=[*draft.areas, _stage(middle, widest * _SEAT_WIDTH * 0.6)])

@@ -6,7 +6,7 @@ from django import forms
 from django.forms.boundfield import BoundWidget
 
 COMMON_METHODS = 2
-PAGE_ORDER = ("email", "name", "code", "payment_method", "terms")
+PAGE_ORDER = ("email", "name", "payment_method", "code", "terms")
 
 
 class CheckoutForm(forms.Form):

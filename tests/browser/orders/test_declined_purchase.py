@@ -59,6 +59,8 @@ def test_two_together_under_a_price_are_declined_and_paid_before_the_same_moment
     assert_nothing_sticks_out(page)
 
     page.locator("input[name=payment_method][value=sandbox]").check(force=True)
+    # The bar may cover the choice, so it names what is chosen.
+    assert "Test card: approved" in page.locator("[data-pay-method]").inner_text()
     page.locator(".checkout__pay button").click()
     page.wait_for_url(re.compile("/orders/"))
     deliver_everything()
