@@ -444,7 +444,11 @@ SIMPLE_JWT = {
 MAILBOX_FOLDER = env.str("MAILBOX_FOLDER", default=_state.get("mailbox_folder", ""))
 if env.str("EMAIL_URL", default=""):
     MAILBOX_FOLDER = ""
-    vars().update(env.email_url("EMAIL_URL"))
+    vars().update(_email := env.email_url("EMAIL_URL"))
+    if _email["EMAIL_BACKEND"] == "django.core.mail.backends.smtp.EmailBackend":
+        EMAIL_BACKEND = "apps.kernel.mail.smtp_backend.EmailBackend"
+    # For each answer of the server. Less than the claim of a message that sends a mail (apps/orders/facade.py).
+    EMAIL_TIMEOUT = 15
 elif MAILBOX_FOLDER:
     EMAIL_BACKEND = "ticketing.devserver.mail_backends.MailboxBackend"
 else:

@@ -6,6 +6,7 @@ A claim is a visibility timeout in the message's row. Wake-ups only shorten the 
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -112,6 +113,7 @@ class Topic:
         return self.list_handler is not None or self.list_starter is not None
 
 
+_handled: ContextVar[Message | None] = ContextVar("outbox_message", default=None)
 _topics: dict[str, Topic] = {}
 _wake: list[Callable[[], object]] = []
 
@@ -424,9 +426,15 @@ def _end_or_keep(message: Message, end: Callable[[], None]) -> None:
         raise ClaimNotEnded(message, end) from error
 
 
+def handled_message() -> Message | None:
+    """Return the message that the running handler handles alone, or None."""
+    return _handled.get()
+
+
 def _handle(message: Message) -> Callable[[], None]:
     """Run the handler; return the end of the claim that its outcome requires."""
     topic = _topics.get(message.topic)
+    handled = _handled.set(message)
     try:
         if topic is None:
             raise NoHandler(message.topic)
@@ -454,6 +462,8 @@ def _handle(message: Message) -> Callable[[], None]:
             exc_info=has_trace,
         )
         return partial(_end_failed, message, summary)
+    finally:
+        _handled.reset(handled)
     return partial(_end_list, [message], [])
 
 
