@@ -12,7 +12,6 @@ class SearchState(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     version = models.BigIntegerField(default=0)
     generation = models.BigIntegerField(default=0, help_text="Rises when the index is rebuilt.")
-    synonyms = models.BigIntegerField(default=0, help_text="Rises when a synonym changes.")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="search_state_is_one_row")]

@@ -1,15 +1,9 @@
 """The admin of the search's synonyms."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import admin
-from django.db import transaction
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest
 
 from apps.events.models import Synonym
-from apps.events.search import index_writer
 from apps.events.search.words.vocabulary import words_of
 
 PHRASES_MAX, PHRASE_WORDS_MAX = 20, 3
@@ -34,18 +28,3 @@ class SynonymAdmin(admin.ModelAdmin):
     form = SynonymForm
     list_display = ("words", "note")
     search_fields = ("words", "note")
-
-    def save_model(self, request: HttpRequest, obj: Synonym, form: Any, change: bool) -> None:
-        with transaction.atomic():
-            super().save_model(request, obj, form, change)
-            index_writer.touch_synonyms()
-
-    def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        with transaction.atomic():
-            super().delete_model(request, obj)
-            index_writer.touch_synonyms()
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Synonym]) -> None:
-        with transaction.atomic():
-            super().delete_queryset(request, queryset)
-            index_writer.touch_synonyms()

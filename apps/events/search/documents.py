@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,6 +19,8 @@ WEIGHTS = (NAME, NAMED, SHORT, LONG)
 WORDS_MAX = 600
 """Of one event; the words of a long text beyond them are not indexed."""
 PRICE_MAX = 2**28 - 1
+OVER = timedelta(days=1)
+"""So long after its start an event is left out of the index."""
 
 
 @dataclass(frozen=True, slots=True)

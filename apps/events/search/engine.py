@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from apps.events.models import Event
 from apps.events.search import bits, filters, pipeline
 from apps.events.search.filters import Query, QueryInvalid
-from apps.events.search.memory import Documents, Index, index, time_unit
+from apps.events.search.memory import Documents, View, index
 from apps.events.search.pipeline import Match, Matched
 
 __all__ = ["Facet", "Found", "Query", "QueryInvalid", "Result", "Suggestion", "complete", "search"]
@@ -68,11 +68,10 @@ class Found:
 def search(query: Query) -> Found:
     """Return one page of the public events that match and have not started, best first, with facets and corrections.
     Each facet is counted with all filters but its own."""
-    index.refresh()
-    now = index.now()
-    documents = index.documents
-    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(now))
-    match = pipeline.match(query.text, index, upcoming)
+    view = index.view()
+    now, documents = view.now, view.documents
+    upcoming = documents.upcoming(now)
+    match = pipeline.match(query.text, view, upcoming)
     masks = {name: read() for name, read in filters.masks(query, documents, now).items()}
     chosen = match.documents
     for mask in masks.values():
@@ -81,7 +80,7 @@ def search(query: Query) -> Found:
     numbers = _in_order(query, match, documents, chosen, last)[last - query.size :]
     results = _results(numbers, match, documents, has_text=bool(query.text))
     total = chosen.bit_count()
-    corrected = pipeline.did_you_mean(query.text, match.units, numbers, index) if query.page == 1 else ""
+    corrected = pipeline.did_you_mean(query.text, match.units, numbers, view) if query.page == 1 else ""
     return Found(
         query=query,
         results=results,
@@ -90,16 +89,15 @@ def search(query: Query) -> Found:
         did_you_mean=corrected,
         ignored=tuple(match.ignored),
         facets=_facets(query, match.documents, masks, documents, now),
-        suggestions=() if total else _suggestions(query, match, upcoming),
+        suggestions=() if total else _suggestions(query, match, view, upcoming),
     )
 
 
 def facets(query: Query) -> dict[str, tuple[Facet, ...]]:
     """Return the facets of all public events that have not started."""
-    index.refresh()
-    now = index.now()
-    documents = index.documents
-    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(now))
+    view = index.view()
+    now, documents = view.now, view.documents
+    upcoming = documents.upcoming(now)
     return _facets(query, upcoming, {}, documents, now)
 
 
@@ -166,7 +164,7 @@ def _facets(
 
 def _cities(query: Query, matching: int, documents: Documents) -> tuple[Facet, ...]:
     if len(documents.cities) <= COUNTED_CITIES_MAX:
-        counts = {city: (matching & mask).bit_count() for city, mask in documents.cities.items()}
+        counts = {city: (matching & mask).bit_count() for city, mask in list(documents.cities.items())}
     else:
         counts = Counter(documents.city_of(number) for number in bits.members(matching))
         counts.pop("", None)
@@ -175,11 +173,11 @@ def _cities(query: Query, matching: int, documents: Documents) -> tuple[Facet, .
     return tuple(Facet(city, count, city == query.city) for count, city in [*most[:CITIES_MAX], *chosen])
 
 
-def _suggestions(query: Query, match: Match, among: int) -> tuple[Suggestion, ...]:
+def _suggestions(query: Query, match: Match, view: View, among: int) -> tuple[Suggestion, ...]:
     if query.is_filtered and match.documents:
         return (Suggestion(query.text, match.documents.bit_count()),)
     texts = pipeline.shorter(match.units, SUGGESTIONS_MAX)
-    counted = [Suggestion(text, pipeline.match(text, index, among).documents.bit_count()) for text in texts]
+    counted = [Suggestion(text, pipeline.match(text, view, among).documents.bit_count()) for text in texts]
     return tuple(one for one in counted if one.count)
 
 
@@ -196,12 +194,12 @@ class Completion:
 
 def complete(text: str) -> tuple[list[Completion], list[str]]:
     """Return the best events for an incomplete query, and queries that complete its last word."""
-    index.refresh()
     if not pipeline.parse(text):
         return [], []
-    documents = index.documents
-    upcoming = bits.at_least(documents.start_planes, documents.live, time_unit(index.now()))
-    match = pipeline.match(text, index, upcoming, is_prefix=True)
+    view = index.view()
+    documents = view.documents
+    upcoming = documents.upcoming(view.now)
+    match = pipeline.match(text, view, upcoming, is_prefix=True)
     numbers = _in_order(Query(text=text), match, documents, match.documents, COMPLETED_MAX)
     ids = [documents.event_ids[number] for number in numbers]
     rows = Event.objects.exclude(status=Event.Status.DRAFT).filter(pk__in=ids)
@@ -210,10 +208,10 @@ def complete(text: str) -> tuple[list[Completion], list[str]]:
         pk: Completion(slug, name, city, starts_at.astimezone(ZoneInfo(timezone)).date())
         for pk, slug, name, city, timezone, starts_at in rows.values_list(*columns)
     }
-    return [events[event_id] for event_id in ids if event_id in events], _completions(text, match, index)
+    return [events[event_id] for event_id in ids if event_id in events], _completions(text, match, view)
 
 
-def _completions(text: str, match: Match, known: Index) -> list[str]:
+def _completions(text: str, match: Match, known: View) -> list[str]:
     """Return the text with its last word completed, each once, for words that the matching events have."""
     if not match.units or not match.documents:
         return []

@@ -130,16 +130,17 @@ EXAMPLE = "2027-05-01..2027-05-31"
 
 def on_days(documents: Documents, when: str, today: date) -> int:
     """Return the documents that start on these days of their venue's calendar."""
-    first, after = (datetime.combine(day, time(), UTC) for day in days_of(when, today))
-    planes = documents.local_planes
-    return bits.at_least(planes, documents.live, time_unit(first)) & ~bits.at_least(
-        planes, documents.live, time_unit(after)
+    first, after = (time_unit(datetime.combine(day, time(), UTC)) for day in days_of(when, today))
+    planes, live = documents.local_planes, documents.live
+    return documents.remember(
+        ("days", first, after), lambda: bits.at_least(planes, live, first) & ~bits.at_least(planes, live, after)
     )
 
 
 def priced_up_to(documents: Documents, price_max: int) -> int:
     """Return the documents whose lowest price is at most this."""
-    return documents.priced & ~bits.at_least(documents.price_planes, documents.priced, price_max + 1)
+    planes, priced = documents.price_planes, documents.priced
+    return documents.remember(("price", price_max), lambda: priced & ~bits.at_least(planes, priced, price_max + 1))
 
 
 def masks(query: Query, documents: Documents, now: datetime) -> dict[str, Callable[[], int]]:
@@ -161,4 +162,6 @@ def masks(query: Query, documents: Documents, now: datetime) -> dict[str, Callab
 
 def selling(documents: Documents, now: datetime) -> int:
     """Return the documents that have tickets left and whose sales have not ended."""
-    return bits.at_least(documents.end_planes, documents.left, time_unit(now) + 1)
+    unit = time_unit(now) + 1
+    planes, left = documents.end_planes, documents.left
+    return documents.remember(("selling", unit), lambda: bits.at_least(planes, left, unit))

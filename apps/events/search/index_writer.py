@@ -12,10 +12,10 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from django.db import connection
-from django.db.models import F, Max
+from django.db.models import Max
 
 from apps.events.models import Event, SearchChange, SearchDocument, SearchPosting, SearchState, SearchTerm
-from apps.events.search.documents import Document, Facts, read_documents
+from apps.events.search.documents import OVER, Document, Facts, read_documents
 from apps.events.search.words import metaphone
 from apps.events.search.words.text import WORD_CHARACTERS_MAX, stem
 from apps.kernel import clock
@@ -65,8 +65,9 @@ def report_stock(stock: Mapping[int, Stock]) -> int:
     if not changed:
         return 0
     with transactions.write():
-        state = _lock_state()
-        assert state is not None
+        state = _lock_state(skip_locked=True)
+        if state is None:
+            return 0  # The index is being written: the next report finds the same difference.
         state.version += 1
         documents = list(SearchDocument.objects.filter(event_id__in=changed))
         for document in documents:
@@ -84,8 +85,10 @@ def events_without_reported_stock(count: int) -> list[int]:
 
 
 def rebuild() -> int:
-    """Write the whole index anew in one transaction; return how many events it has. Until the commit, searches use the
-    previous index. Reported stock is kept."""
+    """Write the whole index anew in one transaction, without events that are over; return how many it has.
+
+    Until the commit, searches use the previous index. Reported stock is kept.
+    """
     with transactions.write(lock_ms=_REBUILD_MS, statement_ms=_REBUILD_MS, idle_ms=_REBUILD_MS):
         state = _lock_state()
         assert state is not None
@@ -107,7 +110,7 @@ def rebuild() -> int:
 
 
 def _write_all(version: int, kept: Mapping[int, Stock]) -> int:
-    public = Event.objects.exclude(status=Event.Status.DRAFT)
+    public = Event.objects.exclude(status=Event.Status.DRAFT).filter(starts_at__gt=clock.now() - OVER)
     event_ids = public.order_by("starts_at", "pk").values_list("pk", flat=True)
     term_ids: dict[tuple[str, str], int] = {}
     counts: Counter[int] = Counter()
@@ -259,11 +262,3 @@ def _count(counts: Mapping[int, int]) -> None:
     for part in batched(changed, 20_000):
         with connection.cursor() as cursor:
             _change_counts.count(cursor, term_ids=[term_id for term_id, _ in part], deltas=[delta for _, delta in part])
-
-
-def touch_synonyms() -> None:
-    """Have every process read the synonyms again. Joins the caller's transaction."""
-    transactions.require_transaction()
-    state = _lock_state()
-    assert state is not None
-    SearchState.objects.update(synonyms=F("synonyms") + 1)

@@ -9,7 +9,8 @@ import threading
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from django.db import connection
 
 from apps.events.models import SearchDocument, SearchPosting, SearchTerm, Synonym
 from apps.events.search import bits
-from apps.events.search.documents import WEIGHTS
+from apps.events.search.documents import OVER, WEIGHTS
 from apps.events.search.words.vocabulary import Row, Synonyms, Vocabulary
 from apps.kernel.db import sql
 from apps.kernel.fastpath.cache import register
@@ -26,6 +27,8 @@ CHECK_SECONDS = 1.0
 RANK_SECONDS = 3_600.0
 """The nearness of dates is computed anew after this time."""
 POSTING_BYTES_MAX = 64 * 1024 * 1024
+REMEMBERED_MAX = 64
+"""Sets of documents that many searches need, such as those of the next seven days."""
 CHANGED_TEXTS_MAX = 100
 """More changed texts at once empty the copy of the postings instead of correcting it."""
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
@@ -90,6 +93,8 @@ class Documents:
                     sets[name].append(number)
             cities.setdefault(city, []).append(number)
         self.size = size
+        self._change_count = 0
+        self._remembered: dict[tuple[Hashable, ...], int] = {}
         for name, numbers in sets.items():
             setattr(self, name, bits.set_of(numbers, size))
         self.cities = {city: bits.set_of(numbers, size) for city, numbers in cities.items() if city}
@@ -99,11 +104,33 @@ class Documents:
         self.price_planes = bits.planes_of(prices, PRICE_BITS)
         self.rank_planes = bits.planes_of(ranks, RANK_BITS)
 
+    def remember(self, key: tuple[Hashable, ...], compute: Callable[[], int]) -> int:
+        """Return the set that `compute` returns, computed once until a document changes."""
+        # With the number of changes in the key, a set that was computed during a change is never used after it.
+        whole = (self._change_count, *key)
+        found = self._remembered.get(whole)
+        if found is None:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            found = self._remembered[whole] = compute()
+        return found
+
+    def upcoming(self, now: datetime) -> int:
+        """Return the documents that have not started."""
+        unit = time_unit(now)
+        return self.remember(("upcoming", unit), lambda: bits.at_least(self.start_planes, self.live, unit))
+
     def city_of(self, number: int) -> str:
         return self._cities[number]
 
     def change(self, row: tuple[Any, ...], now: datetime) -> None:
         """Apply the present values of one document."""
+        self._change_count += 1
+        self._apply(row, now)
+        self._change_count += 1
+        self._remembered.clear()
+
+    def _apply(self, row: tuple[Any, ...], now: datetime) -> None:
         number, event_id, is_live, starts_at, local, ends_at, opens_at, is_canceled, city, price, *rest = row
         available, accessible, trend, _ = rest
         while self.size <= number:
@@ -143,23 +170,44 @@ class Documents:
         ranks = [
             rank_of(starts_at, opens_at, now, is_left=bool(self.left >> number & 1), trend=trend)
             for number, (starts_at, opens_at, trend) in enumerate(
-                zip(self.starts, self._opens, self._trends, strict=True)
+                zip(self.starts, self._opens, self._trends, strict=False)
             )
         ]
         self.rank_planes = bits.planes_of(ranks, RANK_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The index as one search uses it: what belongs together stays together when the index is read anew meanwhile."""
+
+    documents: Documents
+    vocabulary: Vocabulary
+    synonyms: Synonyms
+    generation: int
+    now: datetime
+    """The time by the database's clock, as far as the last refresh and the time since know it."""
+    read_levels: Callable[[Iterable[int], int], dict[int, Levels]]
+
+    def levels_of(self, term_ids: Iterable[int]) -> dict[int, Levels]:
+        """Return the documents of these terms by weight; nothing once the index has been read anew."""
+        return self.read_levels(term_ids, self.generation)
 
 
 class Index:
     """What one process has of the index. All methods may be called from any thread."""
 
     def __init__(self) -> None:
+        self._refreshing = threading.RLock()
+        """Held while the index is read. Searches use what is there meanwhile."""
         self._lock = threading.RLock()
+        """Held while what is in memory changes."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything: the next search reads the index."""
-        with self._lock:
-            self.version = self.generation = self._synonyms_version = -1
+        with self._refreshing, self._lock:
+            self.version = self.generation = -1
+            self._synonyms_version = ""
             self.documents = Documents((), EPOCH)
             self.vocabulary = Vocabulary(())
             self.synonyms = Synonyms(())
@@ -168,11 +216,21 @@ class Index:
             self._checked_at = self._ranked_at = -float("inf")
             self._read_at, self._read_at_monotonic = EPOCH, 0.0
 
+    def view(self) -> View:
+        """Return the index as it is now, refreshed if that is due."""
+        self.refresh()
+        with self._lock:
+            now = self._read_at + timedelta(seconds=time.monotonic() - self._read_at_monotonic)
+            return View(self.documents, self.vocabulary, self.synonyms, self.generation, now, self.levels_of)
+
     def refresh(self, *, at_once: bool = False) -> None:
-        """Apply what has changed since the last look, unless that was less than a second ago (`at_once`: always)."""
+        """Apply what has changed since the last look, unless that was less than a second ago (`at_once`: always), or
+        another thread is doing it and there is an index to search meanwhile."""
         if not at_once and time.monotonic() - self._checked_at < CHECK_SECONDS:
             return
-        with self._lock:
+        if not self._refreshing.acquire(blocking=at_once or self.version < 0):
+            return
+        try:
             if not at_once and time.monotonic() - self._checked_at < CHECK_SECONDS:
                 return
             with connection.cursor() as cursor:
@@ -187,41 +245,41 @@ class Index:
                 self.synonyms = Synonyms(groups, self.vocabulary.languages)
                 self._synonyms_version = synonyms
             if time.monotonic() - self._ranked_at > RANK_SECONDS:
-                self.documents.rank_again(self.now())
+                self.documents.rank_again(self._read_at)
                 self._ranked_at = time.monotonic()
             self._checked_at = time.monotonic()
-
-    def now(self) -> datetime:
-        """Return the time by the database's clock, as far as the last refresh and the time since know it."""
-        return self._read_at + timedelta(seconds=time.monotonic() - self._read_at_monotonic)
+        finally:
+            self._refreshing.release()
 
     def _load(self, version: int, generation: int) -> None:
         # Rows that are committed between these reads have higher versions, and are read again by the next refresh.
-        rows = list(SearchDocument.objects.values_list(*FACTS).iterator(chunk_size=5_000))
+        upcoming = SearchDocument.objects.filter(starts_at__gt=self._read_at - OVER)
+        rows = list(upcoming.values_list(*FACTS).iterator(chunk_size=5_000))
         terms = SearchTerm.objects.filter(document_count__gt=0).order_by("pk")
         vocabulary = Vocabulary(Row(*row) for row in terms.values_list(*Row._fields).iterator(chunk_size=5_000))
-        self.documents = Documents(rows, self.now())
-        self.vocabulary = vocabulary
-        self._terms, self._term_bytes = OrderedDict(), 0
-        self.version, self.generation, self._synonyms_version = version, generation, -1
-        self._ranked_at = time.monotonic()
+        documents = Documents(rows, self._read_at)
+        with self._lock:
+            self.documents, self.vocabulary = documents, vocabulary
+            self._terms, self._term_bytes = OrderedDict(), 0
+            self.version, self.generation, self._synonyms_version = version, generation, ""
+            self._ranked_at = time.monotonic()
 
     def _apply_changes(self, version: int) -> None:
         languages = set(self.vocabulary.languages)
         terms = SearchTerm.objects.filter(pk__gt=self.vocabulary.last_term_id).order_by("pk")
         self.vocabulary.add(Row(*row) for row in terms.values_list(*Row._fields))
         if self.vocabulary.languages != languages:
-            self._synonyms_version = -1
+            self._synonyms_version = ""
         rows = list(SearchDocument.objects.filter(version__gt=self.version).values_list(*FACTS))
-        now = self.now()
-        for row in rows:
-            self.documents.change(row, now)
-        texts = [row[0] for row in rows if row[-1] > self.version]
-        if len(texts) > CHANGED_TEXTS_MAX:
-            self._terms, self._term_bytes = OrderedDict(), 0
-        elif texts and self._terms:
-            self._change_postings(texts)
-        self.version = version
+        with self._lock:
+            for row in rows:
+                self.documents.change(row, self._read_at)
+            texts = [row[0] for row in rows if row[-1] > self.version]
+            if len(texts) > CHANGED_TEXTS_MAX:
+                self._terms, self._term_bytes = OrderedDict(), 0
+            elif texts and self._terms:
+                self._change_postings(texts)
+            self.version = version
 
     def _change_postings(self, numbers: list[int]) -> None:
         kept = ~bits.set_of(numbers, max(numbers) + 1)
@@ -234,11 +292,13 @@ class Index:
                 at = WEIGHTS.index(weight)
                 self._terms[term_id] = (*known[:at], known[at] | 1 << number, *known[at + 1 :])  # type: ignore[assignment]
 
-    def levels_of(self, term_ids: Iterable[int]) -> dict[int, Levels]:
-        """Return the documents of these terms by weight. Terms that this process has not needed before are read, all
-        in one query."""
+    def levels_of(self, term_ids: Iterable[int], generation: int) -> dict[int, Levels]:
+        """Return the documents of these terms by weight; nothing if the index has another generation by now. Terms
+        that this process has not needed before are read, all in one query."""
         wanted = list(dict.fromkeys(term_ids))
         with self._lock:
+            if generation != self.generation:
+                return {}
             found = {}
             for term_id in wanted:
                 levels = self._terms.get(term_id)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from apps.events.search.documents import WEIGHTS
-from apps.events.search.memory import Index
+from apps.events.search.memory import View
 from apps.events.search.words.text import Token, fold, tokenize, without_umlauts
 from apps.events.search.words.vocabulary import Near
 
@@ -105,7 +105,7 @@ def parse(query: str) -> list[Token]:
     return [token for token in tokenize(text) if not token.is_joined][:WORDS_MAX]
 
 
-def match(query: str, index: Index, among: int, *, is_prefix: bool = False) -> Match:
+def match(query: str, index: View, among: int, *, is_prefix: bool = False) -> Match:
     """Return the documents among these that match all words of the query. `is_prefix`: the last word may be
     incomplete."""
     tokens = parse(query)
@@ -116,7 +116,7 @@ def match(query: str, index: Index, among: int, *, is_prefix: bool = False) -> M
 
 
 class _Pipeline:
-    def __init__(self, index: Index, among: int) -> None:
+    def __init__(self, index: View, among: int) -> None:
         self._index = index
         self._words = index.vocabulary
         self._everything = among
@@ -203,7 +203,7 @@ class _Pipeline:
             written = token.written if word == token.word else word
             for other in self._words.forms(word, written):
                 self._add(unit, (other,), Matched.FORM)
-        stems = {stem for word in unit.alternatives for _, stem in self._words.words[word[0]].stems}
+        stems = {stem for word in unit.alternatives for _, stem in list(self._words.words[word[0]].stems)}
         for word in dict.fromkeys((token.word, without_umlauts(token.word), fold(token.written))):
             for phrase in self._index.synonyms.of((word,), stems | {word}):
                 self._add_phrase(unit, phrase)
@@ -318,7 +318,7 @@ def matched_by(units: Sequence[Unit], document: int) -> tuple[Matched, dict[int,
     return matched, found
 
 
-def did_you_mean(query: str, units: Sequence[Unit], documents: Sequence[int], index: Index) -> str:
+def did_you_mean(query: str, units: Sequence[Unit], documents: Sequence[int], index: View) -> str:
     """Return the query with the words that the best of these documents matched instead of unknown ones; empty if every
     word matched as it was written."""
     if not documents:

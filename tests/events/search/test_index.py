@@ -83,7 +83,7 @@ def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild
         for name in ("live", "left", "accessible", "priced", "start_planes", "price_planes", "rank_planes"):
             assert getattr(index.documents, name) == getattr(fresh.documents, name), name
         ids = list(SearchTerm.objects.values_list("pk", flat=True))
-        assert index.levels_of(ids) == fresh.levels_of(ids)
+        assert index.levels_of(ids, index.generation) == fresh.levels_of(ids, fresh.generation)
         assert _found(f"new{round_}") == [event.slug]
     assert FACTS[0] == "number"
     before = _postings(), {word: sorted(_found(word)) for word in words}
@@ -108,6 +108,33 @@ def test_concurrent_loops_index_each_change_once_and_a_change_in_progress_is_ind
     assert _found("matinee") == ["e0"]
     assert not SearchChange.objects.exists()
     assert sorted(SearchDocument.objects.values_list("number", flat=True)) == [1, 2, 3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_searches_go_on_while_events_change_and_the_index_is_rebuilt() -> None:
+    """One thread renames events and rebuilds the index, the others search: each finds its word or not, none fails."""
+    for number in range(4):
+        make_event(f"e{number}", name=f"Evening nightjar {number}", rows=0, general_admission=5)
+    _index_all()
+
+    def act(turn: int) -> int:
+        for round_ in range(12):
+            if turn == 0:
+                Event.objects.filter(slug=f"e{round_ % 4}").update(
+                    name=f"Evening kestrel {round_}", language="deen"[:2]
+                )
+                index_writer.rebuild() if round_ % 3 == 0 else index_writer.index_changes()
+            else:
+                index.refresh(at_once=True)
+                for text in ("nightjr", "evening kestrel", "eveningkestrel", "kes"):
+                    assert engine.search(engine.Query(text=text)).total <= 4
+                    engine.complete(text)
+        return 1
+
+    assert sum(values(storm(4, act))) == 4
+    _index_all()
+    assert sorted(_found("kestrel")) == ["e0", "e1", "e2", "e3"]
+    assert _found("nightjar") == []
 
 
 @pytest.mark.django_db

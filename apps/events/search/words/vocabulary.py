@@ -23,7 +23,7 @@ CANDIDATES_MAX = 8
 PREFIX_CHARACTERS_MIN = 4
 SIMILARITY_MIN = 0.55
 """Of a word that only sounds alike, by Jaro-Winkler."""
-COMPLETIONS_MAX = 40
+COMPLETIONS_MAX = 20
 
 
 class Row(NamedTuple):
@@ -61,8 +61,8 @@ class Near(NamedTuple):
 class Vocabulary:
     def __init__(self, rows: Iterable[Row]) -> None:
         self.words: dict[str, Word] = {}
-        self.languages: set[str] = set()
-        self.stop_words: set[str] = set()
+        self.languages: frozenset[str] = frozenset()
+        self.stop_words: frozenset[str] = frozenset()
         self._by_stem: dict[tuple[str, str], set[str]] = {}
         self._by_sound: dict[str, set[str]] = {}
         self._texts: list[str] = []
@@ -79,8 +79,9 @@ class Vocabulary:
         """Add the term; return its word if it is new."""
         self.last_term_id = max(self.last_term_id, row.id)
         if row.language not in self.languages:
-            self.languages.add(row.language)
-            self.stop_words |= BY_LANGUAGE.get(row.language, frozenset())
+            # New sets, because searches in other threads may be going through the old ones.
+            self.languages = self.languages | {row.language}
+            self.stop_words = self.stop_words | BY_LANGUAGE.get(row.language, frozenset())
         word = self.words.get(row.text)
         is_new = word is None
         if word is None:
@@ -139,11 +140,11 @@ class Vocabulary:
     def siblings(self, text: str) -> set[str]:
         """Return the words of the index with the same stem as this one of them, with itself."""
         word = self.words[text]
-        return set().union(*(self._by_stem[key] for key in word.stems)) | {text}
+        return set().union(*(self._by_stem[key] for key in list(word.stems))) | {text}
 
     def completions(self, start: str, count: int = COMPLETIONS_MAX) -> list[str]:
         """Return words that begin with this, those of most events first."""
-        found = list(common_prefix(self._texts, start, 50 * count))
+        found = list(common_prefix(self._texts, start, 40 * count))
         return sorted(found, key=lambda text: (-self.words[text].document_count, text))[:count]
 
     def parts(self, text: str, written: str) -> set[str]:
@@ -197,7 +198,7 @@ class Vocabulary:
                 distance = OSA.distance(code, sound, score_cutoff=edits)
                 if distance > edits:
                     continue
-                for word in self._by_sound[sound]:
+                for word in list(self._by_sound[sound]):
                     likeness = JaroWinkler.similarity(text, word) - 0.12 * distance
                     found[word] = max(found.get(word, 0.0), likeness)
         near = [Near(word, likeness) for word, likeness in found.items() if likeness >= SIMILARITY_MIN]
