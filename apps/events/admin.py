@@ -251,6 +251,17 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     # Set by services only.
     readonly_fields = ("status", "published_at", "page", "changes", "announcements", "stock", "cancellation")
 
+    empty_value_display = "none"
+
+    def get_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
+        """Leave out of a published event what its dashboard and its page of changes lead to."""
+        if obj is None or obj.status == Event.Status.DRAFT:
+            return self.fields
+        left = {"slug", "changes", "announcements", "stock"}
+        if obj.status != Event.Status.CANCELED:
+            left.add("cancellation")
+        return tuple(name for name in self.fields if name not in left)
+
     def get_inlines(self, request: HttpRequest, obj: Event | None) -> list[Any]:
         return [*super().get_inlines(request, obj), *event_inlines()]
 

@@ -117,6 +117,7 @@ def test_the_price_filter_leaves_only_seats_of_that_price(
     page.locator("[data-seat='hall-B-1'].seat-mark--taken").wait_for(state="attached")
     assert free.count() == 20
     assert gold.get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-legend]:visible").count() == 0, "the plan has no wheelchair spaces"
     assert "Showing Gold: 20 left." in (page.locator("[data-map-says]").text_content() or "")
     gold.press("Enter")
     page.locator("[data-seat='hall-B-1']:not(.seat-mark--taken)").wait_for(state="attached")

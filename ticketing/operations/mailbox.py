@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.views.decorators.cache import never_cache
+from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_safe
 
 from apps.kernel.http.client_address import address_from_environ
@@ -29,7 +30,8 @@ _HTML_POLICY = {
     "script-src": "'none'",
     "style-src": "'unsafe-inline'",
     "img-src": "data:",
-    "sandbox": "allow-popups",
+    "sandbox": "allow-popups allow-popups-to-escape-sandbox",
+    "frame-ancestors": "'self'",  # The page of the mail.
 }
 _View = Callable[..., HttpResponse]
 
@@ -102,12 +104,14 @@ def mail(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @_for_this_machine
+@xframe_options_sameorigin
 def mail_html(request: HttpRequest, name: str) -> HttpResponse:
     """Return the HTML part as a mail program would show it: without scripts, forms and files of other sites."""
     stored = _stored(name)
     if not stored.html:
         raise Http404
-    response = HttpResponse(stored.html)
+    # Links open beside the page, not in its frame.
+    response = HttpResponse(stored.html.replace("<head>", '<head><base target="_blank">', 1))
     response._csp_replace = _HTML_POLICY  # type: ignore[attr-defined]  # As django-csp's decorator does.
     return response
 

@@ -83,8 +83,10 @@ class Figures:
         return self.gross_minor - self.refunded_minor
 
     @property
-    def sold_percent(self) -> int:
-        return 100 * self.sold // self.capacity if self.capacity else 0
+    def sold_percent(self) -> str:
+        """The sold share of the capacity in words: 0%, <1%, 45%."""
+        share = 100 * self.sold // self.capacity if self.capacity else 0
+        return "<1%" if self.sold and not share else f"{share}%"
 
 
 def read_figures(event_id: int, age_seconds: int = AGE_SECONDS) -> Figures:

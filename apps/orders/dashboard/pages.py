@@ -82,19 +82,17 @@ def dashboard_view(request: HttpRequest, event_id: int, site: AdminSite) -> Http
 
 
 def _plot(event: events.StaffEvent, name: str) -> dict[str, Any]:
-    """Return the plot of this period; of the last hour, or of all time if nothing was sold in it, without a name."""
+    """Return the plot of the period with this name; without one, of all time."""
     zone, now = ZoneInfo(event.timezone), clock.now()
     first = sales_tally.first_sale_at(event.id)
-    for each in [name] if name else ["hour", "all"]:
-        if each == "all" and first is not None:
-            period = sales_plot.whole_period(first, now, zone)
-        else:
-            period = sales_plot.last_period(now, *_PERIODS.get(each, _PERIODS["hour"]))
-        bins = sales_tally.read_bins(event.id, period.since, period.bin_seconds)
-        if bins:
-            break
+    shown = name or "all"
+    if shown == "all" and first is not None:
+        period = sales_plot.whole_period(first, now, zone)
+    else:
+        period = sales_plot.last_period(now, *_PERIODS.get(shown, _PERIODS["hour"]))
+    bins = sales_tally.read_bins(event.id, period.since, period.bin_seconds)
     labels = (("hour", "Last hour"), ("day", "Last day"), ("all", "All"))
-    return {"plot": sales_plot.draw(bins, period, zone), "period": each, "periods": labels}
+    return {"plot": sales_plot.draw(bins, period, zone), "period": shown, "periods": labels}
 
 
 @require_safe

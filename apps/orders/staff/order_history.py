@@ -61,7 +61,9 @@ def _order(order: Order) -> Iterator[HistoryLine]:
 def _payments(order: Order) -> Iterator[HistoryLine]:
     for payment in Payment.objects.filter(order=order):
         amount = format_money(payment.amount_minor, payment.currency)
-        which = f"attempt {payment.attempt}, {amount}, {payment.provider} {payment.method}"
+        # The names of a provider's methods may begin with its own.
+        method = payment.method.removeprefix(payment.provider).strip("_").replace("_", " ")
+        which = f"attempt {payment.attempt}, {amount}, {payment.provider}{method and f' {method}'}"
         yield HistoryLine(payment.created_at, "payment", f"{which}: created")
         if payment.started_at is not None:
             yield HistoryLine(payment.started_at, "payment", f"{which}: sent to the provider")

@@ -170,3 +170,13 @@ def test_the_home_page_computes_some_events_and_shows_the_last_figures_of_others
     monkeypatch.setattr(figures, "HOME_COMPUTED_MAX", 1)
     assert set(figures.read_home_figures([concert.id, other.id])) == {concert.id}
     assert set(figures.read_home_figures([concert.id, other.id])) == {concert.id, other.id}
+
+
+@pytest.mark.parametrize(("sold", "words"), [(0, "0%"), (1, "<1%"), (72, "50%"), (144, "100%")])
+def test_a_small_share_is_not_shown_as_nothing(sold: int, words: str) -> None:
+    section = figures.SectionFigures("Stalls", 144, 144 - sold, 0, sold, 0)
+    shown = figures.Figures(
+        at=clock.now(), sections=(section,), orders=1, tickets=sold, gross_minor=0, refunded_minor=0, last_minute=0,
+        expected=0, entered=0,
+    )  # fmt: skip
+    assert shown.sold_percent == words

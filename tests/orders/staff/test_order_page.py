@@ -148,8 +148,8 @@ def test_the_history_has_every_kind_of_step_in_order(concert) -> None:
     texts = [f"{line.kind}: {line.text}" for line in lines]
     for text in (
         "reservation: tickets reserved",
-        "payment: attempt 1, $50.00, sandbox sandbox_decline: declined",
-        "payment: attempt 2, $50.00, sandbox sandbox: succeeded",
+        "payment: attempt 1, $50.00, sandbox decline: declined",
+        "payment: attempt 2, $50.00, sandbox: succeeded",
         "order: confirmed",
         f"email: “Your tickets for Concert” to {EMAIL}",
         f"email: “Your address was removed from an order for Concert” to {EMAIL}",

@@ -51,10 +51,13 @@ def test_a_mail_shows_its_links_its_html_without_scripts_and_its_files(folder: P
     name = next(folder.glob("*.eml")).stem
     page = client.get(f"/demo/mailbox/{name}").content.decode()
     assert '<a href="http://127.0.0.1/orders/7"' in page
+    assert f'<iframe class="mail-html" src="/demo/mailbox/{name}/html"' in page
     html = client.get(f"/demo/mailbox/{name}/html")
     assert b"markup" in html.content
     policy = html["Content-Security-Policy"]
     assert "sandbox" in policy
+    assert "frame-ancestors 'self'" in policy
+    assert html["X-Frame-Options"] == "SAMEORIGIN"
     assert "default-src 'none'" in policy
     assert "script-src 'none'" in policy
     pdf = client.get(f"/demo/mailbox/{name}/attachments/1")
