@@ -25,6 +25,7 @@ from apps.events.plans.straight_rows import place_seats
 COLUMNS = ("section", "row", "seat", "category")
 COORDINATES = ("x", "y")
 _ALL_COLUMNS = ",".join((*COLUMNS, *COORDINATES, "accessible"))
+_READ = frozenset((*COLUMNS, *COORDINATES, "accessible", "companion"))
 _YES = frozenset({"1", "yes", "y", "true", "t", "x"})
 _NO = frozenset({"", "0", "no", "n", "false", "f"})
 
@@ -58,7 +59,7 @@ def read_csv(text: str, limits: Limits) -> Draft:
             if not any(cell.strip() for cell in cells):
                 continue
             if not columns:
-                columns = _header(cells, begin)
+                columns = _header(cells, begin, limits)
             elif len(state.line_of) >= limits.seats_max:
                 raise PlanError(f"line {begin}", f"more than {limits.seats_max:,} seats")
             else:
@@ -83,7 +84,10 @@ def read_csv(text: str, limits: Limits) -> Draft:
     return draft if "x" in columns else place_seats(draft)
 
 
-def _header(cells: Sequence[str], line: int) -> dict[str, int]:
+def _header(cells: Sequence[str], line: int, limits: Limits) -> dict[str, int]:
+    """Return the index of each column that is read."""
+    if len(cells) > limits.columns_max:
+        raise PlanError(f"line {line}", f"more than {limits.columns_max} columns")
     names = [cell.strip().casefold() for cell in cells]
     coordinates = COORDINATES if not set(COORDINATES).isdisjoint(names) else ()
     missing = [name for name in (*COLUMNS, *coordinates) if name not in names]
@@ -92,12 +96,12 @@ def _header(cells: Sequence[str], line: int) -> dict[str, int]:
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"line {line}", f"the header names {twice} twice")
-    return {name: index for index, name in enumerate(names)}
+    return {name: index for index, name in enumerate(names) if name in _READ}
 
 
 def _record(cells: Sequence[str], columns: dict[str, int], line: int) -> dict[str, str]:
     if len(cells) <= max(columns[name] for name in (*COLUMNS, *COORDINATES) if name in columns):
-        raise PlanError(f"line {line}", f"has {len(cells)} cells, but the header has {len(columns)}")
+        raise PlanError(f"line {line}", f"has {len(cells)} cells, fewer than the header")
     return {name: cells[index].strip() for name, index in columns.items() if index < len(cells)}
 
 

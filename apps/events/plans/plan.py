@@ -33,7 +33,12 @@ class Limits:
     categories_max: int = 500
     areas_max: int = 10_000
     polygon_points_max: int = 2_000
-    objects_max: int = 2_000_000
+    objects_max: int = 1_000_000
+    """Objects and lists of a JSON file. A seat has two objects."""
+    values_max: int = 4_000_000
+    """Members and items of a JSON file. A seat has six."""
+    columns_max: int = 100
+    """Columns of a CSV file, those that are ignored included."""
 
 
 @dataclass(frozen=True, slots=True)

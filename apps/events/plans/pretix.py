@@ -147,8 +147,11 @@ def read_json(data: bytes, limits: Limits) -> Draft:
     """
     # Counting braces takes milliseconds. Decoding millions of tiny objects would take hundreds of megabytes before the
     # limits below apply.
-    if data.count(b"{") > limits.objects_max:
-        raise PlanError("", f"more than {limits.objects_max:,} objects in the file")
+    # Counted before the file is read, since each becomes a Python object for a moment, also in keys that are ignored.
+    if data.count(b"{") + data.count(b"[") > limits.objects_max:
+        raise PlanError("", f"more than {limits.objects_max:,} objects and lists in the file")
+    if data.count(b",") > limits.values_max:
+        raise PlanError("", f"more than {limits.values_max:,} values in the file")
     file = _decode(data)
     _refuse_repeated_keys(data)
     notes: list[str] = []

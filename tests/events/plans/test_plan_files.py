@@ -211,7 +211,8 @@ def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path, name: str
         (Limits(seats_max=11), "zones[1].rows[0]: more than 11 seats"),
         (Limits(sections_max=1), "zones: more than 1 zones"),
         (Limits(categories_max=0), "categories: more than 0"),
-        (Limits(objects_max=20), "more than 20 objects in the file"),
+        (Limits(values_max=20), "more than 20 values in the file"),
+        (Limits(objects_max=20), "more than 20 objects and lists in the file"),
     ],
 )
 def test_every_limit_is_enforced(limits: Limits, reason: str) -> None:
@@ -400,6 +401,7 @@ def test_csv_variants_give_the_same_plan(data: bytes) -> None:
         (csv("Stalls,A,1", header="section,row,seat"), "line 1", "lacks category (expected"),
         (csv("Stalls,A,1,Gold,1", header="section,row,seat,category,y"), "line 1", "lacks x (expected"),
         (csv(header=HEADER + ",x"), "line 1", "names x twice"),
+        (csv(header=HEADER + "".join(f",c{number}" for number in range(100))), "line 1", "more than 100 columns"),
         (csv(header=HEADER + ",note,Note"), "line 1", "names note twice"),
         (csv("Stalls,A,1,1,1,Gold,").replace(b"Gold", b"G\xf6ld"), "line 2", "UTF-8"),
     ],
