@@ -23,7 +23,9 @@ class CompositionConfig(AppConfig):
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
         from ticketing.operations import health
+        from ticketing.server import cookie_values
 
+        cookie_values.install()
         account_tokens.accept_fallbacks()
         operations_port.register("/readyz", health.answer_readyz)
         operations_port.register("/metrics", health.answer_metrics)

@@ -4,6 +4,8 @@ import secrets
 import unicodedata
 
 LENGTH_MAX = 40
+GIVEN_LENGTH_MAX = 4 * LENGTH_MAX
+"""Longest text that is normalized, without blanks: Python takes quadratic time for a run of combining marks."""
 RANDOM_LENGTH = 10
 """About fifty bits. At the permitted rate of attempts, guessing one of a thousand codes takes millennia."""
 PREFIX_LENGTH_MAX = LENGTH_MAX - RANDOM_LENGTH - 1
@@ -18,8 +20,10 @@ class InvalidCode(ValueError):
 
 def normal_code(text: str) -> str:
     """Return the code in capital letters without blanks. Raises InvalidCode."""
-    plain = "".join(unicodedata.normalize("NFKC", text).split()).upper()
-    plain = unicodedata.normalize("NFKC", plain)
+    plain = "".join(text.split())
+    if len(plain) <= GIVEN_LENGTH_MAX:
+        plain = "".join(unicodedata.normalize("NFKC", plain).split()).upper()
+        plain = unicodedata.normalize("NFKC", plain)
     if len(plain) > LENGTH_MAX or not plain.isprintable():
         raise InvalidCode(f"at most {LENGTH_MAX} printable characters")
     return plain

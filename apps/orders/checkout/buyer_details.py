@@ -100,7 +100,10 @@ def _take(payload: Mapping[str, Any], field: str, default: str, length_max: int,
     if not isinstance(value, str):
         errors[field] = "must be a string"
         return ""
-    value = unicodedata.normalize("NFC", remove_invisible(value).strip())
+    value = remove_invisible(value).strip()
+    # Only text that may have a permitted length: Python takes quadratic time for a run of combining marks.
+    if len(value) <= 4 * length_max:
+        value = unicodedata.normalize("NFC", value)
     # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
     # start another header line in a mail.
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in value):
