@@ -1,6 +1,9 @@
 """Creation of events from a description."""
 
 from apps.events.creation.event_creation import (
+    DESCRIPTION_CHARACTERS_MAX,
+    PERFORMER_CHARACTERS_MAX,
+    PERFORMERS_MAX,
     ROOM_ACTIVE_MAX,
     ROOM_RATE_MAX,
     EventDiffers,
@@ -17,6 +20,9 @@ from apps.events.creation.event_spec import EventSpec, GeneralAdmission
 from apps.events.publication import EventRefused
 
 __all__ = [
+    "DESCRIPTION_CHARACTERS_MAX",
+    "PERFORMERS_MAX",
+    "PERFORMER_CHARACTERS_MAX",
     "ROOM_ACTIVE_MAX",
     "ROOM_RATE_MAX",
     "EventDiffers",

@@ -18,6 +18,8 @@ NAME, NAMED, SHORT, LONG = 10, 5, 3, 1
 WEIGHTS = (NAME, NAMED, SHORT, LONG)
 WORDS_MAX = 600
 """Of one event; the words of a long text beyond them are not indexed."""
+DESCRIPTION_CHARACTERS_MAX = 20_000
+"""The part of a long text that is read for its words."""
 PRICE_MAX = 2**28 - 1
 OVER = timedelta(days=1)
 """So long after its start an event is left out of the index."""
@@ -90,7 +92,7 @@ def _document(row: tuple[Any, ...], prices: list[tuple[int, int | None]]) -> Doc
         (NAME, name),
         (NAMED, " · ".join((*lines_of(performers), venue, tags))),
         (SHORT, f"{summary} · {city}"),
-        (LONG, description),
+        (LONG, description[:DESCRIPTION_CHARACTERS_MAX]),
     )
     weights: dict[str, int] = {}
     written: dict[str, str] = {}

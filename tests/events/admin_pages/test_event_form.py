@@ -199,6 +199,19 @@ def test_an_impossible_time_to_pay_is_refused(staff: Client, draft: int, typed: 
     assert found.startswith(error)
 
 
+@pytest.mark.parametrize(
+    ("field", "typed", "error"),
+    [
+        ("description", "x" * 10_001, "Enter at most 10,000 characters."),
+        ("performers", "x" * 121, "Enter at most 100 performers, each with at most 120 characters."),
+        ("performers", "\n".join(map(str, range(101))), "Enter at most 100 performers"),
+    ],
+)
+def test_texts_have_the_limits_of_the_command(staff: Client, draft: int, field: str, typed: str, error: str) -> None:
+    (found,) = errors_of(staff.post(address(draft), shown_fields(staff.get(address(draft))) | {field: typed}))[field]
+    assert found.startswith(error)
+
+
 def test_the_form_sets_the_return_policy(staff: Client, draft: int) -> None:
     fields = shown_fields(staff.get(address(draft)))
     assert staff.post(address(draft), fields).status_code == 302
