@@ -336,7 +336,9 @@ def start_list(messages: Sequence[Message], ends: Ends) -> None:
     assert starter is not None
     try:
         starter(messages, ends)
-    except Exception:
+    except EXITS:
+        raise
+    except BaseException:
         logger.exception("%s messages (%s) failed together and are handled alone", len(messages), messages[0].topic)
         ends.end((), messages)
 

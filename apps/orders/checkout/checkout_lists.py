@@ -11,7 +11,7 @@ clock is read after the last lock, and every verdict precedes the writes of line
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -150,7 +150,7 @@ def decide(
         reservations.notify_payments_begun([one.planned for one in placed], write)
 
 
-def _with_keys_once(checkouts: Sequence[PlainCheckout], indexes: Any) -> list[int]:
+def _with_keys_once(checkouts: Sequence[PlainCheckout], indexes: Iterable[int]) -> list[int]:
     """Return these indexes without those whose key another reservation's checkout before it has."""
     seen: dict[tuple[str, str], int] = {}
     for index in indexes:
