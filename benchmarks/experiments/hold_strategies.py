@@ -1,21 +1,21 @@
 """The holds of the source documents and Fairgate's, compared in one run on the same seats.
 
-    python -m benchmarks.experiments.hold_strategies [--buyers 1,8,32,128] [--rounds 3] [--seconds 0.8] [--seats 200000]
+    python -m benchmarks.experiments.hold_strategies [--buyers 1,8,32,128] [--rounds 3] [--seconds 0.8] [--seats 220000]
         [--json docs/hold-strategies.json] [--svg docs/hold-strategies.svg] [--only ours] [--batchers 2x128,1x64]
 
 Starts a PostgreSQL server that would survive a power cut (fsync and synchronous_commit on) and a Valkey server, and
-removes both afterwards. Buyers are spread over two processes, as over the web processes of a deployment; each holds
-again as soon as it has its response. Every hold is for two general-admission tickets of one section, or for two named
-seats that no other buyer requests, and inserts a reservation, its lines and a ledger row. The strategies run in turn
-within a round; the figures are medians of the rounds.
+removes both afterwards. Buyers are spread over two processes; each holds again as soon as it has its response. Every
+hold is for two general-admission tickets of one section, or for two named seats that no other buyer requests, and
+inserts a reservation, its lines and a ledger row. The strategies run in turn; the figures are medians of the rounds.
 
 Fairgate's own strategy is the real code (`service.holds`), by threads as the site calls it and by tasks as an event
 loop does. It does more for each hold than the others: it locks the buyer's queue entry and checks its admission, finds
 or stores the response of the idempotency key with its fingerprint, fixes the price, keeps the entry's slot busy, and
 enforces one live reservation per entry.
 
-Afterwards each strategy sells out a small section to 32 buyers who stop at their first refusal, and lets them compete
-for 300 seats; then its counts are compared with its rows. The table shows what was sold twice or was left.
+Before the race each strategy holds for 10,000 buyers, to show what a live hold occupies. Afterwards each sells out a
+small section to 32 buyers who stop at their first refusal, and lets them compete for 300 seats; then its counts are
+compared with its rows. The table shows what was sold twice or was left.
 """
 
 import argparse
@@ -29,10 +29,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments import source_strategies
+from benchmarks.experiments import hold_memory, source_strategies
 from benchmarks.support import chart, halls
 from benchmarks.support.rooms import start_servers
 from benchmarks.support.worker_pool import Report, WorkerPool, start_worker_pool
@@ -42,6 +43,8 @@ SMALL_SEATS = 300
 TIMEOUT_MS = 60_000
 RIVALS = 32
 UNITS = 250_000
+MEMORY_NUMBERS = 5_000_000
+"""The number of the first general admission buyer whose hold is measured."""
 GENERAL_NUMBERS = 10_000_000
 """The first number of general admission buyers; buyers of seats have the numbers of the seats."""
 NUMBERS_PER_SECOND = {1: 3_000, 8: 6_000, 32: 10_000, 128: 14_000}
@@ -53,7 +56,7 @@ class Strategy:
     key: str
     title: str
     hold: source_strategies.Hold | str | None = None
-    """A function of `source_strategies`, the name of a method of its gate, or none: Fairgate's own."""
+    """A function of `source_strategies`, the name of a method of its gate or its lock, or none: Fairgate's own."""
     by_tasks: bool = False
     committers: int = 0
     """0 for the site's batcher, otherwise the committers of a batcher with batches up to `batch_max`."""
@@ -71,6 +74,7 @@ GENERAL_ADMISSION = (
     Strategy("single", "single statement", source_strategies.single),
     Strategy("buckets", "16 buckets, SKIP LOCKED", source_strategies.buckets),
     Strategy("units", "a row per unit, SKIP LOCKED", source_strategies.units),
+    Strategy("redlock", "Redlock over five servers, then conditional UPDATE", "under_lock"),
     Strategy("gate", "Redis gate, then single statement", "before_postgres"),
     Strategy("granted", "Redis decides, PostgreSQL records", "instead_of_postgres"),
     Strategy("threads", "ours, group commit, threads"),
@@ -142,7 +146,10 @@ class Contest:
             slug: halls.find_seated_event(slug) for slug in (HALL, *(f"{SMALL}-{key}" for key in self._ours))
         }
         self._small_seats = next(slug for slug in self._halls if slug != HALL)
-        self._gates = {schema: source_strategies.Gate(schema) for schema in schemas.values()}
+        self._gates: dict[str, source_strategies.Gate | source_strategies.Redlock] = {
+            schema: (source_strategies.Redlock if key.endswith("/redlock") else source_strategies.Gate)(schema)
+            for key, schema in schemas.items()
+        }
         self._idle: list[Any] = []
         self._idle_of = ""
         self._lock = threading.Lock()
@@ -242,11 +249,12 @@ def main() -> None:
     parser.add_argument("--buyers", default="1,8,32,128")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.8, help="of one strategy with one number of buyers, a round")
-    parser.add_argument("--seats", type=int, default=200_000, help="seats of the hall")
+    parser.add_argument("--seats", type=int, default=220_000, help="seats of the hall")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--svg", type=Path, help="file for the plot")
     parser.add_argument("--only", default="", help="strategies by key, or `ours`")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--no-memory", action="store_true", help="do not measure the memory of held tickets")
     parser.add_argument("--batchers", default="", help="Fairgate's own by tasks with other committers x largest batch")
     options = parser.parse_args()
     more = [with_batcher(spec) for spec in options.batchers.split(",") if spec]
@@ -262,14 +270,21 @@ def main() -> None:
         for kind, strategies in KINDS.items()
     }
     ours = list(dict.fromkeys(one for strategies in chosen.values() for one in strategies if one.is_ours))
-    with start_servers(durable=True):
+    needs_locks = any(strategy.key == "redlock" for strategy in chosen["general_admission"])
+    with start_servers(durable=True), source_strategies.lock_servers(needs_locks):
         schemas = prepare(chosen, ours, options.seats)
         with start_worker_pool(options.processes, Contest, schemas, ours) as callers:
             contest = Run(callers, options.seconds)
+            memory = [] if options.no_memory else measure_memory(chosen, ours, schemas, contest)
             cells = contest.race(chosen, [int(count) for count in options.buyers.split(",")], options.rounds)
             verdicts = contest.sell_out(chosen, schemas)
-    figures = {"cells": [asdict(cell) for cell in cells], "verdicts": [asdict(verdict) for verdict in verdicts]}
+    figures = {
+        "cells": [asdict(cell) for cell in cells],
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "memory": [asdict(one) for one in memory],
+    }
     print_table(cells, verdicts)
+    hold_memory.print_table(memory, KIND_TITLES)
     log("done")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
@@ -312,6 +327,29 @@ def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int)
     halls.vacuum_tables()
     log(f"prepared: {seats:,} seats")
     return schemas
+
+
+def measure_memory(
+    chosen: dict[str, list[Strategy]], ours: list[Strategy], schemas: dict[str, str], run: "Run"
+) -> list[hold_memory.Memory]:
+    """Measure what the live holds of each strategy occupy; Fairgate's own once, since its rows are always the same."""
+    contest = Contest(schemas, ours)
+    hall = halls.find_seated_event(HALL)
+    first = {"general_admission": MEMORY_NUMBERS, "seats": hall.seat_count // 2 - hold_memory.HOLDS}
+    found = []
+    for kind, strategies in chosen.items():
+        for strategy in strategies:
+            if strategy.is_ours and strategy.by_tasks:
+                continue
+            numbers = range(first[kind], first[kind] + hold_memory.HOLDS)
+            if strategy.is_ours:
+                halls.admit_buyers(hall.event, numbers)
+            schema = schemas.get(f"{kind}/{strategy.key}", "public")
+            opened = partial(contest.thread, f"{kind}/{strategy.key}/{HALL}")
+            found.append(hold_memory.measure(kind, strategy.title, schema, opened, numbers))
+            run.note_held(kind, strategy, HALL, hold_memory.HOLDS)
+    log("measured memory")
+    return found
 
 
 def hold_earlier(count: int) -> None:
@@ -367,7 +405,10 @@ class Run:
         return reports
 
     def _count(self, kind: str, strategy: Strategy, size: str, reports: list[Report]) -> None:
-        held = sum(report.held + report.warmed for report in reports)
+        self.note_held(kind, strategy, size, sum(report.held + report.warmed for report in reports))
+
+    def note_held(self, kind: str, strategy: Strategy, size: str, held: int) -> None:
+        """Add holds to those that the rows are compared with at the end."""
         self._held[kind, strategy.key, size] = self._held.get((kind, strategy.key, size), 0) + held
 
     def sell_out(self, chosen: dict[str, list[Strategy]], schemas: dict[str, str]) -> list[Verdict]:

@@ -9,13 +9,19 @@ Statements are prepared, the server binds the parameters, and each caller has it
 
 import os
 import random
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 from redis import Redis
+
+from tests.support.servers import temporary_server_folder
+from ticketing.devserver import valkey
+from ticketing.devserver.servers import new_password
 
 QUANTITY = 2
 """The general admission quantity of one hold, and the number of seats of a named hold."""
@@ -159,6 +165,14 @@ return 1
 """
 
 
+# The lock is released only by its holder: it may have expired and have been taken by another.
+_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+LOCK_SERVERS = 5
+LOCK_SERVERS_VARIABLE = "REDLOCK_URLS"
+LOCK_MS = 10_000
+LOCK_PAUSE_SECONDS_MAX = 0.005
+
+
 @dataclass(frozen=True)
 class HoldRequest:
     number: int
@@ -291,6 +305,48 @@ class Gate:
     def _take(self, request: HoldRequest) -> bool:
         held = f"{self.schema}:{{{request.section}}}:hold:{request.number}"
         return self.script(keys=[self.key(request.section), held], args=[request.quantity]) == 1
+
+
+class Redlock:
+    """A section's lock over five servers, by the published algorithm: its holder has set the key on three of them, and
+    the lock has not expired. With the lock, the count is changed as `conditional` does."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.servers = [Redis.from_url(url, max_connections=256) for url in lock_server_urls()]
+        self.scripts = [server.register_script(_UNLOCK) for server in self.servers]
+
+    def under_lock(self, on: psycopg.Connection[Any], request: HoldRequest) -> bool:
+        key, token = f"{self.schema}:{request.section}:lock", uuid.uuid4().hex
+        while True:
+            begun = time.monotonic()
+            votes = sum(bool(server.set(key, token, nx=True, px=LOCK_MS)) for server in self.servers)
+            is_held = votes > LOCK_SERVERS // 2 and (time.monotonic() - begun) * 1_000 < LOCK_MS
+            try:
+                if is_held:
+                    return conditional(on, request)
+            finally:
+                for script in self.scripts:
+                    script(keys=[key], args=[token])
+            time.sleep(random.uniform(0, LOCK_PAUSE_SECONDS_MAX))  # noqa: S311
+
+
+@contextmanager
+def lock_servers(are_needed: bool) -> Iterator[None]:
+    """Start the five servers of Redlock for the block, if they are needed."""
+    with ExitStack() as ends:
+        urls = []
+        for _ in range(LOCK_SERVERS if are_needed else 0):
+            place, end = temporary_server_folder()
+            ends.callback(end)
+            urls.append(valkey.start(place, password=new_password()).url)
+        os.environ[LOCK_SERVERS_VARIABLE] = ",".join(urls)
+        yield
+
+
+def lock_server_urls() -> list[str]:
+    """Return the URLs of the five servers; none if no strategy needs them."""
+    return [url for url in os.environ.get(LOCK_SERVERS_VARIABLE, "").split(",") if url]
 
 
 def connect(schema: str) -> psycopg.Connection[Any]:
