@@ -174,7 +174,8 @@ def read_json(data: bytes, limits: Limits) -> Draft:
         areas += _areas(zone.areas or (), zone.position, place, limits.areas_max - len(areas), limits, notes)
         if any(row.seats for row in rows):
             name = label(zone.name or "", f"{place}.name", NAME_CHARACTERS_MAX, empty=True) or f"Section {z + 1}"
-            sections.append(DraftSection(slugs.slug(name, fallback=str(zone.zone_id or "")), name, rows))
+            fallback = label(zone.zone_id or "", f"{place}.zone_id", NAME_CHARACTERS_MAX, empty=True)
+            sections.append(DraftSection(slugs.slug(name, fallback=fallback), name, rows))
     size = None
     if file.size is not None:
         size = (coordinate(file.size.width, "size.width"), coordinate(file.size.height, "size.height"))
@@ -226,14 +227,17 @@ def _refuse_repeated_keys(data: bytes) -> None:
             raise _RepeatedKey
 
     try:
-        # The hook returns None for every object, so that a large file needs little memory; the path is found only on a
-        # refusal. Integers stay text: only keys matter here, and an ignored number may be too long to convert.
-        json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
-    except _RepeatedKey:
-        # Here each object becomes a tuple of its members; no other JSON value becomes a tuple.
-        whole = json.loads(data.decode(), object_pairs_hook=tuple, parse_int=str)
-        place, key = next(_repeated_keys(whole, ""))
-        raise PlanError(place or "top of the file", f"the key “{printable(key)}” is given twice") from None
+        try:
+            # The hook returns None for every object, so that a large file needs little memory; the path is found only
+            # on a refusal. Integers stay text: only keys matter here, and an ignored number may be too long to convert.
+            json.loads(data.decode(), object_pairs_hook=check, parse_int=str)
+        except _RepeatedKey:
+            # Here each object becomes a tuple of its members; no other JSON value becomes a tuple.
+            whole = json.loads(data.decode(), object_pairs_hook=tuple, parse_int=str)
+            place, key = next(_repeated_keys(whole, ""))
+            raise PlanError(place or "top of the file", f"the key “{printable(key)}” is given twice") from None
+    except PlanError:
+        raise  # It is a ValueError.
     except RecursionError as error:
         raise PlanError("", "the file is nested too deeply to be a seating plan") from error
     except ValueError as error:

@@ -150,6 +150,12 @@ def test_a_key_given_twice_is_refused_with_its_path(old: str, new: str, reason: 
     assert str(refusal(text.replace(old, new).encode())) == reason
 
 
+def test_a_long_id_of_a_zone_is_refused_before_a_slug_is_made_of_it() -> None:
+    """Python normalizes such a run of combining marks in quadratic time."""
+    refused = refusal(changed(lambda d: d["zones"][0].update(name="!", zone_id="a" + "\u0315\u0300" * 40_000)))
+    assert str(refused) == "zones[0].zone_id: is longer than 120 characters"
+
+
 def test_a_duplicate_seat_is_reported_with_both_paths() -> None:
     refused = refusal(changed(lambda d: _seat_at(d).update(seat_guid="Stalls-B-3")))
     assert str(refused) == (
