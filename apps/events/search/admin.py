@@ -5,6 +5,7 @@ from django.contrib import admin
 
 from apps.events.models import Synonym
 from apps.events.search.words.vocabulary import words_of
+from apps.kernel.admin_lists import DeclaredFiltersMixin
 
 PHRASES_MAX, PHRASE_WORDS_MAX = 20, 3
 
@@ -24,7 +25,7 @@ class SynonymForm(forms.ModelForm):
 
 
 @admin.register(Synonym)
-class SynonymAdmin(admin.ModelAdmin):
+class SynonymAdmin(DeclaredFiltersMixin, admin.ModelAdmin):
     form = SynonymForm
     list_display = ("words", "note")
     search_fields = ("words", "note")

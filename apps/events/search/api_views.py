@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from apps.events.api_views import PublicView
 from apps.events.search import engine, filters
+from apps.events.search.documents import PRICE_MAX
 from apps.events.search.pipeline import QUERY_CHARACTERS_MAX, Matched
 from apps.kernel.http import problems
 
@@ -79,15 +80,23 @@ _FILTERS = [
         str,
         description=f"{', '.join(filters.WHENS)}, a day, or two days as in {filters.EXAMPLE}; on the venues' clocks.",
     ),
-    OpenApiParameter("city", str, description="As in the facet."),
     OpenApiParameter(
-        "price_max", int, description="The highest price, in hundredths of the event's currency; 0: free events."
+        "city", {"type": "string", "maxLength": filters.CITY_CHARACTERS_MAX}, description="As in the facet."
+    ),
+    OpenApiParameter(
+        "price_max",
+        {"type": "integer", "minimum": 0, "maximum": PRICE_MAX},
+        description="The highest price, in hundredths of the event's currency; 0: free events.",
     ),
     OpenApiParameter("available", int, enum=[0, 1], description="1: events with tickets left only."),
     OpenApiParameter("accessible", int, enum=[0, 1], description="1: events with accessible seats left only."),
     OpenApiParameter("sort", str, enum=list(filters.SORTS), description="Default: best with search words, else date."),
-    OpenApiParameter("page", int, description=f"From 1 to {filters.PAGE_MAX}."),
-    OpenApiParameter("size", int, description=f"Results a page, at most {filters.SIZE_MAX}; default: {filters.SIZE}."),
+    OpenApiParameter("page", {"type": "integer", "minimum": 1, "maximum": filters.PAGE_MAX}),
+    OpenApiParameter(
+        "size",
+        {"type": "integer", "minimum": 1, "maximum": filters.SIZE_MAX, "default": filters.SIZE},
+        description="Results a page.",
+    ),
 ]
 
 

@@ -153,7 +153,7 @@ def test_only_staff_who_can_change_orders_see_the_refund_page(bought, client, dj
 def test_staff_cancels_an_event_by_typing_its_name_and_sees_the_progress(admin_client) -> None:
     event = make_event(general_admission=10)
     buy(hold(event, ga_section="floor", ga_quantity=2))
-    assert "Cancel the event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
+    assert "Cancel the event" in admin_client.get(f"/admin/events/event/{event.id}/changes/").content.decode()
     path = "/admin/orders/eventcancellation/add/"
     page = admin_client.get(f"{path}?event={event.id}").content.decode()
     assert "Type the name of the event" in page

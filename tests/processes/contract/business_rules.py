@@ -26,6 +26,7 @@ RULES = (
         r"^body: |at most \d+ ",
         "each event has its own limit, and a hold is of something",
     ),
+    Rule(("search_events",), "invalid", r"when: ", "a word, a day of the calendar, or two days in their order"),
     Rule(("hold",), "invalid", r"ga_quantity: ", "a section needs a quantity, and a quantity a section"),
     Rule(
         ("hold", "list_offers"),
