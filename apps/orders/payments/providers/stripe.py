@@ -200,7 +200,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _creation(request: ChargeRequest) -> dict[str, Any]:
-    """Return the arguments that create the intent. Raises objects.AmountRefused."""
+    """Return the arguments that create the intent. Raises `AmountRefused`."""
     return {
         "params": {
             "amount": objects.to_stripe(request.amount_minor, request.currency),

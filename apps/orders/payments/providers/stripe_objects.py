@@ -104,6 +104,8 @@ def from_stripe(amount: int, currency: str) -> int:
 
 
 def charge_event(intent: Row, kind: Kind, **about: Any) -> ProviderEvent:
+    """Return this kind of event about a PaymentIntent; `about` has its message id, time and bytes. Raises ValueError or
+    KeyError for another object."""
     currency = currency_of(intent)
     amount = (intent.get("amount_received") if kind == Kind.SUCCEEDED else None) or intent["amount"]
     return ProviderEvent(
@@ -157,6 +159,7 @@ def _dispute_event(dispute: Row, kind: Kind, **about: Any) -> ProviderEvent:
 
 
 def refund_answer(refund: Row) -> RefundAnswer:
+    """Return the state of a Refund. Raises ValueError and KeyError for an object that is not one."""
     return RefundAnswer(
         reference=id_of(refund["id"]),
         state=_REFUND_STATES[refund["status"]],
@@ -165,10 +168,12 @@ def refund_answer(refund: Row) -> RefundAnswer:
 
 
 def now() -> int:
+    """Return this process's time in Unix seconds."""
     return int(clock.process_now().timestamp())
 
 
 def parse_timestamp(seconds: object) -> datetime:
+    """Return the time of these Unix seconds. Raises ValueError unless it is between 2000 and 2100."""
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 946_684_800 <= seconds < 4_102_444_800:
         raise ValueError("a timestamp must be Unix seconds between 2000 and 2100")
     return datetime.fromtimestamp(seconds, UTC)
