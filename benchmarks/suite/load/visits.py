@@ -2,7 +2,9 @@
 reserve.
 
 Each visitor is a thread of wrk with one connection, because a thread has a script state of its own: a hold needs the
-token from the response to the join. After a hold the thread goes on as the next visitor.
+token from the response to the join. After a hold the thread goes on as the next visitor. Each thread reads a short file
+with seats and tokens of its own: wrk starts a thread as soon as its script is ready, so if the scripts took long, the
+first threads would send requests for seconds before the last one.
 """
 
 import json
@@ -26,17 +28,14 @@ function setup(thread)
 end
 
 function init(args)
-  run, event, section, file, many = args[1], args[2], args[3], io.open(args[4], "r"), tonumber(args[5])
-  seats = {}
-  for first, second in file:read("*a"):gmatch("(%d+) (%d+)") do
+  run, event, section = args[1], args[2], args[3]
+  seats, tokens = {}, {}
+  for line in io.lines(args[4] .. "/" .. number) do
+    local first, second, given = line:match("^(%d+) (%d+) ?(%S*)$")
     seats[#seats + 1] = { first, second }
-  end
-  file:close()
-  tokens = {}
-  for given in io.lines(args[6]) do
     tokens[#tokens + 1] = given
   end
-  first_step = #tokens > 0 and "hold" or "page"
+  first_step = tokens[1] ~= "" and "hold" or "page"
   visits, step, held, refused, path = 0, first_step, 0, 0, "/api/events/" .. event
 end
 
@@ -53,9 +52,10 @@ function request()
   elseif step == "join" then
     return post(path .. "/queue", '{"visitor_id":"' .. visitor .. '"}', "")
   end
-  local visit = visits * many + number
-  local pair = seats[visit % #seats + 1]
-  token = tokens[visit + 1] or token
+  local pair = seats[visits % #seats + 1]
+  if first_step == "hold" then
+    token = tokens[visits % #tokens + 1]
+  end
   local body = '{"seats":["' .. section .. "-" .. pair[1] .. '","' .. section .. "-" .. pair[2] .. '"]}'
   return post(path .. "/reservations", body,
     "Authorization: Bearer " .. token .. "\r\nIdempotency-Key: " .. visitor .. "\r\n")
@@ -111,19 +111,21 @@ def send(
     tokens: Sequence[str] = (),
 ) -> Visits:
     """Send visits of so many visitors at a time; none of them wants seats that another has. With the tokens of admitted
-    visitors, each of them only reserves."""
+    visitors, each of them only reserves. Raises SuiteFailed if wrk fails or too many requests got no response."""
     with tempfile.TemporaryDirectory(prefix="fairgate-wrk-") as made:
         folder = Path(made)
         (folder / "visits.lua").write_text(_SCRIPT)
-        wanted = pairs(seat_count, seat_count)
-        (folder / "seats").write_text("\n".join(f"{first} {second}" for first, second in wanted))
-        (folder / "tokens").write_text("".join(f"{token}\n" for token in tokens))
+        seats = pairs(seat_count, seat_count)
+        lines = [f"{first} {second} {token}" for (first, second), token in zip(seats, tokens, strict=False)]
+        lines = lines or [f"{first} {second}" for first, second in seats]
+        for number in range(visitors):
+            (folder / str(number)).write_text("".join(f"{line}\n" for line in lines[number::visitors]))
         before = os.times()
         done = subprocess.run(
             [
                 program, f"-t{visitors}", f"-c{visitors}", f"-d{seconds}s", "--timeout", "10s",
                 "-s", str(folder / "visits.lua"), f"http://127.0.0.1:{port}", secrets.token_hex(6), event, section,
-                str(folder / "seats"), str(visitors), str(folder / "tokens"),
+                str(folder),
             ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
