@@ -493,7 +493,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     paper_views = _by_order(InvoiceView(*paper) for paper in papers)
     refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
     refund_rows = _by_order(refunds if is_whole else ())
-    found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
+    found = events.get_events_by_id(order.event_id for order in orders)
     # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
     now = clock.now() if is_whole or any(order.status == Order.Status.PLACED for order in orders) else None
     offers: dict[int, return_quotes.ReturnTerms] = {}

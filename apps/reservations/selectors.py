@@ -205,10 +205,11 @@ def view_reservations(
         with connection.cursor() as cursor:
             lines = [_Line(*line) for line in _lines.rows(cursor, reservation_ids=[row.pk for row in rows])]
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
-    by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in rows}
+    event_ids = {row.event_id for row in rows}
+    by_event = {**known, **events.get_events_by_id(event_ids - known.keys())}
     sections: dict[int, events.SectionView] = {}
     if any(line.seat_id is None for line in lines):
-        sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
+        sections = {section.id: section for event_id in event_ids for section in events.list_sections(event_id)}
     views = []
     for row in rows:
         terms = events.terms_at(by_event[row.event_id], row.created_at)

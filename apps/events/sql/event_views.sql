@@ -1,4 +1,4 @@
--- Events as the apps above see them, soonest first: public ones by slug, any one by id, or all public ones. Without the
+-- Events as the apps above see them, soonest first: public ones by slug, any ones by id, or all public ones. Without the
 -- poster and the description, which are long and not part of this view.
 SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
        event.status,
@@ -12,7 +12,7 @@ SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone,
 FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
-WHERE (%(event_id)s::bigint IS NULL OR event.id = %(event_id)s)
+WHERE (%(event_ids)s::bigint[] IS NULL OR event.id = ANY(%(event_ids)s::bigint[]))
   AND (%(slugs)s::text[] IS NULL OR event.slug = ANY(%(slugs)s::text[]))
-  AND (event.status <> 'draft' OR %(event_id)s::bigint IS NOT NULL)
+  AND (event.status <> 'draft' OR %(event_ids)s::bigint[] IS NOT NULL)
 ORDER BY event.starts_at, event.slug

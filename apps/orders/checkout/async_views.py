@@ -23,7 +23,6 @@ class LoadedReservation(NamedTuple):
 
     reservation: reservations.ReservationView
     entry: queue.EntryView
-    event: events.EventView
     terms: events.Terms | None
 
 
@@ -31,23 +30,19 @@ def load_reservations(reservation_ids: Sequence[uuid.UUID]) -> list[LoadedReserv
     """Return these reservations in order; None for an unknown one. Blocks."""
     found = reservations.find_reservations(set(reservation_ids))
     entries = queue.entries_by_id({one.entry_id for one in found.values()})
-    by_event = {event_id: events.get_event_by_id(event_id) for event_id in {one.event_id for one in found.values()}}
-    terms = {
-        organizer: events.current_terms(organizer) for organizer in {one.organizer_id for one in by_event.values()}
-    }
-    return [_loaded(found.get(one), entries, by_event, terms) for one in reservation_ids]
+    organizers = {one.event.organizer_id for one in found.values()}
+    terms = {organizer: events.current_terms(organizer) for organizer in organizers}
+    return [_loaded(found.get(one), entries, terms) for one in reservation_ids]
 
 
 def _loaded(
     reservation: reservations.ReservationView | None,
     entries: dict[uuid.UUID, queue.EntryView],
-    by_event: dict[int, events.EventView],
     terms: dict[int, events.Terms | None],
 ) -> LoadedReservation | None:
     if reservation is None or reservation.entry_id not in entries:
         return None
-    event = by_event[reservation.event_id]
-    return LoadedReservation(reservation, entries[reservation.entry_id], event, terms[event.organizer_id])
+    return LoadedReservation(reservation, entries[reservation.entry_id], terms[reservation.event.organizer_id])
 
 
 _loader: BatchLoader[uuid.UUID, LoadedReservation | None] = BatchLoader(load_reservations)
@@ -70,7 +65,6 @@ async def check_out(request: Request, reservation_id: str) -> Reply:
         raise ForwardToSite
     plain = plain_checkout(
         loaded.reservation,
-        loaded.event,
         details,
         loaded.terms,
         provider=provider.name,

@@ -64,11 +64,10 @@ def check_out(
         return known
     provider = chosen_provider()
     details = read_details(payload, methods=provider.methods, email=email, name=name)
-    event = events.get_event_by_id(reservation.event_id)
+    event = reservation.event
     terms = events.current_terms(event.organizer_id)
     plain = plain_checkout(
         reservation,
-        event,
         details,
         terms,
         provider=provider.name,

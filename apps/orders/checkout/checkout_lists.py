@@ -47,7 +47,6 @@ class PlainCheckout:
     """A validated checkout that a list may place. The reservation and its bill were read without a lock."""
 
     reservation: reservations.ReservationView
-    event: events.EventView
     details: CheckoutDetails
     bill: events.Bill
     provider: str
@@ -56,6 +55,10 @@ class PlainCheckout:
     """The accepted version of the organizer's terms; empty if it has none."""
     idempotency_key: str
     fingerprint: str
+
+    @property
+    def event(self) -> events.EventView:
+        return self.reservation.event
 
     @property
     def scope(self) -> str:
@@ -81,7 +84,6 @@ def fingerprint_of(reservation: reservations.ReservationView, payload: dict[str,
 
 def plain_checkout(
     reservation: reservations.ReservationView,
-    event: events.EventView,
     details: CheckoutDetails,
     terms: events.Terms | None,
     *,
@@ -94,7 +96,7 @@ def plain_checkout(
     bill = reservation.bill
     is_plain = (
         reservation.is_pending
-        and event.status != "canceled"
+        and reservation.event.status != "canceled"
         and not details.code
         and bill.total_minor > 0
         and (terms is None or details.terms == terms.version)
@@ -103,7 +105,6 @@ def plain_checkout(
         return None
     return PlainCheckout(
         reservation,
-        event,
         details,
         bill,
         provider,

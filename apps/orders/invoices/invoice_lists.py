@@ -53,7 +53,7 @@ def issue_plain(order_ids: Collection[UUID]) -> set[UUID]:
         if not plain:
             return set()
         year = timezone.localtime(now).year
-        events_by_id = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in plain}}
+        events_by_id = events.get_events_by_id(order.event_id for order in plain)
         numbers, now = draw_invoice_numbers(InvoiceKind.INVOICE, settings.INVOICE_SERIES, year, len(plain))
         Invoice.objects.bulk_create(
             invoices.build_invoice(

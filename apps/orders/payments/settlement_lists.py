@@ -171,9 +171,7 @@ def _plain_cases(
 def _confirm(plain: Sequence[Case], note: Callable[[Sequence[ProviderMessage]], sql.Call]) -> list[Case]:
     """Confirm the orders of these cases whose reservations can be confirmed in a list, and return them. `note` returns
     the statement that stores the outcome of their messages."""
-    known: dict[int, events.EventView] = {}
-    for order, _, _ in plain:
-        known.setdefault(order.event_id, events.get_event_by_id(order.event_id))
+    known = events.get_events_by_id(order.event_id for order, _, _ in plain)
     given = [
         reservations.Confirmation(
             order.reservation_id,

@@ -88,10 +88,11 @@ def find_held_tickets(caller: queue.Caller, named: list[uuid.UUID]) -> list[Held
     newest: dict[int, _Row] = {}
     for row in map(_Row._make, rows):
         newest.setdefault(row.event_id, row)
+    by_event = events.get_events_by_id(newest)
     return [
         HeldTickets(
             row.id,
-            events.get_event_by_id(row.event_id),
+            by_event[row.event_id],
             row.shown_status,
             row.ticket_count,
             "seats" if row.has_seats_only else "tickets",

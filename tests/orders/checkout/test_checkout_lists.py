@@ -39,7 +39,6 @@ def plain(reservation: reservations.ReservationView, key: str = "", **changes: A
     provider, body = chosen_provider(), checkout_body(**changes)
     checkout = plain_checkout(
         reservation,
-        events.get_event_by_id(reservation.event_id),
         read_details(body, methods=provider.methods),
         None,
         provider=provider.name,
@@ -200,9 +199,9 @@ def test_terms_that_are_not_accepted_are_left_to_the_single_path() -> None:
     checkout = plain(view)
     terms = events.Terms("terms-1", "Opera", ())
     arguments = {"provider": "sandbox", "account_id": None, "idempotency_key": "key", "fingerprint": "f"}
-    assert plain_checkout(view, checkout.event, checkout.details, terms, **arguments) is None
+    assert plain_checkout(view, checkout.details, terms, **arguments) is None
     accepted = replace(checkout.details, terms="terms-1")
-    assert plain_checkout(view, checkout.event, accepted, terms, **arguments) is not None
-    assert plain_checkout(view, checkout.event, replace(checkout.details, code="HALF"), None, **arguments) is None
+    assert plain_checkout(view, accepted, terms, **arguments) is not None
+    assert plain_checkout(view, replace(checkout.details, code="HALF"), None, **arguments) is None
     paying = replace(view, status="paying")
-    assert plain_checkout(paying, checkout.event, checkout.details, None, **arguments) is None
+    assert plain_checkout(paying, checkout.details, None, **arguments) is None
