@@ -19,6 +19,7 @@ class CompositionConfig(AppConfig):
         from apps.kernel.proof_of_work import challenges
         from apps.kernel.push import hub
         from apps.kernel.rate_limits import address_caps
+        from apps.kernel.scheduler import scheduler_metrics
         from apps.kernel.tokens import account_tokens
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
@@ -39,6 +40,7 @@ class CompositionConfig(AppConfig):
             *request_metrics.METRICS,
             *concurrency_limit.METRICS,
             *outbox_metrics.METRICS,
+            *scheduler_metrics.METRICS,
             *hub.METRICS,
         )
         checks.register(static_files.check_collected, deploy=True)

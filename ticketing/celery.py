@@ -14,6 +14,9 @@ END_SECONDS_MAX = 3.0
 CONSUMER_SECONDS_MAX = 60.0
 """The consumer of a worker sends a heartbeat every two seconds while it is connected to the broker."""
 
+EXECUTOR_QUEUE = "scheduler"
+_executors = {"count": 0}
+
 app = Celery("fairgate")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -36,6 +39,21 @@ def beat_consumer(**kwargs: Any) -> None:
     from apps.kernel.observability import heartbeats
 
     heartbeats.beat("consumer", CONSUMER_SECONDS_MAX)
+
+
+@signals.worker_ready.connect
+def count_executors(sender: Any, **kwargs: Any) -> None:
+    """Count the processes of this worker as executors of scheduled tasks, unless it leaves their queue to others."""
+    consumed = sender.app.amqp.queues.consume_from
+    _executors["count"] = sender.controller.concurrency if EXECUTOR_QUEUE in consumed else 0
+
+
+@signals.heartbeat_sent.connect
+def report_executors(**kwargs: Any) -> None:
+    """Report how many scheduled tasks this worker executes at once, while it is connected to the broker."""
+    from apps.kernel.scheduler import orchestrator
+
+    orchestrator.report_executors(_executors["count"])
 
 
 def is_broker_away() -> bool:

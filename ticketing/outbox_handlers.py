@@ -1,4 +1,5 @@
-"""Outbox wiring: which function handles which topic, and how a worker is woken after a commit.
+"""Wiring of outbox and scheduler: which function handles which topic, how a worker is woken after a commit, and how it
+gets the runs of scheduled tasks.
 
 The Celery message is only a wake-up. If the broker is unavailable it is dropped at once; the maintenance loop, which
 needs PostgreSQL only, finds waiting messages: it first wakes a worker again, then delivers them itself.
@@ -6,7 +7,9 @@ needs PostgreSQL only, finds waiting messages: it first wakes a worker again, th
 
 import logging
 import time
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from django.conf import settings
 from kombu import Connection
@@ -18,6 +21,8 @@ from apps.kernel.outbox import delivery
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.tasks import deliver
 from apps.kernel.page_cache import version as page_version
+from apps.kernel.scheduler import facade as scheduler
+from apps.kernel.scheduler.tasks import execute
 from apps.orders import facade as orders
 from apps.reservations import facade as reservations
 from ticketing import cache_purge
@@ -42,6 +47,7 @@ def register() -> None:
         outbox.register_handler(each.topic, each.handle, each.visibility, **each.options)
     outbox.register_handler(reservations.PAGE_CHANGED, cache_purge.purge, cache_purge.VISIBILITY)
     outbox.register_wake(wake_worker)
+    scheduler.register_hand_over(hand_over_runs)
     maintenance.register("deliver outbox", 1, deliver_waiting)
     if settings.PURGE_URL:
         maintenance.register("purge changed pages from caches", 1, reservations.publish_page_changes)
@@ -51,14 +57,23 @@ def register() -> None:
 
 def wake_worker() -> bool:
     """Wake a worker to deliver messages, if the broker responds in time; return whether it did."""
+    return _send(deliver, (), "the maintenance loop delivers meanwhile")
+
+
+def hand_over_runs(run_ids: Sequence[int]) -> bool:
+    """Send these runs to a worker, if the broker responds in time; return whether it did."""
+    return _send(execute, (list(run_ids),), "the pickers execute tasks meanwhile")
+
+
+def _send(task: Any, args: tuple[Any, ...], meanwhile: str) -> bool:
     if time.monotonic() < _broker["rests_until"]:
         return False
     try:
         with producers[_broker_connection()].acquire(block=True, timeout=BROKER_SECONDS_MAX) as producer:
-            deliver.apply_async(producer=producer, retry=False)
+            task.apply_async(args, producer=producer, retry=False)
     except (OperationalError, OSError) as error:
         _broker["rests_until"] = time.monotonic() + BROKER_PAUSE_SECONDS
-        logger.warning("the broker is unavailable (%s); the maintenance loop delivers meanwhile", error)
+        logger.warning("the broker is unavailable (%s); %s", error, meanwhile)
         return False
     return True
 

@@ -90,6 +90,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "apps.kernel",
     "apps.kernel.outbox",
+    "apps.kernel.scheduler",
     "apps.accounts",
     "apps.events",
     "apps.queue",
@@ -226,6 +227,8 @@ CELERY_TASK_PUBLISH_RETRY = False  # A failed wake-up is dropped: the scan finds
 CELERY_BEAT_SCHEDULER = "apps.kernel.observability.beat_scheduler:Scheduler"
 # Workers and beat log in our format, which masks secrets.
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Their own queue: a burst of scheduled tasks must not delay the wake-ups of deliveries and sweeps.
+CELERY_TASK_ROUTES = {"scheduler.execute": {"queue": "scheduler"}}
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {

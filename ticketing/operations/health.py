@@ -39,6 +39,8 @@ from apps.kernel.fastpath import cache
 from apps.kernel.observability import metrics as metrics_of_processes
 from apps.kernel.observability.operations_port import JSON, Answer
 from apps.kernel.outbox import outbox_metrics
+from apps.kernel.scheduler import facade as scheduler
+from apps.kernel.scheduler import scheduler_metrics
 from apps.orders import facade as orders
 from apps.reservations import facade as reservations
 
@@ -188,6 +190,14 @@ class DatabaseCollector(Collector):
         yield "outbox_dead_count", "", float(outbox.given_up)
         yield "outbox_oldest_due_seconds", "", outbox.lag_seconds
         yield "outbox_deletion_mean_seconds", "", outbox.mean_seconds_to_deletion or 0.0
+        tasks, plan = scheduler_metrics.read_queue(), scheduler.read_plan()
+        yield "scheduler_due_count", "", float(tasks.due)
+        yield "scheduler_oldest_due_seconds", "", tasks.oldest_due_seconds
+        yield "scheduler_running_count", "", float(tasks.running)
+        yield "scheduler_failed_count", "", float(tasks.failed)
+        yield "scheduler_picker_lag_seconds", "", tasks.picker_lag_seconds
+        yield "scheduler_executors_count", "", float(plan.executors)
+        yield "scheduler_executors_needed_count", "", float(plan.executors_needed)
         for state, count in reservations.gate_states().items():
             yield "gates_count", state, float(count)
 
@@ -198,6 +208,13 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("outbox_dead_count", "Messages given up, which need an operator.", []),
     ("outbox_oldest_due_seconds", "Age of the oldest unclaimed due message.", []),
     ("outbox_deletion_mean_seconds", "Mean time from claim to deletion, over the last hour's latest 10,000.", []),
+    ("scheduler_due_count", "Runs of scheduled tasks that are due and have not started.", []),
+    ("scheduler_oldest_due_seconds", "How long the oldest of them has been due.", []),
+    ("scheduler_running_count", "Runs of scheduled tasks that are running.", []),
+    ("scheduler_failed_count", "Runs of scheduled tasks that failed in the last day.", []),
+    ("scheduler_picker_lag_seconds", "How late the first scheduled task is that no picker has picked.", []),
+    ("scheduler_executors_count", "Executors of the workers that reported in the last minute.", []),
+    ("scheduler_executors_needed_count", "Executors that start the runs of the next ten minutes in time.", []),
     ("payment_provider_faults_count", "Consecutive calls without a response.", ["provider"]),
     ("payment_provider_resting", "Whether the circuit breaker of the provider is open.", ["provider"]),
     ("audit_breaches_count", "Breaches found by the latest audits of changes and of everything.", []),

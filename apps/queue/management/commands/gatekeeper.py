@@ -10,6 +10,7 @@ from django.db import connection
 from apps.kernel import maintenance, secret_key
 from apps.kernel.checks import whole_audit
 from apps.kernel.observability import health_signals, metrics, operations_port
+from apps.kernel.scheduler import picker
 from apps.queue.lobby import draw
 from apps.queue.room import gatekeeper
 
@@ -17,7 +18,7 @@ from apps.queue.room import gatekeeper
 class Command(BaseCommand):
     help = (
         "Admits visitors from the waiting rooms, or stands by while another gatekeeper leads. Also draws the lobbies' "
-        "numbers and runs the maintenance loop. Stops on SIGTERM or SIGINT."
+        "numbers, picks scheduled tasks and runs the maintenance loop. Stops on SIGTERM or SIGINT."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -39,7 +40,11 @@ class Command(BaseCommand):
         # Takes minutes to hours, and must not delay the jobs either.
         auditor = threading.Thread(target=whole_audit.loop, args=(stopping,), name="auditor", daemon=True)
         auditor.start()
+        # Scheduled tasks start within seconds of their minute, whatever the jobs do.
+        tasks = threading.Thread(target=picker.loop, args=(stopping,), name="picker", daemon=True)
+        tasks.start()
         maintenance.loop(stopping)
         ticker.join(timeout=2)
         drawer.join(timeout=2)
         auditor.join(timeout=2)
+        tasks.join(timeout=2)

@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class SchedulerConfig(AppConfig):
+    name = "apps.kernel.scheduler"
+    label = "scheduler"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from apps.kernel import maintenance
+        from apps.kernel.scheduler import runs
+
+        maintenance.register("delete old runs of scheduled tasks", 600, runs.delete_old)

@@ -1,0 +1,213 @@
+"""Schedules tasks, changes and cancels them, and runs failed ones again: the interface for the apps above.
+
+The kind of a task checks its parameters; whether a person may schedule it is checked by the page.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.http import problems
+from apps.kernel.scheduler import schedule_times
+from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from apps.kernel.scheduler.orchestrator import Plan, describe, read_plan
+from apps.kernel.scheduler.picker import register_hand_over
+from apps.kernel.scheduler.registry import (
+    Run,
+    Scope,
+    TaskFailed,
+    TaskKind,
+    TaskParams,
+    check_params,
+    find_kind,
+    get_kind,
+    kinds,
+    register_task,
+)
+
+__all__ = [
+    "SCHEDULED_BY_CODE",
+    "NotRunnable",
+    "Plan",
+    "Run",
+    "Schedule",
+    "Scope",
+    "TaskFailed",
+    "TaskKind",
+    "TaskParams",
+    "add_task",
+    "cancel_task",
+    "change_task",
+    "describe",
+    "enable_task",
+    "ensure_task",
+    "find_kind",
+    "get_kind",
+    "kinds",
+    "read_plan",
+    "register_hand_over",
+    "register_task",
+    "run_again",
+    "schedule_task",
+]
+
+SCHEDULED_BY_CODE = "scheduler"
+TIMES_YEARS_MAX = 10
+EARLIER_MAX = 20
+"""Earlier attempts that a run keeps."""
+
+
+class TaskNotFound(problems.NotFound):
+    title = "There is no such task."
+
+
+class NotRunnable(problems.StaffProblem):
+    """Only a failed run can be run again."""
+
+    type, status, title = "not-runnable", 409, "Only a failed run can be run again, while no other run of its task is."
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a task runs: at `once_at`, or at the minutes of `cron` in `time_zone`."""
+
+    once_at: datetime | None = None
+    cron: str = ""
+    time_zone: str = "UTC"
+
+    def first_minute(self, now: datetime) -> datetime:
+        """Return its first minute: of a task that runs once, this minute, the last or a later one. Raises Invalid."""
+        if (self.once_at is None) == (not self.cron):
+            raise problems.Invalid({"schedule": "give a time or a cron expression"})
+        if not schedule_times.is_zone(self.time_zone):
+            raise problems.Invalid({"time_zone": "is not an IANA time zone such as Europe/Berlin"})
+        if self.once_at is None:
+            try:
+                return schedule_times.require_cron(self.cron, self.time_zone, now)
+            except schedule_times.InvalidSchedule as error:
+                raise problems.Invalid({"cron": str(error)}) from error
+        minute = schedule_times.whole_minute(self.once_at)
+        if minute != self.once_at:
+            raise problems.Invalid({"once_at": "must be a whole minute"})
+        # A form that offers this minute may arrive in the next one.
+        if minute < schedule_times.whole_minute(now) - timedelta(minutes=1):
+            raise problems.Invalid({"once_at": "is in the past"})
+        if minute > now + timedelta(days=366 * TIMES_YEARS_MAX):
+            raise problems.Invalid({"once_at": f"is more than {TIMES_YEARS_MAX} years ahead"})
+        return minute
+
+
+def schedule_task(kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str) -> int:
+    """Schedule a task and return its id. Raises Invalid, which names each wrong parameter."""
+    with transactions.write():
+        return add_task(kind, params, schedule, scope=scope, who=who)
+
+
+def add_task(kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str) -> int:
+    """Like `schedule_task`, in the caller's transaction."""
+    transactions.require_transaction()
+    content = check_params(get_kind(kind), dict(params), scope)
+    now = clock.now()
+    task = ScheduledTask.objects.create(
+        kind=kind, params=content, event_id=scope.event_id, organizer_id=scope.organizer_id,
+        once_at=schedule.once_at, cron=" ".join(schedule.cron.split()), time_zone=schedule.time_zone,
+        next_run_at=schedule.first_minute(now), created_by=_author(who), created_at=now,
+    )  # fmt: skip
+    return task.pk
+
+
+def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, time_zone: str = "UTC") -> None:
+    """Schedule a recurring task of the whole site under this key, unless it exists; an existing one is left as it is,
+    also if staff have changed or disabled it. For code that runs at deployment (`post_migrate`)."""
+    with transactions.write():
+        if ScheduledTask.objects.filter(key=key).exists():
+            return
+        content = check_params(get_kind(kind), dict(params), Scope())
+        now = clock.now()
+        task = ScheduledTask(
+            key=key, kind=kind, params=content, cron=cron, time_zone=time_zone, created_by=SCHEDULED_BY_CODE,
+            created_at=now, next_run_at=Schedule(cron=cron, time_zone=time_zone).first_minute(now),
+        )  # fmt: skip
+        # Two deployments at once: the key is unique.
+        ScheduledTask.objects.bulk_create([task], ignore_conflicts=True)
+
+
+def change_task(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str) -> None:
+    """Change what the task does and when, and enable it. A run that was picked and has not started is dropped: its
+    minute counts again. A run that is under way ends as it began. Raises TaskNotFound and Invalid."""
+    with transactions.write():
+        task = _lock(task_id)
+        content = check_params(get_kind(task.kind), dict(params), Scope(task.event_id, task.organizer_id))
+        _drop_waiting(task)
+        task.params = content
+        task.once_at, task.cron = schedule.once_at, " ".join(schedule.cron.split())
+        task.time_zone, task.enabled = schedule.time_zone, True
+        task.next_run_at = schedule.first_minute(clock.now())
+        task.created_by = _author(who)
+        task.save()
+
+
+def cancel_task(task_id: int) -> bool:
+    """Disable the task and cancel its runs that have not started; return whether it was enabled. A run that is under
+    way ends as it began. Raises TaskNotFound."""
+    with transactions.write():
+        task = _lock(task_id)
+        was_enabled = task.enabled
+        TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED).update(state=TaskRun.State.CANCELED)
+        task.enabled, task.next_run_at = False, None
+        task.save(update_fields=["enabled", "next_run_at"])
+        return was_enabled
+
+
+def enable_task(task_id: int) -> bool:
+    """Enable a disabled task; return whether it was disabled. Raises TaskNotFound, and Invalid after its time."""
+    with transactions.write():
+        task = _lock(task_id)
+        if task.enabled:
+            return False
+        schedule = Schedule(task.once_at, task.cron, task.time_zone)
+        task.enabled, task.next_run_at = True, schedule.first_minute(clock.now())
+        task.save(update_fields=["enabled", "next_run_at"])
+        return True
+
+
+def run_again(run_id: int, *, who: str) -> None:
+    """Let a failed run start again at once, with the task's present parameters. Its earlier attempts stay recorded.
+    Raises TaskNotFound and NotRunnable, also for the second of two clicks."""
+    with transactions.write():
+        run = TaskRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+        if run is None:
+            raise TaskNotFound
+        if run.state != TaskRun.State.FAILED:
+            raise NotRunnable
+        attempt = {
+            "started_at": run.started_at and clock.iso(run.started_at), "error": run.error, "asked_by": run.asked_by,
+        }  # fmt: skip
+        run.earlier = [*run.earlier, attempt][-EARLIER_MAX:]
+        run.state, run.due_at, run.handed_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None, None
+        run.losses, run.error, run.asked_by = 0, "", _author(who)
+        run.save()
+
+
+def _lock(task_id: int) -> ScheduledTask:
+    """Lock the task's row, and with it its schedule. A run under way locks it only when it ends."""
+    task = ScheduledTask.objects.select_for_update(no_key=True).filter(pk=task_id).first()
+    if task is None:
+        raise TaskNotFound
+    return task
+
+
+def _drop_waiting(task: ScheduledTask) -> None:
+    """Delete the task's runs that never started, and cancel those that wait for another attempt."""
+    waiting = TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED)
+    waiting.filter(attempts=0).delete()
+    waiting.update(state=TaskRun.State.CANCELED)
+
+
+def _author(who: str) -> str:
+    if not who or not sql.is_text(who):
+        raise problems.Invalid({"who": "a task needs an author's name"})
+    return who[:150]

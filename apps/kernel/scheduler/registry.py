@@ -1,0 +1,132 @@
+"""The kinds of tasks. Apps register them when they load, so that the kernel imports none of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+
+from apps.kernel.http import problems
+
+LOCK_MS = 5_000
+STATEMENT_MS = 30_000
+RESULT_CHARACTERS_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a task is about. Both ids are None for a task of the whole site."""
+
+    event_id: int | None = None
+    organizer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, as its handler gets it."""
+
+    id: int
+    task_id: int
+    kind: str
+    params: dict[str, Any]
+    scope: Scope
+    scheduled_for: datetime
+    who: str
+    """Who scheduled the task, for the logs of its effects."""
+
+    @property
+    def event_id(self) -> int:
+        """The event of a task that has one."""
+        assert self.scope.event_id is not None, f"task {self.task_id} has no event"
+        return self.scope.event_id
+
+
+class TaskParams(forms.Form):
+    """The parameters of a kind as a form. It checks what staff enter and what code passes, for one scope."""
+
+    def __init__(self, *args: Any, scope: Scope, **kwargs: Any) -> None:
+        self.scope = scope
+        super().__init__(*args, **kwargs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the valid parameters as JSON values. The form must accept them as its data, too."""
+        return dict(self.cleaned_data)
+
+    @classmethod
+    def describe(cls, params: dict[str, Any]) -> str:
+        """Return the parameters in words, for lists."""
+        return ", ".join(str(value) for value in params.values() if value not in ("", None))
+
+
+class TaskFailed(Exception):
+    """Raised by a handler that cannot do its work. The message is shown to staff; no traceback is logged."""
+
+
+Handler = Callable[[Run], str | None]
+"""Runs in the transaction that ends the run: either both are committed or neither. It joins that transaction, awaits
+nothing outside the database, and sends messages through the outbox. Returns what it did, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    name: str
+    label: str
+    handler: Handler
+    params: type[TaskParams]
+    permission: str
+    for_event: bool
+    idempotent: bool
+    lock_ms: int
+    statement_ms: int
+
+
+_kinds: dict[str, TaskKind] = {}
+
+
+def register_task(
+    name: str,
+    handler: Handler,
+    params: type[TaskParams] = TaskParams,
+    *,
+    label: str,
+    permission: str = "",
+    for_event: bool = True,
+    idempotent: bool = False,
+    lock_ms: int = LOCK_MS,
+    statement_ms: int = STATEMENT_MS,
+) -> None:
+    """Register a kind of task. Registering a name again replaces its kind.
+
+    `permission` is what staff need for the event to schedule it; without one only code can. `idempotent`: a run that
+    failed is retried a few times by itself; otherwise only staff run it again. `lock_ms` and `statement_ms` limit the
+    handler's transaction.
+    """
+    _kinds[name] = TaskKind(name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms)
+
+
+def kinds() -> tuple[TaskKind, ...]:
+    """Return all kinds by their labels."""
+    return tuple(sorted(_kinds.values(), key=lambda kind: kind.label))
+
+
+def find_kind(name: str) -> TaskKind | None:
+    return _kinds.get(name)
+
+
+def get_kind(name: str) -> TaskKind:
+    """Return the kind. Raises Invalid."""
+    kind = _kinds.get(name)
+    if kind is None:
+        raise problems.Invalid({"kind": f"there is no task {name[:80]!r}"})
+    return kind
+
+
+def check_params(kind: TaskKind, params: dict[str, Any], scope: Scope) -> dict[str, Any]:
+    """Return the parameters as they are stored. Raises Invalid, which names each wrong one."""
+    if kind.for_event and scope.event_id is None:
+        raise problems.Invalid({"event": "this task needs an event"})
+    form = kind.params(params, scope=scope)
+    if not form.is_valid():
+        raise problems.Invalid({name: " ".join(map(str, errors)) for name, errors in form.errors.items()})
+    return form.to_json()

@@ -1,0 +1,187 @@
+"""The life of a run: started by one executor, ended with its effects, found again if its executor is lost.
+
+The transaction that runs the handler has the run's row locked. It writes the run's end together with the handler's
+effects, so that both are committed or neither. Lost executors are found by that lock: a run that has started and that
+no transaction has locked has no effects, and may be started again.
+"""
+
+import json
+import logging
+import os
+import socket
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, OuterRef
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.scheduler import schedule_times, scheduler_metrics
+from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from apps.kernel.scheduler.registry import RESULT_CHARACTERS_MAX, Run, Scope
+
+logger = logging.getLogger(__name__)
+
+KEPT_DAYS = 180
+LOST_AFTER = timedelta(seconds=5)
+"""From the start of a run to the lock of its row an executor needs milliseconds."""
+LOSSES_MAX = 3
+"""The run may be what ends its executors, so it is not started for ever."""
+ATTEMPTS_MAX = 4
+"""Of a run whose kind is idempotent."""
+RETRY_AFTER = timedelta(seconds=5)
+ERROR_CHARACTERS_MAX = 2_000
+LOST = "its executor ended before the task did; nothing of it was changed"
+_DELETED_MAX = 10_000
+
+_start = sql.load("apps.kernel.scheduler", "start_run")
+_lock = sql.load("apps.kernel.scheduler", "lock_run")
+_end = sql.load("apps.kernel.scheduler", "end_run")
+_take_lost = sql.load("apps.kernel.scheduler", "take_lost_runs")
+
+
+class Attempt(NamedTuple):
+    """An attempt that this executor has started."""
+
+    run_id: int
+    number: int
+    kind: str
+
+
+def executor_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"[-80:]
+
+
+def start(run_id: int) -> Attempt | None:
+    """Start the run and commit; None if it cannot start now: another executor has started it, its time has not come, it
+    was canceled, or another run of its task is running. A run that cannot start for the last reason is handed over
+    again later."""
+    try:
+        with transactions.write(), connection.cursor() as cursor:
+            started = _start.rows(cursor, id=run_id, executor=executor_name())
+    except IntegrityError as error:
+        if transactions.violated_constraint(error) != "task_run_one_running_of_a_task":
+            raise
+        return None
+    if not started:
+        return None
+    ((number, kind, waited_seconds),) = started
+    scheduler_metrics.wait.observe(waited_seconds)
+    return Attempt(run_id, number, kind)
+
+
+def lock(attempt: Attempt) -> Run | None:
+    """Lock the run's row until the end of the caller's transaction and return the run; None if the attempt was given
+    up meanwhile."""
+    transactions.require_transaction()
+    with connection.cursor() as cursor:
+        rows = _lock.rows(cursor, id=attempt.run_id, attempt=attempt.number)
+    if not rows:
+        return None
+    ((scheduled_for, task_id, kind, params, event_id, organizer_id, who),) = rows
+    # Django returns jsonb as text from a plain cursor.
+    scope = Scope(event_id, organizer_id)
+    return Run(attempt.run_id, task_id, kind, json.loads(params), scope, scheduled_for, who)
+
+
+def succeed(attempt: Attempt, result: str) -> None:
+    """End the locked run and set its task's next minute. Joins the transaction with the handler's effects."""
+    _end_attempt(attempt, TaskRun.State.SUCCEEDED, result=result)
+
+
+def fail(attempt: Attempt, error: str) -> None:
+    """Record that the handler failed, unless the attempt was given up. Nothing of the handler was committed."""
+    with transactions.write():
+        _end_attempt(attempt, TaskRun.State.FAILED, error=error)
+
+
+def retry(attempt: Attempt, error: str, *, retry_in: timedelta, is_lost: bool) -> None:
+    """Let the run wait for another attempt, unless this one was given up."""
+    with transactions.write():
+        _end_attempt(attempt, TaskRun.State.PICKED, error=error, retry_in=retry_in, is_lost=is_lost)
+
+
+def _end_attempt(
+    attempt: Attempt,
+    state: TaskRun.State,
+    *,
+    result: str = "",
+    error: str = "",
+    retry_in: timedelta = timedelta(),
+    is_lost: bool = False,
+) -> None:
+    transactions.require_transaction()
+    with connection.cursor() as cursor:
+        rows = _end.rows(
+            cursor,
+            id=attempt.run_id,
+            attempt=attempt.number,
+            state=str(state),
+            result=_storable(result)[:RESULT_CHARACTERS_MAX],
+            error=_storable(error)[:ERROR_CHARACTERS_MAX],
+            retry_in=retry_in,
+            lost=int(is_lost),
+        )
+    if not rows:
+        return
+    ((task_id, minute, seconds),) = rows
+    if state != TaskRun.State.PICKED:
+        rearm(task_id, minute)
+    how = "retried" if state == TaskRun.State.PICKED else str(state)
+    _count_after_commit(attempt.kind, how, seconds)
+
+
+def _count_after_commit(kind: str, how: str, seconds: float) -> None:
+    def count() -> None:
+        scheduler_metrics.ended.labels(kind, how).inc()
+        if how != "retried":
+            scheduler_metrics.run_time.labels(kind).observe(seconds)
+
+    transaction.on_commit(count, robust=True)
+
+
+def _storable(text: str) -> str:
+    return "".join(one if sql.is_text(one) else "�" for one in text)
+
+
+def rearm(task_id: int, minute: datetime) -> None:
+    """Set the next minute of a recurring task whose run for `minute` has ended: the first one after now, so that missed
+    minutes are not made up for. Joins the caller's transaction.
+
+    The task's row is locked last, after the run's. While another run of the task waits or runs, that run's end sets it:
+    of two ends at once the second one waits here for the commit of the first.
+    """
+    transactions.require_transaction()
+    task = ScheduledTask.objects.select_for_update(no_key=True).get(pk=task_id)
+    if not task.enabled or task.next_run_at is not None or not task.cron:
+        return
+    if TaskRun.objects.filter(task=task, state__in=[TaskRun.State.PICKED, TaskRun.State.RUNNING]).exists():
+        return
+    task.next_run_at = schedule_times.next_minute(task.cron, task.time_zone, max(minute, clock.now()))
+    task.save(update_fields=["next_run_at"])
+
+
+def recover_lost(limit: int) -> int:
+    """Let runs of lost executors wait again; a run that has lost too many has failed. Return how many were found."""
+    with transactions.write():
+        with connection.cursor() as cursor:
+            found = _take_lost.rows(cursor, grace=LOST_AFTER, limit=limit, losses_max=LOSSES_MAX, error=LOST)
+        for _, task_id, minute, state in sorted(found):
+            if state == TaskRun.State.FAILED:
+                rearm(task_id, minute)
+    for run_id, _, _, state in found:
+        scheduler_metrics.ended.labels("", "lost").inc()
+        logger.warning("run %s: %s (%s)", run_id, LOST, state)
+    return len(found)
+
+
+def delete_old() -> int:
+    """Delete ended runs older than KEPT_DAYS, and return how many. The latest run of each task is kept."""
+    before = clock.now() - timedelta(days=KEPT_DAYS)
+    with transactions.write():
+        old = TaskRun.objects.select_for_update(no_key=True, skip_locked=True).filter(finished_at__lt=before)
+        newer = TaskRun.objects.filter(task=OuterRef("task"), scheduled_for__gt=OuterRef("scheduled_for"))
+        ids = list(old.filter(Exists(newer)).order_by("pk").values_list("pk", flat=True)[:_DELETED_MAX])
+        TaskRun.objects.filter(pk__in=ids).delete()
+    return len(ids)

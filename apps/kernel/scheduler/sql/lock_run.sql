@@ -1,0 +1,8 @@
+-- Locks a started run for this attempt, with its task's content. No row: another executor has taken it over. The lock
+-- lasts until the handler's transaction ends, and shows the picker that the executor lives.
+SELECT
+    run.scheduled_for, task.id, task.kind, task.params, task.event_id, task.organizer_id, task.created_by
+FROM scheduler_taskrun AS run
+JOIN scheduler_scheduledtask AS task ON task.id = run.task_id
+WHERE run.id = %(id)s AND run.state = 'running' AND run.attempts = %(attempt)s
+FOR NO KEY UPDATE OF run

@@ -1,0 +1,147 @@
+"""Pickers: two minutes ahead, in batches, with every due run handed over until it starts."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+
+from apps.kernel import clock
+from apps.kernel.models import Signal
+from apps.kernel.scheduler import executor, facade, orchestrator, picker, runs, schedule_times, scheduler_metrics
+from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from tests.support.batches import wait_until
+from tests.support.kernel import scheduled_tasks
+from tests.support.kernel.scheduled_tasks import KIND, SITE, effects, killed_at, pick_all, registered, schedule_now
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Broker(list[list[int]]):
+    is_there = True
+
+    def send(self, run_ids: Sequence[int]) -> bool:
+        if self.is_there:
+            self.append(list(run_ids))
+        return self.is_there
+
+
+@pytest.fixture(autouse=True)
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(picker, "HERE_AFTER_SECONDS", float("inf"))
+    messages = Broker()
+    with registered():
+        facade.register_hand_over(messages.send)
+        yield messages
+
+
+def schedule_in(minutes: int) -> int:
+    at = schedule_times.whole_minute(clock.now()) + timedelta(minutes=minutes)
+    return facade.schedule_task(KIND, {}, facade.Schedule(once_at=at), scope=SITE, who="ada")
+
+
+def test_tasks_are_picked_two_minutes_ahead_and_start_at_their_minute(broker: Broker) -> None:
+    schedule_in(4)
+    task_id = schedule_in(2)
+    # Ahead of the minute, as far as the present minute has gone.
+    ScheduledTask.objects.filter(pk=task_id).update(next_run_at=clock.now() + picker.AHEAD - timedelta(seconds=1))
+    assert picker.run_once() == 1
+    (run,) = TaskRun.objects.all()
+    assert (run.task_id, run.state, broker) == (task_id, "picked", [])
+    assert not executor.execute(run.pk), "its minute has not come"
+    TaskRun.objects.update(due_at=clock.now())
+    picker.run_once()
+    assert broker == [[run.pk]]
+
+
+def test_a_burst_is_picked_in_batches_and_handed_over_in_messages(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picker, "BATCH_MAX", 10)
+    monkeypatch.setattr(picker, "HAND_OVER_MAX", 10)
+    for _ in range(25):
+        schedule_now()
+    picker.run_once()
+    assert [len(message) for message in broker] == [10, 10, 5]
+    for message in broker:
+        executor.execute_all(message)
+    assert sum(effects().values()) == 25
+
+
+def test_a_lost_message_is_sent_again_and_a_killed_hand_over_too(broker: Broker) -> None:
+    schedule_now()
+    (run_id,) = pick_all()
+    with killed_at("take_due_runs", "after"):
+        picker.run_once()
+    picker.run_once()
+    assert broker == [[run_id]]
+    picker.run_once()
+    assert broker == [[run_id]], "not again at once"
+    TaskRun.objects.update(handed_at=clock.now() - picker.AGAIN_AFTER)
+    picker.run_once()
+    assert broker == [[run_id], [run_id]]
+
+
+def test_without_a_broker_or_workers_the_picker_executes_runs_itself(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.is_there = False
+    schedule_now()
+    picker.run_once()
+    wait_until(lambda: sum(effects().values()) == 1, "the run of the burst is executed here")
+    broker.is_there = True
+    schedule_now()
+    pick_all()
+    monkeypatch.setattr(picker, "HERE_AFTER_SECONDS", 0.0)
+    picker.run_once()
+    wait_until(lambda: sum(effects().values()) == 2, "a run that no worker takes is executed here")
+    wait_until(picker.local.is_idle, "the threads end")
+
+
+def test_a_minute_that_has_run_already_is_followed_by_the_next_one() -> None:
+    task_id = scheduled_tasks.schedule_cron()
+    scheduled_tasks.let_pass(2)
+    (run_id,) = pick_all()
+    minute = TaskRun.objects.get().scheduled_for
+    executor.execute(run_id)
+    ScheduledTask.objects.update(next_run_at=minute)
+    assert picker.pick() == 1
+    following = ScheduledTask.objects.get(pk=task_id).next_run_at
+    assert following is not None
+    assert following > clock.now()
+    assert effects() == {run_id: 1}
+
+
+def test_the_state_of_the_queue_and_the_plan(caplog: pytest.LogCaptureFixture) -> None:
+    assert orchestrator.read_plan().executors_needed == 0
+    for _ in range(3):
+        schedule_in(3)
+    scheduled_tasks.schedule_cron("*/2 * * * *")
+    schedule_now()
+    pick_all()
+    queue = scheduler_metrics.read_queue()
+    assert (queue.due, queue.running, queue.failed, queue.picker_lag_seconds) == (1, 0, 0, 0)
+    plan = orchestrator.read_plan()
+    assert sum(minute.run_count for minute in plan.minutes) in (3 + 4 + 1, 3 + 5 + 1)
+    assert (plan.executors_needed, plan.executors) == (1, 0)
+    orchestrator.watch(0.0, 60)
+    assert "need 1 executors to start within 30 s; 0 run now" in caplog.text
+    Signal.objects.create(name=orchestrator.SIGNAL, process="host:1", value=2, count=1, at=clock.now())
+    assert orchestrator.read_plan().late == ()
+    TaskRun.objects.update(
+        state="succeeded", attempts=1, started_at=clock.now() - timedelta(seconds=60), finished_at=clock.now()
+    )
+    late = orchestrator.read_plan()
+    assert late.executors_needed == 7, "three runs of a minute each, in 27 s"
+    assert "3 tasks at" in orchestrator.describe(late)
+
+
+def test_recovery_leaves_a_run_alone_while_its_handler_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.races import in_another_connection
+
+    monkeypatch.setattr(runs, "LOST_AFTER", timedelta())
+    found = []
+    scheduled_tasks.register(lambda run: found.append(in_another_connection(lambda: runs.recover_lost(10))))
+    schedule_now()
+    executor.execute_all(pick_all())
+    assert found == [0]
+    assert TaskRun.objects.get().state == "succeeded"

@@ -1,0 +1,164 @@
+"""Schedule, pick, hand over, lose messages, execute, kill at any statement, cancel and run again, in any order: no run
+has two effects, and in the end none is missing."""
+
+from contextlib import suppress
+from datetime import timedelta
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from apps.kernel.http import problems
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.scheduler import executor, facade, picker, runs
+from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from tests.support.kernel import scheduled_tasks
+from tests.support.kernel.scheduled_tasks import (
+    TOPIC,
+    effects,
+    killed_at,
+    let_pass,
+    registered,
+    schedule_cron,
+    schedule_now,
+)
+from tests.support.tiers import examples
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EXECUTOR_STEPS = [
+    (name, moment)
+    for name in ("start_run", "lock_run", "publish_messages", "end_run")
+    for moment in ("before", "after")
+]
+PICKER_STEPS = [
+    (name, moment) for name in ("pick_tasks", "take_lost_runs", "take_due_runs") for moment in ("before", "after")
+]
+
+
+class Scheduler(RuleBasedStateMachine):
+    """A broker that loses and doubles messages, executors and pickers that are killed, and handlers that fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for model in (TaskRun, ScheduledTask):
+            model.objects.all().delete()
+        OutboxMessage.objects.filter(topic=TOPIC).delete()
+        self.messages: list[list[int]] = []
+        self.is_failing = False
+        self.steps = 0
+        self.patches = [
+            registered(self.handle),
+            patch.object(runs, "LOST_AFTER", timedelta()),
+            patch.object(runs, "LOSSES_MAX", 1_000),
+            patch.object(picker, "AGAIN_AFTER", timedelta()),
+            patch.object(picker, "HERE_AFTER_SECONDS", float("inf")),
+        ]
+        for one in self.patches:
+            one.__enter__()
+        facade.register_hand_over(self.send)
+
+    def teardown(self) -> None:
+        try:
+            self.run_to_the_end()
+        finally:
+            for one in reversed(self.patches):
+                one.__exit__(None, None, None)
+
+    def handle(self, run: facade.Run) -> str:
+        result = scheduled_tasks.write_effect(run)
+        if self.is_failing:
+            raise facade.TaskFailed("failing")
+        return result
+
+    def send(self, run_ids: list[int]) -> bool:
+        self.messages.append(list(run_ids))
+        return True
+
+    @rule()
+    def schedule_one(self) -> None:
+        schedule_now()
+
+    @rule()
+    def schedule_recurring(self) -> None:
+        schedule_cron()
+
+    @rule()
+    def time_passes(self) -> None:
+        self.steps += 1
+        let_pass(1_009 + 13 * self.steps)
+
+    @rule()
+    def pick(self) -> None:
+        picker.run_once()
+
+    @rule(step=st.sampled_from(PICKER_STEPS))
+    def pick_and_be_killed(self, step: tuple[str, str]) -> None:
+        with killed_at(*step):  # type: ignore[arg-type]
+            picker.run_once()
+
+    @rule()
+    def lose_a_message(self) -> None:
+        if self.messages:
+            self.messages.pop()
+
+    @rule(data=st.data(), is_doubled=st.booleans())
+    def execute(self, data: st.DataObject, is_doubled: bool) -> None:
+        if self.messages:
+            place = data.draw(st.integers(0, len(self.messages) - 1))
+            run_ids = self.messages[place] if is_doubled else self.messages.pop(place)
+            executor.execute_all(run_ids)
+
+    @rule(step=st.sampled_from(EXECUTOR_STEPS))
+    def execute_and_be_killed(self, step: tuple[str, str]) -> None:
+        if self.messages:
+            with killed_at(*step):  # type: ignore[arg-type]
+                executor.execute_all(self.messages[0])
+
+    @rule(is_failing=st.booleans())
+    def fail(self, is_failing: bool) -> None:
+        self.is_failing = is_failing
+
+    @rule()
+    def run_failed_again(self) -> None:
+        for run_id in TaskRun.objects.filter(state="failed").values_list("pk", flat=True):
+            facade.run_again(run_id, who="ada")
+
+    @rule(data=st.data(), act=st.sampled_from([facade.cancel_task, facade.enable_task]))
+    def cancel_or_enable(self, data: st.DataObject, act: object) -> None:
+        ids = list(ScheduledTask.objects.order_by("pk").values_list("pk", flat=True))
+        if ids:
+            with suppress(problems.Invalid):  # Its time has passed.
+                act(data.draw(st.sampled_from(ids)))  # type: ignore[operator]
+
+    @invariant()
+    def each_run_that_succeeded_has_one_effect_and_no_other_has_any(self) -> None:
+        succeeded = TaskRun.objects.filter(state="succeeded").values_list("pk", flat=True)
+        assert effects() == dict.fromkeys(succeeded, 1)
+
+    @invariant()
+    def no_enabled_task_is_forgotten(self) -> None:
+        open_runs = TaskRun.objects.filter(state__in=["picked", "running"]).values("task")
+        idle = ScheduledTask.objects.filter(enabled=True, next_run_at=None).exclude(pk__in=open_runs)
+        assert not idle.exclude(cron="").exists(), "a recurring task waits for nothing"
+        assert not idle.filter(cron="", runs__isnull=True).exists(), "a task has neither a minute nor a run"
+
+    def run_to_the_end(self) -> None:
+        self.is_failing = False
+        for _ in range(3):
+            picker.run_once()
+            for run_ids in self.messages:
+                executor.execute_all(run_ids)
+            self.messages.clear()
+            self.run_failed_again()
+        assert not TaskRun.objects.filter(state__in=["running", "failed"]).exists()
+        due = ScheduledTask.objects.filter(enabled=True, cron="")
+        assert not due.exclude(runs__state="succeeded").exists(), "a task that runs once has not run"
+        self.each_run_that_succeeded_has_one_effect_and_no_other_has_any()
+        self.no_enabled_task_is_forgotten()
+
+
+def test_whatever_is_killed_each_run_happens_once() -> None:
+    run_state_machine_as_test(Scheduler, settings=settings(max_examples=examples(30), stateful_step_count=30))
