@@ -17,7 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 startup.load_settings()
 django.setup()
 
-from apps.kernel.fastpath import snapshots, thread_pool  # noqa: E402 - needs Django set up
+from apps.kernel.fastpath import redis_connection, snapshots, thread_pool  # noqa: E402 - needs Django set up
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.fastpath.server_extensions import OnResponse, RawResponse  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
@@ -26,7 +26,6 @@ from apps.kernel.page_cache.cache import PageCache  # noqa: E402
 from apps.kernel.page_cache.version import read_version  # noqa: E402
 from apps.kernel.rate_limits.address_caps import AddressCap  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402
-from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
 from ticketing.fastpath_routes import create_dispatcher, is_shared_page  # noqa: E402
@@ -109,7 +108,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await forwarder.close()
             await live_endpoints.close()
             await asyncio.to_thread(snapshots.end)
-            async_redis.close()
+            redis_connection.shared.close()
             await asyncio.to_thread(thread_pool.close)
             await asyncio.to_thread(batcher.close_all)
             await send({"type": "lifespan.shutdown.complete"})

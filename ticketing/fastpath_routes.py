@@ -5,6 +5,7 @@ import re
 from django.conf import settings
 
 from apps.events.announcements import async_views as announcements
+from apps.events.recents import async_views as recents
 from apps.kernel.fastpath.dispatcher import Application, Dispatcher
 from apps.orders.checkout import async_views as checkout
 from apps.orders.order_pages import async_views as orders
@@ -17,6 +18,7 @@ def create_dispatcher(forward: Application) -> Dispatcher:
     """Return the ASGI application for HTTP, which forwards requests without a route."""
     routes = [
         *queue.ROUTES, *reservations.ROUTES, *checkout.ROUTES, *orders.ROUTES, *webhooks.ROUTES, *announcements.ROUTES,
+        *recents.ROUTES,
     ]  # fmt: skip
     return Dispatcher(routes, forward=forward)
 

@@ -21,6 +21,7 @@ from apps.accounts.registries import (
     provide_staff_links,
 )
 from apps.accounts.second_factor.codes import lacks_required_factor
+from apps.accounts.sessions.batch_authentication import AccountCredentials, authenticate_batch, session_key_of
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
     record_personal_data_read,
@@ -37,6 +38,7 @@ __all__ = [
     "NAME_LENGTH_MAX",
     "PASSWORD_BACKEND",
     "AccessToken",
+    "AccountCredentials",
     "AccountVersion",
     "SensitiveAdminMixin",
     "StaffLink",
@@ -44,6 +46,7 @@ __all__ = [
     "account_name",
     "accounts_of_address",
     "after_log_in",
+    "authenticate_batch",
     "before_log_in",
     "confirmed_address",
     "confirmed_addresses",
@@ -62,6 +65,7 @@ __all__ = [
     "record_staff_action",
     "require_recent_authentication",
     "sensitive_action",
+    "session_key_of",
     "versions_revision",
 ]
 

@@ -10,8 +10,10 @@ class EventsConfig(AppConfig):
         from apps.accounts import facade as accounts
         from apps.events.announcements import archive, redis_cache
         from apps.events.organizers import staff_links
+        from apps.events.recents import history, redis_copy
         from apps.events.search import index_writer, reconciliation
         from apps.kernel import maintenance
+        from apps.kernel.outbox import facade as outbox
 
         accounts.provide_staff_links(staff_links.staff_links)
         maintenance.register("refresh cached announcements", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
@@ -19,4 +21,6 @@ class EventsConfig(AppConfig):
             "index changed events for the search", index_writer.INTERVAL_SECONDS, index_writer.index_changes
         )
         reconciliation.register()
+        accounts.after_log_in(history.merge_at_log_in)
+        outbox.register_handler(history.CHANGED, redis_copy.follow, together_max=4)
         maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

@@ -57,6 +57,19 @@ from apps.events.organizers.membership_backend import (
     permitted_organizers,
 )
 from apps.events.pricing import PricePolicy
+from apps.events.recents.archive import (
+    ARCHIVED_DAYS as SEARCHES_ARCHIVED_DAYS,
+)
+from apps.events.recents.archive import (
+    LISTED_DAYS as SEARCHES_LISTED_DAYS,
+)
+from apps.events.recents.archive import (
+    delete_archived_searches,
+    delete_unused_histories,
+    end_old_searches,
+)
+from apps.events.recents.owners import COOKIE_DAYS as SEARCHES_COOKIE_DAYS
+from apps.events.recents.personal_data import erase_searches, export_searches
 from apps.events.registries import (
     Availability,
     ReturnTerms,
@@ -83,6 +96,9 @@ __all__ = [
     "EFFECTIVE_AFTER_SECONDS",
     "PRICE_MINOR_MAX",
     "RATE_MAX",
+    "SEARCHES_ARCHIVED_DAYS",
+    "SEARCHES_COOKIE_DAYS",
+    "SEARCHES_LISTED_DAYS",
     "Announcement",
     "AnnouncementFeed",
     "Availability",
@@ -126,9 +142,14 @@ __all__ = [
     "category_id",
     "current_legal",
     "current_terms",
+    "delete_archived_searches",
+    "delete_unused_histories",
     "describe_bill",
     "describe_buyer_prices",
+    "end_old_searches",
+    "erase_searches",
     "events_without_reported_stock",
+    "export_searches",
     "get_cached_event",
     "get_event",
     "get_event_by_id",

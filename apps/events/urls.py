@@ -7,6 +7,8 @@ from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
 from apps.events.discovery import site_files
 from apps.events.organizers import views as organizers
+from apps.events.recents import api_views as recents_api
+from apps.events.recents import views as recents
 from apps.events.search import api_views as search_api
 
 root_urls = [
@@ -17,6 +19,8 @@ root_urls = [
 
 page_urls = [
     path("", views.catalog, name="catalog"),
+    path("search", recents.search, name="search"),
+    path("searches/", recents.recent_searches, name="recent_searches"),
     path("events/<slug:slug>/", views.event, name="event"),
     path("events/<slug:slug>/announcements/", announcements.announcements, name="announcements"),
     path("events/<slug:slug>/plan.json", views.plan, name="plan"),
@@ -31,6 +35,7 @@ page_urls = [
 api_urls = [
     path("search", search_api.Search.as_view(), name="events_api_search"),
     path("search/suggestions", search_api.Suggestions.as_view(), name="events_api_suggestions"),
+    path("search/recents", recents_api.RecentSearchesView.as_view(), name="events_api_recent_searches"),
     path("events", api_views.EventList.as_view(), name="events_api_events"),
     path("events/<slug:event>", api_views.EventDetail.as_view(), name="events_api_event"),
     path(

@@ -16,7 +16,7 @@ from apps.kernel.fastpath.cache import RefreshingCache
 from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.etags import has_etag
-from apps.kernel.fastpath.redis_connection import AsyncRedis
+from apps.kernel.fastpath.redis_connection import shared as async_redis
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json, problem_reply
 from apps.kernel.http import client_address, idempotency, problems
@@ -117,7 +117,6 @@ def _validate_request(
     return caller, body, key
 
 
-async_redis = AsyncRedis()
 _async_gate = AsyncGate(async_redis)
 _forget_tasks: set[asyncio.Task[None]] = set()
 

@@ -17,7 +17,9 @@ from apps.kernel import clock
 SITEMAP_URLS_MAX = 50_000
 """A sitemap may have no more."""
 ICON_SECONDS = 86_400
-_PRIVATE = ("/accounts/", "/admin/", "/api/", "/check-in/", "/orders/", "/reservations/", "/tickets/", "/transfers/")
+_PRIVATE = (
+    "/accounts/", "/admin/", "/api/", "/check-in/", "/orders/", "/reservations/", "/search", "/tickets/", "/transfers/",
+)  # fmt: skip
 _PERSONAL = ("choose", "join", "leave", "wait")
 
 

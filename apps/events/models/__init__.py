@@ -1,6 +1,7 @@
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
 from apps.events.models.catalog import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.models.organizers import LegalPage, Membership, Organizer, Role
+from apps.events.models.recents import ArchivedSearch, RecentSearch, SearchHistory
 from apps.events.models.revisions import EventChange
 from apps.events.models.search import (
     SearchChange,
@@ -15,6 +16,7 @@ __all__ = [
     "AnnouncementArchive",
     "AnnouncementFeed",
     "AnnouncementVersion",
+    "ArchivedSearch",
     "Category",
     "Event",
     "EventChange",
@@ -22,9 +24,11 @@ __all__ = [
     "Membership",
     "OnSale",
     "Organizer",
+    "RecentSearch",
     "Role",
     "SearchChange",
     "SearchDocument",
+    "SearchHistory",
     "SearchPosting",
     "SearchState",
     "SearchTerm",

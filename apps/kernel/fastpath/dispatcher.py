@@ -40,7 +40,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One call. `path` below /api/ has one variable part, like `events/<slug>/queue`. A GET route answers HEAD too."""
+    """One call. `path` below /api/ has one variable part, like `events/<slug>/queue`, or none, then the handler gets
+    the whole path. A GET route answers HEAD too."""
 
     method: str
     path: str
@@ -248,7 +249,10 @@ def _get_credentials(request: Request) -> str:
 
 
 def _pattern(path: str) -> str:
-    before, kind, after = re.split("<(slug|uuid)>", path)
+    before, *variable = re.split("<(slug|uuid)>", path)
+    if not variable:
+        return f"({re.escape(ROOT + before)})"
+    kind, after = variable
     return f"{re.escape(ROOT + before)}({_KINDS[kind]}){re.escape(after)}"
 
 

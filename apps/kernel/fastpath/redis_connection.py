@@ -214,3 +214,7 @@ class _Connection(asyncio.Protocol):
         else:
             redis.note_outage(RedisTimeout("Timeout reading from socket"))
             self.close()
+
+
+shared = AsyncRedis()
+"""This process's connection, for every route of the fast path."""

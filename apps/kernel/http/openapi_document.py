@@ -12,6 +12,12 @@ SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     "visitor": {"type": "apiKey", "in": "cookie", "name": "visitor", "description": "A browser's signed identity."},
     "session": {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": "A browser's login."},
+    "recents": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "recents",
+        "description": "A browser whose searches are saved, or that chose not to have them saved.",
+    },
     "order_link": {
         "type": "apiKey",
         "in": "query",

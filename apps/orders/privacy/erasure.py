@@ -67,6 +67,7 @@ def erase_person(person: Person) -> Erasure:
     _erase_received(person)
     _erase_former_addresses(person)
     queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
+    events.erase_searches(person.account_ids)
     for email in person.emails:
         reservations.delete_caps_of_email(email)
     return done

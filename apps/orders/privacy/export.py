@@ -41,6 +41,7 @@ def export_person(person: Person) -> dict[str, Any]:
         "orders": [_order(order) for order in orders],
         "reservations": reservations.export_reservations(entry_ids),
         "queue_entries": queue.export_entries(entry_ids),
+        "recent_searches": events.export_searches(person.account_ids),
         "sign_ups": queue.export_sign_ups(person.account_ids),
         "tickets_from_others": [
             _received(transfer)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Q
 
+from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.rate_limits import mail_caps
@@ -45,6 +46,9 @@ def kinds() -> list[Kind]:
         Kind("provider payloads", settings.RETENTION_PROVIDER_PAYLOADS_DAYS, trim_payloads),
         Kind("invoices", settings.RETENTION_INVOICES_YEARS * 366, erase_invoice_buyers),
         Kind("networks of entries", queue.NETWORKS_KEPT_DAYS, queue.erase_networks),
+        Kind("recent searches", events.SEARCHES_LISTED_DAYS, events.end_old_searches),
+        Kind("archived searches", events.SEARCHES_ARCHIVED_DAYS, events.delete_archived_searches),
+        Kind("unused histories of searches", events.SEARCHES_COOKIE_DAYS, events.delete_unused_histories),
         Kind("mail counts", mail_caps.KEPT_DAYS, mail_caps.delete_counts),
     ]
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from apps.kernel.fastpath import cache
+from apps.kernel.fastpath import cache, redis_connection
 from apps.kernel.http.compression import takes_gzip
 from apps.queue.facade import EntryView
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
-from apps.reservations import async_views as reservations
 from apps.reservations import facade
 from tests.support.api_client import Api
 from tests.support.connections import connection, request
@@ -88,7 +87,7 @@ def test_sold_out_demand_is_refused_synchronously_and_never_to_a_buyer_who_holds
 
     async def ask() -> None:
         process = Process()
-        assert await reservations.async_redis.wait_until_connected()
+        assert await redis_connection.shared.wait_until_connected()
 
         async def try_to_hold(
             entry: EntryView, key: str, body: Any = PLACE, spoiled: str = ""
