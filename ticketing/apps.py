@@ -9,6 +9,7 @@ class CompositionConfig(AppConfig):
     name = "ticketing"
 
     def ready(self) -> None:
+        from apps.events import facade as events
         from apps.kernel import rate_limits
         from apps.kernel.db import role_limits
         from apps.kernel.fastpath import concurrency_limit
@@ -42,6 +43,7 @@ class CompositionConfig(AppConfig):
             *outbox_metrics.METRICS,
             *scheduler_metrics.METRICS,
             *hub.METRICS,
+            *events.VIEW_METRICS,
         )
         checks.register(static_files.check_collected, deploy=True)
         # Django sends migration signals only for apps with models.

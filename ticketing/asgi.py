@@ -17,7 +17,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 startup.load_settings()
 django.setup()
 
-from apps.kernel.fastpath import redis_connection, snapshots, thread_pool  # noqa: E402 - needs Django set up
+from apps.events import facade as events  # noqa: E402 - needs Django set up
+from apps.kernel.fastpath import redis_connection, snapshots, thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.fastpath.server_extensions import OnResponse, RawResponse  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
@@ -107,6 +108,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
             await live_endpoints.close()
+            await events.write_accepted_views()
             await asyncio.to_thread(snapshots.end)
             redis_connection.shared.close()
             await asyncio.to_thread(thread_pool.close)

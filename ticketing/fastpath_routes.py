@@ -5,6 +5,7 @@ import re
 from django.conf import settings
 
 from apps.events.announcements import async_views as announcements
+from apps.events.interest import async_views as interest
 from apps.events.recents import async_views as recents
 from apps.kernel.fastpath.dispatcher import Application, Dispatcher
 from apps.orders.checkout import async_views as checkout
@@ -19,6 +20,7 @@ def create_dispatcher(forward: Application) -> Dispatcher:
     routes = [
         *queue.ROUTES, *reservations.ROUTES, *checkout.ROUTES, *orders.ROUTES, *webhooks.ROUTES, *announcements.ROUTES,
         *recents.ROUTES,
+        *interest.ROUTES,
     ]  # fmt: skip
     return Dispatcher(routes, forward=forward)
 

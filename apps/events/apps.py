@@ -9,6 +9,7 @@ class EventsConfig(AppConfig):
     def ready(self) -> None:
         from apps.accounts import facade as accounts
         from apps.events.announcements import archive, redis_cache
+        from apps.events.interest import counts, recount, retention
         from apps.events.organizers import staff_links
         from apps.events.recents import history, redis_copy
         from apps.events.search import index_writer, reconciliation
@@ -23,4 +24,7 @@ class EventsConfig(AppConfig):
         reconciliation.register()
         accounts.after_log_in(history.merge_at_log_in)
         outbox.register_handler(history.CHANGED, redis_copy.follow, together_max=4)
+        maintenance.register("count views", counts.INTERVAL_SECONDS, counts.count_views)
+        maintenance.register("delete old views", retention.INTERVAL_SECONDS, retention.tidy)
+        recount.register()
         maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

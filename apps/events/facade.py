@@ -45,6 +45,7 @@ from apps.events.event_views import (
     selling_event_ids,
     selling_state,
 )
+from apps.events.interest import counts, intake
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.legal_pages import LegalLink, Terms, current_legal, current_terms
@@ -99,6 +100,7 @@ __all__ = [
     "SEARCHES_ARCHIVED_DAYS",
     "SEARCHES_COOKIE_DAYS",
     "SEARCHES_LISTED_DAYS",
+    "VIEW_METRICS",
     "Announcement",
     "AnnouncementFeed",
     "Availability",
@@ -202,6 +204,7 @@ __all__ = [
     "set_report",
     "set_section_access",
     "terms_at",
+    "write_accepted_views",
 ]
 
 # Bills and prices; see apps/events/pricing.py.
@@ -251,3 +254,9 @@ def newest_announcements(event: EventView) -> dict[str, Any]:
 def announcements_since(known: Mapping[int, int]) -> dict[int, AnnouncementFeed]:
     """Return the feeds, read from PostgreSQL, of those events whose last version is not the known one (0: none)."""
     return {event_id: feed.Feed(current) for event_id, current in queries.changed_since(known).items()}
+
+
+# Views of events; see apps/events/interest/.
+VIEW_METRICS = (*intake.METRICS, *counts.METRICS)
+write_accepted_views = intake.intake.close
+"""Write the views that this process of `web` has accepted, before it ends."""

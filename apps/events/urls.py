@@ -6,6 +6,7 @@ from apps.events import api_views, views
 from apps.events.announcements import api_views as announcements_api
 from apps.events.announcements import views as announcements
 from apps.events.discovery import site_files
+from apps.events.interest import api_views as interest_api
 from apps.events.organizers import views as organizers
 from apps.events.recents import api_views as recents_api
 from apps.events.recents import views as recents
@@ -38,6 +39,7 @@ api_urls = [
     path("search/recents", recents_api.RecentSearchesView.as_view(), name="events_api_recent_searches"),
     path("events", api_views.EventList.as_view(), name="events_api_events"),
     path("events/<slug:event>", api_views.EventDetail.as_view(), name="events_api_event"),
+    path("events/<slug:event>/views", interest_api.EventViews.as_view(), name="events_api_views"),
     path(
         "events/<slug:event>/announcements",
         announcements_api.AnnouncementsView.as_view(),

@@ -17,6 +17,7 @@ from django.views.decorators.http import condition, require_safe
 from apps.events import event_views, http_cache, registries, selectors
 from apps.events.announcements import feed, template_context
 from apps.events.discovery import structured_data
+from apps.events.interest import rules
 from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
@@ -150,6 +151,7 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
         "news": template_context.newest(announcement_feed),
         "legal": legal_pages.links_of(page.details.organizer, page.legal_kinds),
         "structured_data": structured_data.structured_data(page),
+        "view_after_seconds": max(rules.min_seconds.get(), 1),
     }
 
 

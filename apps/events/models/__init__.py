@@ -1,5 +1,20 @@
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
 from apps.events.models.catalog import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
+from apps.events.models.interest import (
+    MissedSearch,
+    ViewBatch,
+    ViewCursor,
+    ViewDay,
+    ViewDisplay,
+    ViewKey,
+    ViewLog,
+    ViewMinute,
+    ViewReferrer,
+    ViewRule,
+    ViewRuleSet,
+    ViewShard,
+    ViewTrend,
+)
 from apps.events.models.organizers import LegalPage, Membership, Organizer, Role
 from apps.events.models.recents import ArchivedSearch, RecentSearch, SearchHistory
 from apps.events.models.revisions import EventChange
@@ -22,6 +37,7 @@ __all__ = [
     "EventChange",
     "LegalPage",
     "Membership",
+    "MissedSearch",
     "OnSale",
     "Organizer",
     "RecentSearch",
@@ -37,4 +53,16 @@ __all__ = [
     "Section",
     "Synonym",
     "Venue",
+    "ViewBatch",
+    "ViewCursor",
+    "ViewDay",
+    "ViewDisplay",
+    "ViewKey",
+    "ViewLog",
+    "ViewMinute",
+    "ViewReferrer",
+    "ViewRule",
+    "ViewRuleSet",
+    "ViewShard",
+    "ViewTrend",
 ]

@@ -13,13 +13,13 @@ _LOG_IN = ("/accounts/", "/api/auth/", "/admin/login/", "/admin/password_change/
 _LOG_OUT = "/accounts/log-out"
 _OF_EVENT = re.compile(
     r"/(?:api/)?events/[^/]+/(?:"
-    r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)|(?P<offer>offers)"
+    r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)|(?P<offer>offers)|(?P<view>views)"
     r")/?"
 )
 _DOCUMENT = re.compile(r"/(?:tickets/[^/]+/ticket|orders/[^/]+/tickets|orders/[^/]+/invoices/[^/]+)\.pdf")
 """Files that the site draws for each request, which takes a few tenths of a second."""
 _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")
-_WRITES = frozenset(("join", "hold", "offer"))
+_WRITES = frozenset(("join", "hold", "offer", "view"))
 
 
 def kind_of(method: str, path: str) -> str | None:
