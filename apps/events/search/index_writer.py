@@ -258,7 +258,10 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
 
 
 def _count(counts: Mapping[int, int]) -> None:
+    """Add to the number of documents of these terms, and delete those that are in no document any more."""
     changed = sorted((term_id, delta) for term_id, delta in counts.items() if delta)
     for part in batched(changed, 20_000):
         with connection.cursor() as cursor:
             _change_counts.count(cursor, term_ids=[term_id for term_id, _ in part], deltas=[delta for _, delta in part])
+        fallen = [term_id for term_id, delta in part if delta < 0]
+        SearchTerm.objects.filter(pk__in=fallen, document_count__lte=0)._raw_delete(using="default")

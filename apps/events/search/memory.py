@@ -239,7 +239,7 @@ class Index:
             if generation != self.generation or version < self.version:
                 self._load(version, generation)
             elif version != self.version:
-                self._apply_changes(version)
+                self._apply_changes(version, generation)
             if synonyms != self._synonyms_version:
                 groups = Synonym.objects.values_list("words", flat=True)
                 self.synonyms = Synonyms(groups, self.vocabulary.languages)
@@ -264,10 +264,15 @@ class Index:
             self.version, self.generation, self._synonyms_version = version, generation, ""
             self._ranked_at = time.monotonic()
 
-    def _apply_changes(self, version: int) -> None:
-        languages = set(self.vocabulary.languages)
+    def _apply_changes(self, version: int, generation: int) -> None:
+        languages, additions_max = set(self.vocabulary.languages), self.vocabulary.additions_max
         terms = SearchTerm.objects.filter(pk__gt=self.vocabulary.last_term_id).order_by("pk")
-        self.vocabulary.add(Row(*row) for row in terms.values_list(*Row._fields))
+        new = [Row(*row) for row in terms.values_list(*Row._fields)[: additions_max + 1]]
+        if len(new) > additions_max:
+            self._load(version, generation)
+            return
+        if new:
+            self.vocabulary.add(new)
         if self.vocabulary.languages != languages:
             self._synonyms_version = ""
         rows = list(SearchDocument.objects.filter(version__gt=self.version).values_list(*FACTS))

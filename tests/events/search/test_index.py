@@ -11,6 +11,7 @@ from django.urls import reverse
 from apps.events.models import Event, SearchChange, SearchDocument, SearchPosting, SearchTerm, Synonym, Venue
 from apps.events.search import engine, index_writer, reconciliation
 from apps.events.search.memory import FACTS, Index, index
+from apps.events.search.words import vocabulary
 from apps.kernel import clock
 from apps.kernel.checks import reconciler
 from apps.kernel.db import transactions
@@ -91,6 +92,31 @@ def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild
     index_writer.rebuild()
     assert (_postings(), {word: sorted(_found(word)) for word in words}) == before
     assert dict(SearchTerm.objects.values_list("text", "document_count")) == counts
+
+
+@pytest.mark.django_db
+def test_words_that_no_event_has_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "ADDED_MIN", 30)
+    make_event("concert", name="Summer Concert", rows=0, general_admission=5)
+    _index_all()
+    assert _found("concert") == ["concert"]
+    sizes = []
+    for turn in range(12):
+        words = [f"word{letter}x{turn}" for letter in "abcdefgh"]
+        Event.objects.filter(slug="concert").update(description=" ".join(words))
+        _index_all()
+        assert _found(words[0]) == ["concert"]
+        sizes.append((SearchTerm.objects.count(), len(index.vocabulary.words)))
+    assert len({terms for terms, _ in sizes}) == 1
+    assert max(words for _, words in sizes) <= sizes[0][0] + 30
+    # A process that missed more terms than that reads the vocabulary anew.
+    for turn in range(6):
+        make_event(
+            f"e{turn}", name=" ".join(f"name{letter}{turn}" for letter in "abcdefgh"), rows=0, general_admission=5
+        )
+    _index_all()
+    assert _found("namec4") == ["e4"]
+    assert _found("concert") == ["concert"]
 
 
 @pytest.mark.django_db(transaction=True)

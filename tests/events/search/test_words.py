@@ -7,8 +7,9 @@ from rapidfuzz.distance import OSA
 
 from apps.events.search import bits
 from apps.events.search.words import metaphone
-from apps.events.search.words.edits import EditIndex
+from apps.events.search.words.edits import CANDIDATES_MAX, SAME_REMAINDER_MAX, EditIndex
 from apps.events.search.words.text import fold, tokenize, without_umlauts
+from apps.events.search.words.vocabulary import ADDED_MIN, Row, Vocabulary
 
 # Published examples of the algorithm, and names that a shopper may spell by ear.
 SOUNDS = {
@@ -64,7 +65,7 @@ def test_every_word_within_two_edits_is_found(words: list[str], word: str) -> No
     half = len(words) // 2
     index = EditIndex(words[:half], 2)
     for number in range(half, len(words)):
-        index.add(number, words[number])
+        index.add([(number, words[number])])
     near = {number for number, other in enumerate(words) if OSA.distance(word, other) <= 2}
     assert near <= index.near(word)
 
@@ -85,3 +86,26 @@ def test_sets_and_numbers_are_those_of_a_plain_list(rows: list[tuple[bool, int]]
     if rows:
         bits.put(planes, 0, 5)
         assert bits.number_of(planes, 0) == 5
+
+
+def test_words_that_begin_alike_do_not_make_a_correction_slow() -> None:
+    alike = [f"qqqqqqqq{number:06d}" for number in range(20_000)]
+    edits = EditIndex(["quartett", *alike[:10_000]], 2)
+    edits.add(enumerate(alike[10_000:], 10_001))
+    assert len(edits.near("qqqqqqqq000001")) <= CANDIDATES_MAX + 2 * SAME_REMAINDER_MAX
+    assert 0 in edits.near("quartet")
+
+
+def test_a_vocabulary_with_terms_added_later_is_like_one_that_was_read_with_them() -> None:
+    texts = ["hamlet", "hamlets", "gospel", "opera", "operas", "orchestra", "orkestra", "faust", "faustus"]
+    rows = [Row(n, "en", text, text[:4], text, *metaphone.codes(text), 1) for n, text in enumerate(texts, 1)]
+    fresh, grown = Vocabulary(rows), Vocabulary(rows[:2])
+    grown.prepare()
+    for row in rows[2:]:
+        grown.add([row])
+    assert (grown.additions_max, fresh.additions_max - grown.additions_max) == (ADDED_MIN - 7, 7)
+    for text in [*texts, "hamlte", "gosple", "orkastra", "op", "fausst", "oper"]:
+        for ask in ("spellings", "sounds_like", "completions", "splits"):
+            assert getattr(grown, ask)(text) == getattr(fresh, ask)(text), (ask, text)
+        assert grown.parts(text, text) == fresh.parts(text, text)
+    assert [near.text for near in grown.spellings("gosple")] == ["gospel"]

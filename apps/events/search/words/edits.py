@@ -12,6 +12,9 @@ from zlib import crc32
 
 PREFIX_CHARACTERS = 8
 """Remainders are those of the first characters only, which bounds their number; candidates are compared in full."""
+SAME_REMAINDER_MAX, CANDIDATES_MAX = 500, 3_000
+"""How many words with one remainder, and how many in all, a lookup returns: words that begin alike could otherwise make
+it as slow as a comparison with every word. Those with lower numbers come first."""
 
 
 def remainders(word: str, edits: int) -> set[str]:
@@ -25,32 +28,35 @@ def remainders(word: str, edits: int) -> set[str]:
 
 
 class EditIndex:
-    """The remainders of many words. `begin` builds the sorted array; words that come later are kept beside it."""
+    """The remainders of many words, in one sorted array, and those of words that were added later in another."""
 
     def __init__(self, words: Sequence[str], edits: int) -> None:
         self._edits = edits
-        rows = sorted(
-            crc32(part.encode()) << 32 | number for number, word in enumerate(words) for part in remainders(word, edits)
-        )
-        self._rows = array("Q", rows)
-        self._later: dict[str, list[int]] = {}
+        self._rows = self._packed(enumerate(words))
+        self._later = array("Q")
 
-    def add(self, number: int, word: str) -> None:
-        for part in remainders(word, self._edits):
-            self._later.setdefault(part, []).append(number)
+    def _packed(self, numbered: Iterable[tuple[int, str]], others: Iterable[int] = ()) -> "array[int]":
+        rows = [
+            crc32(part.encode()) << 32 | number for number, word in numbered for part in remainders(word, self._edits)
+        ]
+        return array("Q", sorted([*others, *rows]))
+
+    def add(self, numbered: Iterable[tuple[int, str]]) -> None:
+        """Add words with their numbers."""
+        self._later = self._packed(numbered, self._later)
 
     def near(self, word: str, edits: int | None = None) -> set[int]:
         """Return the numbers of words that may be within the edits, and few others: compare them."""
         found: set[int] = set()
-        rows = self._rows
-        for part in remainders(word, self._edits if edits is None else edits):
-            key = crc32(part.encode())
-            at = bisect_left(rows, key << 32)
-            while at < len(rows) and rows[at] >> 32 == key:
-                found.add(rows[at] & 0xFFFFFFFF)
-                at += 1
-            if self._later:
-                found.update(self._later.get(part, ()))
+        # The longest remainders first: what they find is most alike.
+        for part in sorted(remainders(word, self._edits if edits is None else edits), key=len, reverse=True):
+            key = crc32(part.encode()) << 32
+            for rows in (self._rows, self._later):
+                at = bisect_left(rows, key)
+                end = bisect_left(rows, key + (1 << 32), at, min(at + SAME_REMAINDER_MAX, len(rows)))
+                found.update(row & 0xFFFFFFFF for row in rows[at:end])
+            if len(found) >= CANDIDATES_MAX:
+                break
         return found
 
 

@@ -1,6 +1,5 @@
 """The words of the index as one process keeps them: exact, by stem, by prefix, within two edits, and by sound."""
 
-from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +23,10 @@ PREFIX_CHARACTERS_MIN = 4
 SIMILARITY_MIN = 0.55
 """Of a word that only sounds alike, by Jaro-Winkler."""
 COMPLETIONS_MAX = 20
+SAME_SOUND_MAX = 500
+"""How many words of one sound are compared, those of the vocabulary first."""
+ADDED_MIN = 10_000
+"""Read the vocabulary anew rather than add more terms than this, and more than a quarter of its words."""
 
 
 class Row(NamedTuple):
@@ -64,55 +67,59 @@ class Vocabulary:
         self.languages: frozenset[str] = frozenset()
         self.stop_words: frozenset[str] = frozenset()
         self._by_stem: dict[tuple[str, str], set[str]] = {}
-        self._by_sound: dict[str, set[str]] = {}
-        self._texts: list[str] = []
+        self._by_sound: dict[str, list[str]] = {}
         self._numbered: list[str] = []
+        self._numbered_sounds: list[str] = []
         self.last_term_id = 0
+        self._added_count = 0
         for row in rows:
             self._add(row)
-        self._texts = sorted(self.words)
-        self._backward = sorted(text[::-1] for text in self.words)
-        self._numbered = list(self.words)
-        self._numbered_sounds = list(self._by_sound)
+        self._texts = sorted(self._numbered)
+        self._backward = sorted(text[::-1] for text in self._numbered)
 
-    def _add(self, row: Row) -> Word | None:
-        """Add the term; return its word if it is new."""
+    @property
+    def additions_max(self) -> int:
+        """How many more terms may be added before the vocabulary should be read anew. Terms without documents remain
+        in it, and added ones take more memory than those that were read with it."""
+        return max(ADDED_MIN, len(self.words) // 4) - self._added_count
+
+    def _add(self, row: Row) -> None:
         self.last_term_id = max(self.last_term_id, row.id)
         if row.language not in self.languages:
             # New sets, because searches in other threads may be going through the old ones.
             self.languages = self.languages | {row.language}
             self.stop_words = self.stop_words | BY_LANGUAGE.get(row.language, frozenset())
         word = self.words.get(row.text)
-        is_new = word is None
         if word is None:
             word = self.words[row.text] = Word(row.text, row.written)
+            self._numbered.append(row.text)
         word.term_ids.append(row.id)
         word.document_count += row.document_count
         word.stems.add((row.language, row.stem))
         self._by_stem.setdefault((row.language, row.stem), set()).add(row.text)
         for sound in (row.sound, row.second_sound):
-            if sound:
-                word.sounds.add(sound)
-                self._by_sound.setdefault(sound, set()).add(row.text)
-        return word if is_new else None
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Add terms that were written after this vocabulary was read."""
-        for row in rows:
-            sounds_before = len(self._by_sound)
-            word = self._add(row)
-            if word is None:
+            if not sound or sound in word.sounds:
                 continue
-            insort(self._texts, word.text)
-            insort(self._backward, word.text[::-1])
-            self._numbered.append(word.text)
-            if "_edits" in self.__dict__:
-                self._edits.add(len(self._numbered) - 1, word.text)
-            if len(self._by_sound) > sounds_before:
-                for sound in list(self._by_sound)[sounds_before:]:
-                    self._numbered_sounds.append(sound)
-                    if "_sound_edits" in self.__dict__:
-                        self._sound_edits.add(len(self._numbered_sounds) - 1, sound)
+            word.sounds.add(sound)
+            if sound not in self._by_sound:
+                self._by_sound[sound] = []
+                self._numbered_sounds.append(sound)
+            self._by_sound[sound].append(row.text)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add terms that were written after this vocabulary was read."""
+        words_before, sounds_before = len(self._numbered), len(self._numbered_sounds)
+        for row in rows:
+            self._add(row)
+        self._added_count += len(rows)
+        new = self._numbered[words_before:]
+        # New lists, because searches in other threads may be going through the old ones.
+        self._texts = sorted([*self._texts, *new])
+        self._backward = sorted([*self._backward, *(text[::-1] for text in new)])
+        if "_edits" in self.__dict__:
+            self._edits.add(enumerate(new, words_before))
+        if "_sound_edits" in self.__dict__:
+            self._sound_edits.add(enumerate(self._numbered_sounds[sounds_before:], sounds_before))
 
     # Built when the first word is corrected: it takes a second or two for a vocabulary of 100,000 words.
     @cached_property
@@ -198,7 +205,7 @@ class Vocabulary:
                 distance = OSA.distance(code, sound, score_cutoff=edits)
                 if distance > edits:
                     continue
-                for word in list(self._by_sound[sound]):
+                for word in self._by_sound[sound][:SAME_SOUND_MAX]:
                     likeness = JaroWinkler.similarity(text, word) - 0.12 * distance
                     found[word] = max(found.get(word, 0.0), likeness)
         near = [Near(word, likeness) for word, likeness in found.items() if likeness >= SIMILARITY_MIN]
