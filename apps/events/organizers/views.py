@@ -5,7 +5,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
 from apps.events.models import Organizer
-from apps.events.organizers.legal_pages import current_page, list_links
+from apps.events.organizers.legal_pages import current_page, html_of, list_links
 
 
 @require_safe
@@ -17,6 +17,6 @@ def legal_page(request: HttpRequest, slug: str, kind: str) -> HttpResponse:
         raise Http404
     if page.url:
         return HttpResponseRedirect(page.url)
-    shown = {"kind": page.get_kind_display(), "text": page.text, "published_at": page.published_at}
+    shown = {"kind": page.get_kind_display(), "html": html_of(page.text), "published_at": page.published_at}
     context = {"organizer": organizer, "page": shown, "legal": list_links(organizer.pk)}
     return HttpResponse(render_to_string("events/legal_page.html", context))

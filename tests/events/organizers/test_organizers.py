@@ -1,5 +1,6 @@
 """Organizers of events: the default one, the migration of existing events, and memberships in the admin."""
 
+import uuid
 from io import StringIO
 from typing import Any
 
@@ -16,6 +17,7 @@ from django.test import Client
 from apps.accounts.models import SecurityEvent
 from apps.events.creation import EventDiffers, create_event
 from apps.events.models import Event, Membership, Organizer, Role, SeatingPlan
+from apps.events.organizers import legal_pages
 from apps.events.publication import EventRefused
 from tests.support import factories
 from tests.support.events.factories import in_days, spec
@@ -259,3 +261,14 @@ def test_staff_status_lasts_as_long_as_a_membership_or_a_right_of_the_account() 
             assert users.get(pk=user.pk).is_staff
             membership.delete()
         assert users.get(pk=user.pk).is_staff == lasts
+
+
+def test_the_html_of_a_legal_page_is_made_once_for_each_text() -> None:
+    legal_pages.html_of.cache_clear()
+    text = "Mails to <help@example.org>.\n\nMore at https://example.org/terms & elsewhere." + uuid.uuid4().hex
+    assert legal_pages.html_of(text) == legal_pages.html_of("".join(text))
+    html = legal_pages.html_of(text)
+    assert '<p>Mails to &lt;<a href="mailto:help@example.org">' in html
+    assert '<p>More at <a href="https://example.org/terms"' in html
+    assert "&amp; elsewhere" in html
+    assert (legal_pages.html_of.cache_info().misses, legal_pages.html_of.cache_info().hits) == (1, 2)
