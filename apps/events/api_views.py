@@ -54,7 +54,7 @@ class EventList(PublicView):
     )
     def get(self, request: Request) -> Response:
         cards = selectors.list_catalog(request.query_params.get("q", ""))
-        return _respond(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
+        return _respond({"events": [_card_document(card) for card in cards]})
 
 
 class EventDetail(PublicView):

@@ -11,7 +11,7 @@ import msgspec
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.utils.text import slugify
 
@@ -184,29 +184,31 @@ def list_catalog(search: str = "", *, offset: int = 0, limit: int = CATALOG_MAX)
         events = events.filter(
             Q(name__icontains=word) | Q(venue__name__icontains=word) | Q(venue__city__icontains=word)
         )
-    return list(_cards(events, now, offset, limit).values())
+    # The ids of the page first: with the columns of `_cards`, PostgreSQL would aggregate the categories of all events.
+    return _cards(list(events.order_by("starts_at", "slug").values_list("pk", flat=True)[offset : offset + limit]), now)
 
 
 def list_cards(event_ids: Sequence[int]) -> list[EventCard]:
     """Return the public ones of these events, in the order of the ids."""
-    now = clock.now()
+    return _cards(event_ids, clock.now())
+
+
+def _cards(event_ids: Sequence[int], now: datetime) -> list[EventCard]:
     events = Event.objects.exclude(status=Event.Status.DRAFT).filter(pk__in=event_ids)
-    cards = _cards(events, now, 0, len(event_ids))
-    return [cards[event_id] for event_id in event_ids if event_id in cards]
-
-
-def _cards(events: QuerySet[Event], now: datetime, offset: int, limit: int) -> dict[int, EventCard]:
-    """Return the cards of these events by id, soonest first."""
     of_event = Section.objects.filter(event=OuterRef("pk")).order_by().values("event")
     capacities = of_event.annotate(total=Sum("capacity"))
     priced = events.annotate(
         prices_minor=ArrayAgg("categories__price_minor", order_by="categories__id"),
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
         capacity=Coalesce(Subquery(capacities.values("total")), 0),
-    ).order_by("starts_at", "slug")
-    found = list(priced.values_list("pk", "capacity", *_COLUMNS)[offset : offset + limit])
-    available = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
-    return {event_id: _card(_Row(*row), now, available.get(event_id), capacity) for event_id, capacity, *row in found}
+    )
+    found = {event_id: columns for event_id, *columns in priced.values_list("pk", "capacity", *_COLUMNS)}
+    available = registries.availability(event_views.section_slugs(found))
+    return [
+        _card(_Row(*found[event_id][1:]), now, available.get(event_id), found[event_id][0])
+        for event_id in event_ids
+        if event_id in found
+    ]
 
 
 def get_event_page(slug: str) -> EventPage:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from django.test import Client
 
-from apps.events import facade, registries
+from apps.events import facade, registries, selectors
 from apps.events.creation import GeneralAdmission
 from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.models import Category, Event, OnSale
@@ -247,15 +247,20 @@ def test_the_api_hides_drafts_and_ignores_tokens(client: Client) -> None:
     assert client.get("/api/events", headers={"Authorization": "Bearer nonsense"}).status_code == 200
 
 
-def test_the_catalog_takes_three_queries_for_any_number_of_events(
+def test_the_catalog_takes_four_queries_for_any_number_of_events_and_aggregates_only_those_of_the_page(
     client: Client, free: dict, django_assert_num_queries
 ) -> None:
     for number in range(5):
         make_event(f"night-{number}")
-    # The time, the events, the slugs of their sections. Availability is queried by its provider.
+    # The time, the page's events, their columns, the slugs of their sections. Availability is queried by its provider.
     client.get("/")  # The search index is read once a second at most.
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         assert len(_cards(client)) == 5
+    with django_assert_num_queries(4) as queries:
+        selectors.list_catalog(offset=1, limit=2)
+    (aggregated,) = [query["sql"] for query in queries if "ARRAY_AGG" in query["sql"]]
+    wanted = Event.objects.filter(slug__in=["night-1", "night-2"]).order_by("slug").values_list("pk", flat=True)
+    assert f'"events_event"."id" IN ({", ".join(map(str, wanted))})' in aggregated
     assert client.get("/events/night-0/").status_code == 200
     # The page, its sections, the terms of refunds. Announcements come from Redis.
     with django_assert_num_queries(3):
