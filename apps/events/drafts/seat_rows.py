@@ -32,9 +32,7 @@ class SeatRowsForm(SectionRowForm):
 
     name = forms.CharField(label="Section", max_length=CATEGORY_CHARACTERS_MAX, required=False)
     row_count = forms.IntegerField(label="Rows", min_value=1, max_value=ROWS_MAX, required=False)
-    seats_per_row = forms.IntegerField(
-        label="Seats in each row", min_value=1, max_value=SEATS_PER_ROW_MAX, required=False
-    )
+    seats_per_row = forms.IntegerField(label="Seats per row", min_value=1, max_value=SEATS_PER_ROW_MAX, required=False)
     field_order = ("name", "row_count", "seats_per_row", "price")
     needed = MappingProxyType(
         {
