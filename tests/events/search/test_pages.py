@@ -109,7 +109,7 @@ def test_a_wrong_parameter_is_named(wrong: dict) -> None:
     assert "Filter: " in page.content.decode()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=120), st.sampled_from(["q", "city", "when", "sort"]))
 def test_no_text_makes_the_search_fail(text: str, name: str) -> None:
     client = Client()
