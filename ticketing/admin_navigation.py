@@ -86,7 +86,8 @@ GROUPS = (
     ),
     Group(
         "system", "System", "gear", "Webhooks, messages, checks and schedules",
-        ("kernel.auditrun", "kernel.reconcilerun", "outbox.outboxmessage", "orders.webhookendpoint", "orders.feedkey"),
+        ("kernel.auditrun", "kernel.reconcilerun", "events.viewrule",
+         "outbox.outboxmessage", "orders.webhookendpoint", "orders.feedkey"),
         ("orders.webhookdelivery", "kernel.signal", "kernel.idempotentanswer", "reservations.availabilityframe",
          "reservations.cleanuplog", "django_celery_beat.periodictask", "django_celery_beat.intervalschedule",
          "django_celery_beat.crontabschedule", "django_celery_beat.clockedschedule",

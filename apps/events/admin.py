@@ -25,6 +25,7 @@ from apps.events.announcements import admin as announcements_admin
 from apps.events.creation import plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
 from apps.events.drafts.tiers import missing_tiers
+from apps.events.interest import admin as interest_admin
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
@@ -40,6 +41,7 @@ from apps.kernel.form_fields.local_time import timezone_choices
 
 __all__ = [
     "announcements_admin",
+    "interest_admin",
     "organizers_admin",
     "search_admin",
 ]  # Imported so that its admin classes are registered: Django autodiscovers only this file.

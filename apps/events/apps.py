@@ -9,7 +9,7 @@ class EventsConfig(AppConfig):
     def ready(self) -> None:
         from apps.accounts import facade as accounts
         from apps.events.announcements import archive, redis_cache
-        from apps.events.interest import counts, recount, retention
+        from apps.events.interest import counts, recount, retention, trend
         from apps.events.organizers import staff_links
         from apps.events.recents import history, redis_copy
         from apps.events.search import index_writer, reconciliation
@@ -26,5 +26,6 @@ class EventsConfig(AppConfig):
         outbox.register_handler(history.CHANGED, redis_copy.follow, together_max=4)
         maintenance.register("count views", counts.INTERVAL_SECONDS, counts.count_views)
         maintenance.register("delete old views", retention.INTERVAL_SECONDS, retention.tidy)
+        maintenance.register("update trends of views", trend.INTERVAL_SECONDS, trend.update_trends)
         recount.register()
         maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

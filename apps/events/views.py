@@ -17,7 +17,7 @@ from django.views.decorators.http import condition, require_safe
 from apps.events import event_views, http_cache, registries, selectors
 from apps.events.announcements import feed, template_context
 from apps.events.discovery import structured_data
-from apps.events.interest import rules
+from apps.events.interest import rules, trend
 from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
@@ -64,6 +64,7 @@ def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], di
     has_next, cards = len(cards) > query.size and query.page < filters.PAGE_MAX, cards[: query.size]
     return cards, {
         "events": [_card_context(card) for card in cards],
+        "trending": trend.trending.get() if query.page == 1 else (),
         "filters": catalog_page.filter_context(query, engine.facets(query)),
         "previous_url": catalog_page.url_of(query, page=query.page - 1 if query.page > 2 else None, size=None)
         if query.page > 1
@@ -114,9 +115,10 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         page = selectors.get_event_page(slug)
     except event_views.EventNotFound as error:
         raise Http404 from error
-    is_sold_out = page.card.state == "sold_out"
-    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    html = render_to_string("events/event.html", event_context(page))  # Without the request, as in `catalog`.
+    context = event_context(page)
+    is_brief = page.card.state == "sold_out" or context["views_last_hour"] is not None
+    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
+    html = render_to_string("events/event.html", context)  # Without the request, as in `catalog`.
     return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 
@@ -152,6 +154,7 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
         "legal": legal_pages.links_of(page.details.organizer, page.legal_kinds),
         "structured_data": structured_data.structured_data(page),
         "view_after_seconds": max(rules.min_seconds.get(), 1),
+        "views_last_hour": trend.shown_views.get().get(page.event_id),
     }
 
 

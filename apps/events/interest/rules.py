@@ -2,15 +2,14 @@
 logged view is judged by the set under which it was logged. Processes read the newest set every 60 seconds."""
 
 import re
-import time
 from dataclasses import dataclass
 from functools import cached_property
 
 from apps.events.interest.default_bots import DEFAULT_BOTS
+from apps.events.interest.recent_value import RecentValue
 from apps.events.models import ViewRule, ViewRuleSet
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.fastpath.cache import register
 
 MIN_SECONDS, REPEAT_MINUTES, ADDRESS_MAX = 10, 5, 10
 """The defaults: at least 10 s on the page, not again within 5 minutes, at most 10 a minute from one address."""
@@ -51,25 +50,13 @@ class Rules:
         return self._bot is not None and (not user_agent or self._bot.search(user_agent.lower()) is not None)
 
 
-class _MinSeconds:
-    """The number of one rule for pages, read once a minute."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self._read_at, self._value = -READ_SECONDS, MIN_SECONDS
-
-    def get(self) -> int:
-        """Return after how many seconds on the page a view counts, as it was a minute ago. Blocks if it is read."""
-        now = time.monotonic()
-        if now - self._read_at >= READ_SECONDS:
-            found = ViewRuleSet.objects.order_by("-pk").values_list("min_seconds", flat=True).first()
-            self._read_at, self._value = now, MIN_SECONDS if found is None else found
-        return self._value
+def _read_min_seconds() -> int:
+    found = ViewRuleSet.objects.order_by("-pk").values_list("min_seconds", flat=True).first()
+    return MIN_SECONDS if found is None else found
 
 
-min_seconds = register(_MinSeconds())
+min_seconds: RecentValue[int] = RecentValue(_read_min_seconds, READ_SECONDS)
+"""After how many seconds on the page a view counts, as it was a minute ago, for pages."""
 
 
 def read_rules() -> Rules:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from apps.events.models import Event, SearchChange, SearchDocument, SearchPosting, SearchState, SearchTerm
 from apps.events.search.documents import OVER, Document, Facts, read_documents
@@ -74,6 +74,25 @@ def report_stock(stock: Mapping[int, Stock]) -> int:
             document.available, document.accessible = stock[document.event_id]
             document.version = state.version
         SearchDocument.objects.bulk_update(documents, ["available", "accessible", "version"], batch_size=_BATCH)
+        state.save(update_fields=["version"])
+    return len(documents)
+
+
+def report_trends(points: Mapping[int, int]) -> int:
+    """Store the points of all trends, for the order: those of other events become 0; return how many have changed."""
+    known = SearchDocument.objects.filter(Q(event_id__in=list(points)) | Q(trend__gt=0))
+    changed = {pk for pk, trend in known.values_list("event_id", "trend") if trend != points.get(pk, 0)}
+    if not changed:
+        return 0
+    with transactions.write():
+        state = _lock_state(skip_locked=True)
+        if state is None:
+            return 0  # The index is being written: the next report finds the same difference.
+        state.version += 1
+        documents = list(SearchDocument.objects.filter(event_id__in=changed))
+        for document in documents:
+            document.trend, document.version = points.get(document.event_id, 0), state.version
+        SearchDocument.objects.bulk_update(documents, ["trend", "version"], batch_size=_BATCH)
         state.save(update_fields=["version"])
     return len(documents)
 
