@@ -1,6 +1,7 @@
 """The owner of recent searches: the account of a session, else a browser with the cookie `recents`.
 
 The cookie contains a random secret and is set only when a browser has its first search saved, or chooses that none is.
+Of two first searches at the same moment, in two tabs, the browser keeps one cookie, and so one of the searches.
 The database has an HMAC of the secret, so a stored owner is no credential.
 """
 

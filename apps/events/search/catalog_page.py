@@ -43,6 +43,7 @@ def url_of(query: Query, **changes: object) -> str:
 def filter_context(query: Query, facets: dict[str, tuple[Facet, ...]]) -> dict[str, Any]:
     """Return the context of the filters: each option with the number of events that it would leave."""
     prices = {"0": "Free", **{str(price): f"Up to {price // 100}" for price in filters.PRICES if price}}
+    default = "best" if query.text else "date"
     chosen_days = query.when if query.when and query.when not in filters.WHENS else ""
     return {
         "whens": [
@@ -54,7 +55,8 @@ def filter_context(query: Query, facets: dict[str, tuple[Facet, ...]]) -> dict[s
         "available": facets["available"][0],
         "accessible": facets["accessible"][0],
         "sorts": [
-            Choice(sort, SORT_NAMES[sort], sort == (query.sort or ("best" if query.text else "date")))
+            # The default has no value: a search from a page without search words then has the best match first.
+            Choice("" if sort == default else sort, SORT_NAMES[sort], sort == (query.sort or default))
             for sort in filters.SORTS
             if query.text or sort != "best"
         ],
