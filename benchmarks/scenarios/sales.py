@@ -11,6 +11,10 @@ share the cores with the server. A commit here wakes the deliverers through a pi
 server is durable (fsync on) unless `--no-durable` is set. A step's share is its part of the seconds that the threads of
 both processes spent in all steps, including the claims and completions of the outbox. The exit status is 1 unless every
 order is confirmed with its tickets, the outbox is empty and the audit finds no breach.
+
+The budget of a sale is the processor time of both processes and of PostgreSQL, as a multiple of that of a hold; without
+the mails and PDFs, what their threads took in Python is left out. Each step's processor time, round trips to PostgreSQL
+and statements are those of the threads that carry it out; other threads commit the batches of holds and checkouts.
 """
 
 import argparse
@@ -23,12 +27,16 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psycopg
+
+from apps.kernel.db import roundtrip
 from benchmarks.support.rooms import start_servers
 
 SEATS_PER_ROW = 100
@@ -37,25 +45,102 @@ POLL_SECONDS = 0.05
 """The seconds between two checks whether the outbox is empty, which also wake the deliverers for messages now due."""
 END_SECONDS_MAX = 60.0
 WAKE, END = b"w", b"e"
+MAIL = "orders.send_tickets"
+
+
+class Cost(NamedTuple):
+    """What threads spent on a step."""
+
+    seconds: float = 0.0
+    """Waits included."""
+    processor: float = 0.0
+    """Seconds of processor time in this process."""
+    trips: int = 0
+    """Round trips to PostgreSQL."""
+    statements: int = 0
+
+    def plus(self, other: "Cost") -> "Cost":
+        return Cost(*(one + another for one, another in zip(self, other, strict=True)))
+
+    def minus(self, other: "Cost") -> "Cost":
+        return Cost(*(one - another for one, another in zip(self, other, strict=True)))
 
 
 class Steps:
-    """The seconds that threads spent, by step."""
+    """What threads spent, by step."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.costs: defaultdict[str, Cost] = defaultdict(Cost)
 
     def timed(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
-            begun = time.perf_counter()
+            begun = present()
             try:
                 return act(*args, **options)
             finally:
-                with self._lock:
-                    self.seconds[name] += time.perf_counter() - begun
+                self.add(name, present().minus(begun))
 
         return run
+
+    def add(self, name: str, cost: Cost) -> None:
+        with self._lock:
+            self.costs[name] = self.costs[name].plus(cost)
+
+
+class _Counts(threading.local):
+    trips = 0
+    statements = 0
+
+
+_counts = _Counts()
+
+
+def present() -> Cost:
+    """Return what this thread has spent so far."""
+    return Cost(time.perf_counter(), time.thread_time(), _counts.trips, _counts.statements)
+
+
+def count_round_trips() -> None:
+    """Count, from now on, each thread's round trips to PostgreSQL and the statements in them."""
+    wait, send_batch = psycopg.Connection.wait, roundtrip.Cursor._send_batch
+
+    def counted_wait(*args: Any, **options: Any) -> Any:
+        _counts.trips += 1
+        _counts.statements += 1
+        return wait(*args, **options)
+
+    def counted_batch(self: roundtrip.Cursor, texts: Sequence[str]) -> Sequence[Any]:
+        _counts.statements += len(self._opening) + len(texts) - 1
+        return send_batch(self, texts)
+
+    psycopg.Connection.wait = counted_wait  # type: ignore[method-assign]
+    roundtrip.Cursor._send_batch = counted_batch  # type: ignore[method-assign]
+
+
+class Processor:
+    """The processor time of this process, of the deliverers and of PostgreSQL."""
+
+    def __init__(self, deliverers: int, postmaster: int) -> None:
+        self._deliverers = deliverers
+        self._postmaster = postmaster
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds so far in Python and in PostgreSQL."""
+        return time.process_time() + _seconds_of(self._deliverers), self._postgres()
+
+    def _postgres(self) -> float:
+        children = Path(f"/proc/{self._postmaster}/task/{self._postmaster}/children").read_text().split()
+        # Ended backends are in what the postmaster has waited for.
+        return _seconds_of(self._postmaster, waited_for=True) + sum(_seconds_of(int(child)) for child in children)
+
+
+def _seconds_of(process: int, *, waited_for: bool = False) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return sum(map(int, fields[11 : 15 if waited_for else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
@@ -72,30 +157,82 @@ def main() -> int:
         return deliver(options.deliverers, charges_alone=options.charges_alone)
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["EMAIL_URL"] = "dummymail://"
-    with start_servers(durable=options.durable):
-        return measure(options)
+    with start_servers(durable=options.durable) as servers:
+        assert servers.postgres is not None
+        return measure(options, servers.postgres.pid)
 
 
-def measure(options: argparse.Namespace) -> int:
+def measure(options: argparse.Namespace, postmaster: int) -> int:
     from ticketing import outbox_handlers
 
     outbox_handlers.register()
-    steps, ratios = Steps(), []
+    count_round_trips()
+    steps, ratios, budgets = Steps(), [], []
     with deliverers(options, steps) as worker:
+        processor = Processor(worker.pid, postmaster)
         for number in range(options.rounds):
             event = make_event(f"round-{number}", seats=4 * options.sales)
             seats = iter(pairs(4 * options.sales))
             requests = make_requests(event, seats, options.sales)
+            buyers = make_requests(event, seats, options.sales)
+            moments = [processor.seconds()]
             held = rate(options, [lambda request=request: hold(request) for request in requests])
-            sold = sell(options, steps, worker, make_requests(event, seats, options.sales))
+            moments.append(processor.seconds())
+            sold = sell(options, steps, worker, buyers)
+            moments.append(processor.seconds())
             ratios.append(sold / held)
-            print(f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f}", flush=True)
-    whole = sum(steps.seconds.values())
+            budgets.append(Budget.of(moments, options.sales))
+            print(
+                f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f} | {budgets[-1]}", flush=True
+            )
     print(f"\nmedian: {statistics.median(ratios):.2f} of the hold rate; {min(ratios):.2f} to {max(ratios):.2f}")
-    for name, seconds in sorted(steps.seconds.items(), key=lambda item: -item[1]):
-        per_sale = 1_000 * seconds / (options.sales * options.rounds)
-        print(f"  {name:<28} {seconds / whole:6.1%}  {per_sale:7.1f} ms a sale, waits included")
+    report(steps, budgets, options.sales * options.rounds)
     return verdict(options)
+
+
+class Budget(NamedTuple):
+    """Milliseconds of processor time."""
+
+    hold_python: float
+    hold_postgres: float
+    sale_python: float
+    sale_postgres: float
+
+    @classmethod
+    def of(cls, moments: Sequence[tuple[float, float]], count: int) -> "Budget":
+        """Return the budget of `count` holds between the first two moments and as many sales after them."""
+        spent = [end - begin for pair in pairwise(moments) for begin, end in zip(*pair, strict=True)]
+        return cls(*(1_000 * seconds / count for seconds in spent))
+
+    @property
+    def hold(self) -> float:
+        return self.hold_python + self.hold_postgres
+
+    def sale(self, mail_ms: float = 0.0) -> float:
+        return self.sale_python + self.sale_postgres - mail_ms
+
+    def __str__(self) -> str:
+        return (
+            f"processor: a hold {self.hold:.1f} ms (PostgreSQL {self.hold_postgres:.1f}), "
+            f"a sale {self.sale():.1f} ms (PostgreSQL {self.sale_postgres:.1f})"
+        )
+
+
+def report(steps: Steps, budgets: Sequence[Budget], sales: int) -> None:
+    whole = Cost()
+    for cost in steps.costs.values():
+        whole = whole.plus(cost)
+    print(f"\n{'of a sale':<32} {'time':>6} {'ms':>8} {'processor ms':>13} {'round trips':>12} {'statements':>11}")
+    for name, cost in [*sorted(steps.costs.items(), key=lambda item: -item[1].seconds), ("all steps", whole)]:
+        print(
+            f"{name:<32} {cost.seconds / whole.seconds:6.1%} {1_000 * cost.seconds / sales:8.1f} "
+            f"{1_000 * cost.processor / sales:13.2f} {cost.trips / sales:12.2f} {cost.statements / sales:11.2f}"
+        )
+    mail_ms = 1_000 * steps.costs[MAIL].processor / sales
+    for title, without_ms in (("with mails and PDFs", 0.0), ("without them", mail_ms)):
+        found = [budget.sale(without_ms) / budget.hold for budget in budgets]
+        low, high = min(found), max(found)
+        print(f"processor of a sale / of a hold, {title}: {statistics.median(found):.1f}, {low:.1f} to {high:.1f}")
 
 
 class Worker:
@@ -105,17 +242,20 @@ class Worker:
         self._process = process
         self._lock = threading.Lock()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def wake(self) -> None:
         """Let the process deliver the messages that are due."""
         self._send(WAKE)
 
-    def end(self) -> dict[str, float]:
-        """End the process after its current deliveries; return the seconds that its threads spent, by step."""
+    def end(self) -> dict[str, Cost]:
+        """End the process after its current deliveries; return what its threads spent, by step."""
         self._send(END)
         output, _ = self._process.communicate(timeout=END_SECONDS_MAX)
         assert self._process.returncode == 0, self._process.returncode
-        seconds: dict[str, float] = json.loads(output)
-        return seconds
+        return {name: Cost(*values) for name, values in json.loads(output).items()}
 
     def _send(self, command: bytes) -> None:
         assert self._process.stdin is not None
@@ -125,7 +265,7 @@ class Worker:
 
 @contextmanager
 def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
-    """Run deliverers in another process while the block runs, and add the seconds that they spent to the steps."""
+    """Run deliverers in another process while the block runs, and add what they spent to the steps."""
     from apps.kernel.outbox import facade as outbox
 
     process = subprocess.Popen(
@@ -137,15 +277,15 @@ def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
         worker = Worker(process)
         outbox.register_wake(worker.wake)
         yield worker
-        for name, seconds in worker.end().items():
-            steps.seconds[name] += seconds
+        for name, cost in worker.end().items():
+            steps.add(name, cost)
     finally:
         process.kill()
         process.wait()
 
 
 def deliver(count: int, *, charges_alone: bool) -> int:
-    """Deliver in this process whenever the parent asks for it, until it asks to end; print the seconds by step."""
+    """Deliver in this process whenever the parent asks for it, until it asks to end; print what each step took."""
     import django
 
     django.setup()
@@ -154,6 +294,7 @@ def deliver(count: int, *, charges_alone: bool) -> int:
     from ticketing import outbox_handlers
 
     outbox_handlers.register()
+    count_round_trips()
     steps = Steps()
     time_the_handlers(steps, charges_alone=charges_alone)
     delivery = Delivery(count)
@@ -162,7 +303,7 @@ def deliver(count: int, *, charges_alone: bool) -> int:
     while (commands := os.read(sys.stdin.fileno(), 4_096)) and END not in commands:
         delivery.wake()
     is_over = delivery.close(END_SECONDS_MAX)
-    json.dump(steps.seconds, sys.stdout)
+    json.dump(steps.costs, sys.stdout)
     return 0 if is_over else 1
 
 
