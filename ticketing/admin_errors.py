@@ -14,6 +14,7 @@ from django.db import DataError
 from django.db.models import Field, ForeignKey
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
+from django.utils.text import smart_split
 
 from apps.kernel.http import problems
 
@@ -21,6 +22,11 @@ logger = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponse]
 CHOSEN = "_selected_action"
+QUERY_CHARACTERS_MAX = 4_000
+SEARCH_CHARACTERS_MAX, SEARCH_WORDS_MAX = 200, 8
+"""Django adds one condition for each word and searched column; a thousand words take PostgreSQL seconds."""
+_SEARCHES = ("q", "term")
+"""The parameters with the search text of a list and of an autocomplete."""
 _INVALID_INPUT_ERRORS = (DataError, FieldError, OverflowError, TypeError, ValidationError, ValueError)
 
 
@@ -29,11 +35,13 @@ def refuse_invalid_input(view: View) -> View:
 
     If the URL has parameters, an error of these types counts as an invalid URL. Its traceback is logged, in case the
     fault is ours. A list redirects to itself unfiltered, as Django does for the errors it handles. The rows selected
-    for an action are validated before it starts. Without URL parameters, an error within the action is raised.
+    for an action are validated before it starts. Without URL parameters, an error within the action is raised. A URL or
+    search that is too long is refused before the view runs.
     """
 
     @wraps(view)
     def refuse(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        _refuse_long_query(request)
         model_admin = _find_model_admin(view)
         if model_admin is not None and request.method == "POST" and not _has_valid_selection(model_admin, request):
             raise problems.Malformed("The selection contains invalid ids. Reload the list and try again.")
@@ -52,6 +60,17 @@ def refuse_invalid_input(view: View) -> View:
         return response
 
     return refuse
+
+
+def _refuse_long_query(request: HttpRequest) -> None:
+    if len(request.META.get("QUERY_STRING", "")) > QUERY_CHARACTERS_MAX:
+        raise problems.Malformed("The URL has too many parameters.")
+    for name in _SEARCHES:
+        text = request.GET.get(name, "")
+        if len(text) > SEARCH_CHARACTERS_MAX or sum(1 for _ in smart_split(text)) > SEARCH_WORDS_MAX:
+            raise problems.Malformed(
+                f"Search for at most {SEARCH_WORDS_MAX} words and {SEARCH_CHARACTERS_MAX} characters."
+            )
 
 
 def _find_model_admin(view: View) -> ModelAdmin | None:

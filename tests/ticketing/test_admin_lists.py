@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin
-from django.db import DataError
+from django.db import DataError, connection
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.kernel.http import problems
@@ -157,3 +158,18 @@ def test_an_error_without_query_parameters_is_raised(rf: RequestFactory) -> None
         admin_errors.refuse_invalid_input(fail)(rf.post("/admin/", {"a": "b"}))
     with pytest.raises(problems.Malformed):
         admin_errors.refuse_invalid_input(fail)(rf.get("/admin/?a=b"))
+
+
+@pytest.mark.parametrize(
+    "query", ["q=" + "+".join("abcdefghi"), "q=" + 201 * "a", "term=" + 60 * "'a'b", "o=" + 2_000 * "1."]
+)
+@pytest.mark.parametrize("path", ["/admin/orders/order/", "/admin/autocomplete/", "/admin/events/event/"])
+def test_long_searches_and_addresses_are_refused_before_a_query(admin_client: Client, query: str, path: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        response = admin_client.get(f"{path}?{query}")
+    assert response.status_code == 400
+    assert not [one for one in queries if "LIKE" in one["sql"] or "orders_order" in one["sql"]]
+
+
+def test_a_search_of_eight_words_is_answered(admin_client: Client) -> None:
+    assert admin_client.get("/admin/orders/order/?q=a+b+c+d+e+f+g+h").status_code == 200
