@@ -20,6 +20,7 @@ from apps.events import facade as events
 from apps.events.models import Event, OnSale
 from apps.kernel import clock
 from apps.kernel.tokens import signatures
+from apps.orders.management.commands import verify_report
 from apps.orders.models import ReportVersion
 from apps.orders.reports import publication
 from apps.orders.tasks import apply_retention
@@ -363,10 +364,26 @@ def test_a_report_verifies_from_anywhere_by_its_address(live_site: str, sold: ev
     in_another_connection(lambda: publish(sold))
     for address in (f"{live_site}/events/concert/report", f"{live_site}{JSON_ADDRESS}"):
         output = verify(address)
-        for words in ("Signature: valid", "Key: published by the site", "PDF: belongs", "Line: the public proof"):
+        for words in (
+            "Event: concert, 'Concert'.",
+            "Signature: valid",
+            "Key: published by the site",
+            "PDF: belongs",
+            "Line: the public proof",
+        ):
             assert words in output
         assert "Not computed again: holds" in output
     assert "status 404" in mismatch(f"{live_site}/events/other/report")
+
+
+@pytest.mark.parametrize("page", ["/events/hamlet/report", "/api/events/hamlet/report/"])
+def test_the_report_of_another_event_is_refused(
+    monkeypatch: pytest.MonkeyPatch, sold: events.EventView, page: str
+) -> None:
+    report = publish(sold)
+    monkeypatch.setattr(verify_report, "fetch_json", lambda address: report)
+    expected = "the address is that of event 'hamlet', but the report is of event 'concert'"
+    assert mismatch(f"https://tickets.example{page}") == expected
 
 
 def test_the_command_allows_publishes_and_shows_reports(sold: events.EventView) -> None:

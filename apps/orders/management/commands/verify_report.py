@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from apps.events import facade as events
 from apps.kernel.cli import report_errors_in_one_line
@@ -49,7 +49,9 @@ class Command(BaseCommand):
 
     def _verify(self, document: Any, address: str, options: dict[str, Any]) -> list[str]:
         key_id = verification.check_signature(document)
-        results = [f"Signature: valid, by key {key_id}."]
+        _require_event_of(address, document)
+        # A signed name may still contain control characters; its representation shows them.
+        results = [f"Event: {document['event']}, {document['name']!r}.", f"Signature: valid, by key {key_id}."]
         event = None if address else _known_event(document["event"])
         if options["key"]:
             if document["signed_by"]["public"] != options["key"].strip().lower():
@@ -91,6 +93,19 @@ def _api_address(source: str) -> str:
     if path.startswith("/events/") and path.endswith("/report"):
         path = f"/api{path}"
     return parts._replace(path=path, fragment="").geturl()
+
+
+def _require_event_of(address: str, document: Any) -> None:
+    """Raise ReportMismatch if the address is that of another event's report than this one."""
+    try:
+        path = urllib.parse.unquote(urllib.parse.urlsplit(_api_address(address)).path)
+        asked = resolve(path).kwargs.get("event")
+    except Resolver404:
+        return  # A file, or an address of another form, which names no event.
+    if asked is not None and asked != document["event"]:
+        raise verification.ReportMismatch(
+            f"the address is that of event {asked!r}, but the report is of event {document['event']!r}"
+        )
 
 
 def _address(source: str, path: str) -> str:
