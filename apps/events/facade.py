@@ -50,6 +50,7 @@ from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.legal_pages import LegalLink, Terms, current_legal, current_terms
 from apps.events.organizers.legal_pages import list_links as list_legal_links
+from apps.events.organizers.locks import lock_organizer
 from apps.events.organizers.membership_backend import (
     is_member,
     is_permitted,
@@ -169,6 +170,7 @@ __all__ = [
     "list_sections",
     "list_sections_of",
     "list_staff_events",
+    "lock_organizer",
     "lock_plan",
     "move_seats",
     "newest_announcements",

@@ -46,6 +46,11 @@ class WebhookEndpoint(Audience):
             models.CheckConstraint(condition=Q(event=None) | Q(organizer=None), name="webhook_endpoint_one_subject"),
         ]
 
+    @property
+    def owner_id(self) -> int | None:
+        """The id of the organizer that the endpoint belongs to, by its event or directly; None: the whole site."""
+        return self.organizer_id if self.event is None else self.event.organizer_id
+
 
 class FeedKey(Audience):
     """A bearer key for the pull feed. Each key has a message queue of its own."""

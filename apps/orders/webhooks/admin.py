@@ -13,7 +13,7 @@ from apps.kernel import clock, safe_http
 from apps.kernel.admin_lists import ReadOnlyAdmin, format_count, mask, masked
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import delivery as webhook_delivery
-from apps.orders.webhooks import feed
+from apps.orders.webhooks import endpoint_limit, feed
 
 
 class _AudienceForm(forms.ModelForm):
@@ -49,6 +49,20 @@ class EndpointForm(_AudienceForm):
         except safe_http.AddressRefused as refused:
             raise forms.ValidationError(f"Webhooks cannot be sent to this URL: {refused}.") from refused
         return url
+
+    def clean(self):
+        cleaned = super().clean()
+        if self.errors or not cleaned["is_active"]:
+            return cleaned
+        event, organizer = cleaned["event"], cleaned["organizer"]
+        owner_id = event.organizer_id if event else organizer and organizer.pk
+        if owner_id is not None:
+            try:
+                # The admin saves the form in the same transaction, so the lock is kept until the endpoint is stored.
+                endpoint_limit.require_room(owner_id, self.instance.pk)
+            except endpoint_limit.TooManyEndpoints as refused:
+                self.add_error("is_active", str(refused))
+        return cleaned
 
 
 class FeedKeyForm(_AudienceForm):

@@ -11,7 +11,6 @@ import hmac
 import json
 import re
 import secrets
-import time
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -21,8 +20,9 @@ from standardwebhooks import Webhook
 from apps.kernel import clock, safe_http
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
-from apps.orders.models import WebhookDelivery
+from apps.orders.models import WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import messages
+from apps.orders.webhooks.endpoint_pauses import EndpointPauses
 
 ATTEMPTS_MAX = 12
 """Pauses between attempts double from ten seconds up to two hours: almost five hours in all."""
@@ -31,17 +31,9 @@ CONCURRENT_MAX = 4
 """Concurrent webhook deliveries per process: if all endpoints are slow at once, other threads still deliver charges."""
 SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 2_048
-PAUSE_SECONDS = 10.0
-"""After a failed connection an endpoint is not called for this long, so that it does not block delivery threads."""
-SLOW_SECONDS = 2.0
-SLOW_PAUSE_FACTOR = 2
-"""After an answer that took SLOW_SECONDS an endpoint is not called for this many times as long. So one organizer's slow
-endpoint occupies the delivery threads for a third of the time, and others' messages do not wait for its backlog."""
 SIGNATURE_HEADER = "Fairgate-Signature"
 
-_paused_until: dict[int, float] = {}
-"""The end of each endpoint's pause by endpoint id, on the process's monotonic clock."""
-
+_pauses = EndpointPauses()
 
 _STANDARD_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=")
 """The form of `new_secret`: 32 bytes in base64. Older secrets are 43 characters of URL-safe base64 without padding."""
@@ -91,7 +83,7 @@ def sign(secret: str, body: bytes, moment: datetime) -> str:
 def deliver(message: outbox.Message) -> None:
     """Outbox handler: post the message and record the attempt in the delivery. If the process crashes between these two
     steps, the message is posted again, with the same `message_id`."""
-    found = WebhookDelivery.objects.select_related("endpoint", "message").filter(pk=message.body["delivery"])
+    found = WebhookDelivery.objects.select_related("endpoint__event", "message").filter(pk=message.body["delivery"])
     delivery = found.first()
     if delivery is None or delivery.status != WebhookDelivery.Status.PENDING:
         return
@@ -99,9 +91,6 @@ def deliver(message: outbox.Message) -> None:
     if not endpoint.is_active:
         _record_attempt(delivery, None, "the endpoint is inactive", is_last=True)
         return
-    left_seconds = _paused_until.get(endpoint.pk, 0.0) - time.monotonic()
-    if left_seconds > 0:
-        raise outbox.RetryLater(left_seconds, "the endpoint was unreachable or slow a moment ago")
     body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
     message_id, now = str(delivery.message_id), clock.now()
     headers = {
@@ -112,7 +101,25 @@ def deliver(message: outbox.Message) -> None:
         SIGNATURE_HEADER: sign(endpoint.secret, body, now),
     }
     is_last = message.attempts >= ATTEMPTS_MAX
-    began_at = time.monotonic()
+    try:
+        response = _post(endpoint, headers, body)
+    except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
+        _record_attempt(delivery, None, str(error), is_last=is_last)
+        raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
+    is_accepted = 200 <= response.status < 300
+    body_text = response.body.decode("utf-8", "replace")
+    _record_attempt(delivery, response.status, body_text, is_accepted=is_accepted, is_last=is_last)
+    if not is_accepted:
+        raise outbox.NotDelivered(f"{endpoint.name} answered {response.status}")
+
+
+def _post(endpoint: WebhookEndpoint, headers: dict[str, str], body: bytes) -> safe_http.Answer:
+    """Post the body unless the endpoint is paused or its organizer may have no delivery now: then raise RetryLater."""
+    owner_id = endpoint.owner_id
+    begun_at, wait_seconds = _pauses.begin(endpoint.pk, owner_id)
+    if wait_seconds > 0:
+        raise outbox.RetryLater(wait_seconds, "the endpoint or its organizer was unreachable or slow a moment ago")
+    is_answered = False
     try:
         response = safe_http.request(
             "POST",
@@ -123,18 +130,10 @@ def deliver(message: outbox.Message) -> None:
             answer_bytes_max=ANSWER_BYTES_MAX,
             allowed=allowed_targets(),
         )
-    except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
-        _paused_until[endpoint.pk] = time.monotonic() + PAUSE_SECONDS
-        _record_attempt(delivery, None, str(error), is_last=is_last)
-        raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
-    took_seconds = time.monotonic() - began_at
-    if took_seconds >= SLOW_SECONDS:
-        _paused_until[endpoint.pk] = time.monotonic() + SLOW_PAUSE_FACTOR * took_seconds
-    is_accepted = 200 <= response.status < 300
-    body_text = response.body.decode("utf-8", "replace")
-    _record_attempt(delivery, response.status, body_text, is_accepted=is_accepted, is_last=is_last)
-    if not is_accepted:
-        raise outbox.NotDelivered(f"{endpoint.name} answered {response.status}")
+        is_answered = True
+        return response
+    finally:
+        _pauses.end(endpoint.pk, owner_id, begun_at, is_answered=is_answered)
 
 
 def _record_attempt(

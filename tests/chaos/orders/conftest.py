@@ -29,7 +29,7 @@ def open_scenario(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenScenar
     monkeypatch.setitem(providers._readers, NAME, read_webhook)
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
     monkeypatch.setattr(safe_http, "request", organizer.request)
-    monkeypatch.setattr(delivery, "_paused_until", {})
+    monkeypatch.setattr(delivery, "_pauses", delivery.EndpointPauses())
     # Tests deliver explicitly. The layout of tickets is tested elsewhere, since drawing them is slow.
     monkeypatch.setattr(facade, "_wake", [])
     monkeypatch.setattr(ticket_pdf, "tickets_pdf", lambda order: b"%PDF")

@@ -25,7 +25,7 @@ from apps.orders.locks import lock_order
 from apps.orders.models import FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.tickets import reissue
 from apps.orders.webhooks import delivery as webhook_delivery
-from apps.orders.webhooks import feed, messages
+from apps.orders.webhooks import endpoint_pauses, feed, messages
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox, place_order
 from tests.support.orders.webhook_endpoints import delivery_of, make_endpoint, make_feed_key
@@ -39,7 +39,7 @@ MESSAGES = "/api/organizer/messages"
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_delivery, "_paused_until", {})
+    monkeypatch.setattr(webhook_delivery, "_pauses", endpoint_pauses.EndpointPauses())
 
 
 @pytest.fixture
@@ -275,17 +275,17 @@ def test_a_slow_endpoint_rests_so_that_its_backlog_delays_no_other(monkeypatch: 
     def request(method: str, url: str, *_: object, **__: object) -> safe_http.Answer:
         called.append(url)
         if url == slow.url:
-            passed[0] += webhook_delivery.SLOW_SECONDS
+            passed[0] += endpoint_pauses.SLOW_SECONDS
         return safe_http.Answer(500 if url == slow.url else 200, b"")
 
     passed = [0.0]
-    monkeypatch.setattr(webhook_delivery, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr(endpoint_pauses, "time", SimpleNamespace(monotonic=lambda: passed[0]))
     monkeypatch.setattr(safe_http, "request", request)
     event = make_event()
     for number in range(1, 4):
         buy(hold(event, seats=[f"hall-A-{number}"]))
     assert (called.count(slow.url), called.count(other.url)) == (1, 3)
-    passed[0] += webhook_delivery.SLOW_PAUSE_FACTOR * webhook_delivery.SLOW_SECONDS
+    passed[0] += endpoint_pauses.SLOW_PAUSE_FACTOR * endpoint_pauses.SLOW_SECONDS
     make_due()
     deliver_outbox()
     assert called.count(slow.url) == 2

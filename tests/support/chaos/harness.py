@@ -226,7 +226,7 @@ class Scenario:
             # Killed workers no longer hold their claims, and every pause is over.
             OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
             ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
-            delivery._paused_until.clear()
+            delivery._pauses.clear()
             ComparedDay.objects.all().delete()
             before = self._state()
             for job in list(maintenance._jobs.values()):
