@@ -59,8 +59,8 @@ GROUPS = (
         ("events.event", "events.venue", "events.seatingplan", "queue.waitingroom", "events.announcementversion",
          "events.synonym",
          "reservations.seatinventory", "reservations.generaladmissioninventory", "reservations.accesscode",
-         "queue.viplink", "orders.eventcancellation"),
-        ("queue.roomact", "queue.queueentry", "queue.admissionbatch", "queue.ratechange",
+         "queue.viplink", "scheduler.scheduledtask", "orders.eventcancellation"),
+        ("queue.roomact", "queue.queueentry", "queue.admissionbatch", "queue.ratechange", "scheduler.taskrun",
          "reservations.inventorychange", "events.section", "events.seat", "events.announcementarchive"),
     ),
     Group(

@@ -34,6 +34,7 @@ from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.events.scheduled_tasks import admin as tasks_admin
 from apps.events.search import admin as search_admin
 from apps.events.staff import buyer_price
 from apps.kernel.admin_lists import DeclaredFiltersMixin
@@ -44,6 +45,7 @@ __all__ = [
     "interest_admin",
     "organizers_admin",
     "search_admin",
+    "tasks_admin",
 ]  # Imported so that its admin classes are registered: Django autodiscovers only this file.
 
 

@@ -12,10 +12,12 @@ class EventsConfig(AppConfig):
         from apps.events.interest import counts, recount, retention, trend
         from apps.events.organizers import staff_links
         from apps.events.recents import history, redis_copy
+        from apps.events.scheduled_tasks import kinds
         from apps.events.search import index_writer, reconciliation
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
 
+        kinds.register()
         accounts.provide_staff_links(staff_links.staff_links)
         maintenance.register("refresh cached announcements", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
         maintenance.register(

@@ -22,6 +22,7 @@ class OrdersConfig(AppConfig):
         from apps.orders.provider_sync import daily_comparison, status_inquiries
         from apps.orders.returns import policies, refund_terms
         from apps.orders.schedule import event_change
+        from apps.orders.scheduled_tasks import kinds
         from apps.orders.webhooks import feed
         from apps.reservations import facade as reservations
 
@@ -33,6 +34,7 @@ class OrdersConfig(AppConfig):
         events.provide_change_part(event_change.OrderChange())
         events.provide_refund_terms(refund_terms.describe_refunds)
         invariants.register()
+        kinds.register()
         live.connect_signals()
         reconciliation.register()
         reservations.provide_compensation_hooks(oversell.OrderSales())

@@ -88,6 +88,11 @@ def send_cancellation_notice(message: Message) -> None:
     _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words, fees_back_minor=fees_back_minor)
 
 
+def send_reminder(order: OrderView, text: str) -> None:
+    """Mail the buyer the organizer's reminder. Raises RetryLater, as `send_within_cap` does."""
+    _send(order, f"Reminder: {order.event.name}", "reminder", share=OWNER_SHARE, text=text)
+
+
 def send_confirmation(message: Message) -> None:
     """Mail the link that confirms the order's mailbox, unless the request is too old by now."""
     if clock.now() - message.created_at < timedelta(minutes=access.CONFIRMATION_MINUTES):

@@ -17,13 +17,14 @@ class ReservationsConfig(AppConfig):
         from apps.reservations.gate import gate_reconciliation, rebuild
         from apps.reservations.inventory import availability, setup
         from apps.reservations.lifecycle import expiry_jobs
-        from apps.reservations.staff import draft_check, event_change
+        from apps.reservations.staff import draft_check, event_change, scheduled_stock
 
         events.on_publish(setup.create_inventory)
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.ReservationChange())
         events.provide_availability(availability.free_by_event)
         queue.provide_presale_codes(PresaleCodes())
+        scheduled_stock.register()
         invariants.register()
         reconciliation.register()
         gate_reconciliation.register()

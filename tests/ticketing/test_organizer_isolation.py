@@ -62,6 +62,7 @@ def pages_of(model_admin: OrganizerScopedAdmin, key: Any) -> Iterator[str]:
 CUSTOM_PAGES: dict[str, Callable[[Rows], Any]] = {
     "reservations_stock": lambda rows: rows.sale.id,
     "events_announcements": lambda rows: rows.sale.id,
+    "events_tasks": lambda rows: rows.sale.id,
     "events_prices": lambda rows: rows.sale.id,
     "events_publish": lambda rows: rows.sale.id,
     "events_changes": lambda rows: rows.sale.id,

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 from django.db import connection
+from django.db.models.functions import TruncDate
 
 from apps.events.announcements.queries import Announcement
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementVersion
@@ -37,6 +38,15 @@ class Version(msgspec.Struct, frozen=True):
     key: str
 
 
+def archive_event(event_id: int) -> int:
+    """Archive the days of this event that are due, in the caller's transaction; return how many versions were moved."""
+    transactions.require_transaction()
+    before = clock.now() - timedelta(days=KEPT_DAYS)
+    rows = AnnouncementVersion.objects.filter(event_id=event_id, event__starts_at__lt=before)
+    days = rows.annotate(day=TruncDate("posted_at", tzinfo=UTC)).order_by("day").values_list("day", flat=True)
+    return sum(_archive_day(event_id, day, before) for day in list(days.distinct()))
+
+
 def archive_old(days_max: int = DAYS_MAX) -> int:
     """Archive up to `days_max` event days that are due and return how many versions were moved."""
     before = clock.now() - timedelta(days=KEPT_DAYS)
@@ -47,28 +57,32 @@ def archive_old(days_max: int = DAYS_MAX) -> int:
 
 def _archive(event_id: int, day: date, before: datetime) -> int:
     with transactions.write():
-        with connection.cursor() as cursor:
-            if not _lock_skipping.rows(cursor, event_id=event_id):
-                return 0  # Another transaction is posting; a later pass archives the day.
-        # Under the lock, no version can be added while we archive.
-        rows = AnnouncementVersion.objects.filter(
-            event_id=event_id, posted_at__gte=_midnight(day), posted_at__lt=_midnight(day + timedelta(days=1))
-        )
-        versions = [Version(*row) for row in rows.order_by("number").values_list(*Version.__struct_fields__)]
-        if not versions or any(version.at >= before for version in versions):
-            return 0
-        ids = [version.announcement for version in versions]
-        AnnouncementArchive.objects.create(
-            event_id=event_id,
-            day=day,
-            first=min(ids),
-            last=max(ids),
-            version_count=len(versions),
-            standing_count=len(_current_announcements(versions)),
-            body=gzip.compress(msgspec.json.encode(versions), mtime=0),
-            archived_at=clock.now(),
-        )
-        rows.delete()
+        return _archive_day(event_id, day, before)
+
+
+def _archive_day(event_id: int, day: date, before: datetime) -> int:
+    with connection.cursor() as cursor:
+        if not _lock_skipping.rows(cursor, event_id=event_id):
+            return 0  # Another transaction is posting; a later pass archives the day.
+    # Under the lock, no version can be added while we archive.
+    rows = AnnouncementVersion.objects.filter(
+        event_id=event_id, posted_at__gte=_midnight(day), posted_at__lt=_midnight(day + timedelta(days=1))
+    )
+    versions = [Version(*row) for row in rows.order_by("number").values_list(*Version.__struct_fields__)]
+    if not versions or any(version.at >= before for version in versions):
+        return 0
+    ids = [version.announcement for version in versions]
+    AnnouncementArchive.objects.create(
+        event_id=event_id,
+        day=day,
+        first=min(ids),
+        last=max(ids),
+        version_count=len(versions),
+        standing_count=len(_current_announcements(versions)),
+        body=gzip.compress(msgspec.json.encode(versions), mtime=0),
+        archived_at=clock.now(),
+    )
+    rows.delete()
     return len(versions)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from apps.events.announcements import queries, redis_cache
 from apps.events.announcements.queries import Announcement
@@ -77,28 +77,51 @@ def retract(event_id: int, announcement_id: int, *, author: str, key: str = "") 
     return _post_version(event_id, announcement_id, "", author, key)
 
 
+def post_scheduled(event_id: int, text: str, *, author: str, key: str) -> PostResult:
+    """Write an announcement in the caller's transaction, and publish it after its commit. A second call with the same
+    key writes nothing. Raises AnnouncementRefused."""
+    transactions.require_transaction()
+    result, starts_at = _store_version(event_id, None, plain_text(text), author, key, is_limited=False)
+    if result.is_new:
+        transaction.on_commit(lambda: _publish(event_id, result.announcement, starts_at), robust=True)
+    return result
+
+
 def _post_version(
     event_id: int, announcement: int | None, text: str, author: str, key: str, seen: int = 0
 ) -> PostResult:
+    with transactions.write():
+        result, starts_at = _store_version(event_id, announcement, text, author, key, seen)
+    if result.is_new:
+        _publish(event_id, result.announcement, starts_at)
+    return result
+
+
+def _store_version(
+    event_id: int,
+    announcement: int | None,
+    text: str,
+    author: str,
+    key: str,
+    seen: int = 0,
+    *,
+    is_limited: bool = True,
+) -> tuple[PostResult, datetime]:
+    """Write the version in the caller's transaction, and return it with the event's start."""
     if not author or len(author) > AUTHOR_CHARACTERS_MAX or not sql.is_text(author):
         raise AnnouncementRefused("an announcement needs an author's name")
     key = key or str(uuid.uuid4())
     if len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
         raise AnnouncementRefused("the form is invalid; refresh the page")
-    with transactions.write():
-        starts_at = _require_public(event_id)
-        latest = queries.lock_feed(event_id)
-        result = _find_duplicate(event_id, announcement, text, key) or _find_unchanged(
-            event_id, announcement, text, seen
-        )
-        if result is None:
-            now = clock.now()
-            if text:
-                _check_rate_limit(author, now)
-            result = _write(event_id, announcement, latest + 1, text, now, author, key)
-    if result.is_new:
-        _publish(event_id, result.announcement, starts_at)
-    return result
+    starts_at = _require_public(event_id)
+    latest = queries.lock_feed(event_id)
+    result = _find_duplicate(event_id, announcement, text, key) or _find_unchanged(event_id, announcement, text, seen)
+    if result is None:
+        now = clock.now()
+        if text and is_limited:
+            _check_rate_limit(author, now)
+        result = _write(event_id, announcement, latest + 1, text, now, author, key)
+    return result, starts_at
 
 
 def _require_public(event_id: int) -> datetime:

@@ -1,8 +1,8 @@
 """The permissions of each role at an organizer, and those that only site-wide staff have.
 
-Every permission of the apps events, queue, reservations and orders is in exactly one of the two tables; a test compares
-them with the models. The table in docs/operations/staff.md lists the same tasks. All permissions of other apps are
-site-wide.
+Every permission of the apps events, queue, reservations, orders and scheduler is in exactly one of the two tables; a
+test compares them with the models. The table in docs/operations/staff.md lists the same tasks. All permissions of other
+apps are site-wide.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from apps.events.models.organizers import Role
 
-CONFINED_APPS = ("events", "queue", "reservations", "orders")
+CONFINED_APPS = ("events", "queue", "reservations", "orders", "scheduler")
 _O, _B, _D, _F, _R = Role.ORGANIZER, Role.BOX_OFFICE, Role.DOOR, Role.FINANCE, Role.READ_ONLY
 _ALL = frozenset(Role)
 
@@ -147,6 +147,21 @@ TASKS = (
         _B,
     ),
     _task(
+        "See scheduled tasks and their runs",
+        "scheduler.view_scheduledtask scheduler.view_taskrun",
+        _O,
+        _B,
+        _F,
+        _R,
+    ),
+    _task(
+        "Schedule, change and cancel tasks, of what the role may do itself; run failed ones again",
+        "scheduler.add_scheduledtask scheduler.change_scheduledtask",
+        _O,
+        _B,
+        _F,
+    ),
+    _task(
         "Manage webhooks and feed keys; replay deliveries",
         "orders.view_webhookendpoint orders.add_webhookendpoint orders.change_webhookendpoint "
         "orders.view_webhookdelivery orders.change_webhookdelivery "
@@ -212,6 +227,8 @@ _SITE_WIDE: Mapping[str, str] = {
     "reservations.reservationtransition": "add change delete",
     "reservations.seatinventory": "add delete",
     "reservations.toldpage": "add change delete view",
+    "scheduler.scheduledtask": "delete",
+    "scheduler.taskrun": "add change delete",
     "orders.cancellationfailure": "add change delete",
     "orders.codeuse": "add change delete",
     "orders.comparedday": "add change delete view",

@@ -64,9 +64,12 @@ def _record_failure(attempt: Attempt, kind: TaskKind | None, error: BaseExceptio
         # The database refused (a lock, a deadlock, a time limit) and rolled everything back: as for a lost executor.
         _retry_or_fail(attempt, error, attempts_max=runs.LOSSES_MAX, is_lost=True)
         return
-    if not isinstance(error, TaskFailed | problems.Problem):
+    # A refusal would be the same at the next attempt.
+    is_refusal = isinstance(error, TaskFailed) or (isinstance(error, problems.Problem) and error.status < 500)
+    if not is_refusal:
         logger.error("run %s (%s) failed", attempt.run_id, attempt.kind, exc_info=error)
-    attempts_max = runs.ATTEMPTS_MAX if kind is not None and kind.idempotent else 1
+    can_retry = kind is not None and kind.idempotent and not is_refusal
+    attempts_max = runs.ATTEMPTS_MAX if can_retry else 1
     _retry_or_fail(attempt, error, attempts_max=attempts_max, is_lost=False)
 
 

@@ -34,6 +34,7 @@ _PERMISSIONS: Mapping[str, str] = {
     "see_tickets": "orders.view_ticket",
     "change_event": "events.change_event",
     "see_announcements": "events.view_announcementversion",
+    "see_tasks": "scheduler.view_scheduledtask",
     "cancel_event": "orders.add_eventcancellation",
 }
 

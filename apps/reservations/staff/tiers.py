@@ -17,9 +17,16 @@ def reprice(event: events.EventView, category: str, price_minor: int, *, who: st
     """Set the category's price for new holds; return the price before and after. Existing holds keep theirs. Raises
     Invalid."""
     with stock_transaction() as cursor:
-        changed = events.reprice_category(event.id, category, price_minor)
-        if changed.before != changed.after:
-            _record_price(cursor, event, changed, who=who, why=why)
+        return reprice_on(cursor, event, category, price_minor, who=who, why=why)
+
+
+def reprice_on(
+    cursor: sql.Cursor, event: events.EventView, category: str, price_minor: int, *, who: str, why: str = ""
+) -> events.PriceChange:
+    """Like `reprice`, in the transaction of this cursor."""
+    changed = events.reprice_category(event.id, category, price_minor)
+    if changed.before != changed.after:
+        _record_price(cursor, event, changed, who=who, why=why)
     return changed
 
 

@@ -333,6 +333,16 @@ def corrected(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def reminded(scenario: Scenario, label: str) -> Sale:
+    """A scheduled task has written the reminder of the buyer."""
+    sale = bought(scenario, label)
+    park()
+    key = str(sale.order_id)
+    with transactions.write():
+        outbox.publish(topics.SEND_REMINDER, key, {"order": key, "text": "Doors open at 19:00.", "run": 1})
+    return sale
+
+
 def offered(scenario: Scenario, label: str) -> Sale:
     """The buyer has offered a ticket to another person."""
     TransferPolicy.objects.get_or_create(event_id=scenario.event.id)
@@ -479,6 +489,7 @@ OPERATIONS: dict[str, Operation] = {
     # a ticket for another person
     "accept a ticket": Operation(offered, accept),
     "mail that the buyer's address was corrected": message(topics.SEND_CORRECTION_NOTICE, corrected),
+    "mail a reminder": message(topics.SEND_REMINDER, reminded),
     "mail that a ticket is offered": message(topics.SEND_TRANSFER, offered),
     # money back
     "return a ticket": Operation(to_return, return_some),

@@ -16,6 +16,8 @@ from apps.events.organizers import legal_pages
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.scheduler import facade as scheduler
+from apps.kernel.scheduler import picker, schedule_times
 from apps.orders.checkin import door_links
 from apps.orders.checkin.check_in import Scan, scan
 from apps.orders.models import (
@@ -112,6 +114,14 @@ def make_rows(slug: str, marker: str) -> Rows:
             PaymentDifference.Kind.DISPUTE, "sandbox", f"{marker}-reference", currency="USD", occurred_at=now,
             order_id=order.pk, theirs_minor=100,
         )  # fmt: skip
+    scheduler.schedule_task(
+        "events.announce",
+        {"text": f"{marker} task"},
+        scheduler.Schedule(once_at=schedule_times.whole_minute(now)),
+        scope=scheduler.Scope(sale.id, organizer.pk),
+        who="test",
+    )
+    picker.pick()
     _insert_rows_of_processes(sale, room, now)
     first.refresh_from_db()
     return Rows(organizer, marker, sale, room, order, first, endpoint, other)

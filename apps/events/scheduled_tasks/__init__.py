@@ -1,0 +1,1 @@
+"""Scheduled tasks of an event: the kinds that this app registers, and the pages for staff."""

@@ -1,0 +1,63 @@
+"""The kinds of tasks of this app: publish an event, post an announcement, archive announcements."""
+
+from django import forms
+from django.db import transaction
+
+from apps.events import event_views, publication
+from apps.events.announcements import archive, service
+from apps.events.models.announcements import TEXT_CHARACTERS_MAX
+from apps.kernel.scheduler import facade as scheduler
+
+PUBLISH = "events.publish"
+ANNOUNCE = "events.announce"
+ARCHIVE = "events.archive"
+
+
+def register() -> None:
+    """Register the kinds of tasks of this app."""
+    scheduler.register_task(
+        PUBLISH, _publish, label="Publish the event", permission="events.change_event", idempotent=True,
+        lock_ms=publication.PUBLISH_LOCK_MS, statement_ms=publication.PUBLISH_STATEMENT_MS,
+    )  # fmt: skip
+    scheduler.register_task(
+        ANNOUNCE, _announce, AnnouncementParams, label="Post an announcement",
+        permission="events.add_announcementversion",
+    )  # fmt: skip
+    scheduler.register_task(
+        ARCHIVE, _archive, label="Archive old announcements", permission="events.change_event", idempotent=True
+    )
+
+
+class AnnouncementParams(scheduler.TaskParams):
+    text = forms.CharField(
+        max_length=TEXT_CHARACTERS_MAX,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        label="Text for all visitors",
+        help_text=f"Plain text, at most {TEXT_CHARACTERS_MAX} characters.",
+    )
+
+    def clean_text(self) -> str:
+        try:
+            return service.plain_text(self.cleaned_data["text"])
+        except service.AnnouncementRefused as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+def _publish(run: scheduler.Run) -> str:
+    try:
+        is_published = publication.publish_locked(publication.lock_event(run.event_id))
+    except (publication.EventRefused, event_views.EventNotFound) as error:
+        raise scheduler.TaskFailed(str(error)) from error
+    if is_published:
+        transaction.on_commit(publication.refresh_statistics, robust=True)
+    return "published" if is_published else "it was published already"
+
+
+def _announce(run: scheduler.Run) -> str:
+    # One announcement for each run, however often it is started.
+    result = service.post_scheduled(run.event_id, run.params["text"], author=run.who, key=f"scheduled-run-{run.id}")
+    return f"announcement {result.announcement.announcement_id}"
+
+
+def _archive(run: scheduler.Run) -> str:
+    return f"{archive.archive_event(run.event_id)} versions archived"
