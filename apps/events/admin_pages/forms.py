@@ -8,16 +8,10 @@ from django import forms
 from django.urls import reverse
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
-from apps.events.creation import (
-    DESCRIPTION_CHARACTERS_MAX,
-    PERFORMER_CHARACTERS_MAX,
-    PERFORMERS_MAX,
-    ROOM_ACTIVE_MAX,
-    ROOM_RATE_MAX,
-)
+from apps.events.creation import ROOM_ACTIVE_MAX, ROOM_RATE_MAX, read_description, read_performers
 from apps.events.currencies import currency_choices
 from apps.events.models import Category, Event, OnSale, Organizer, Section
-from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX, lines_of
+from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.plans.colors import normal_color
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
@@ -102,19 +96,10 @@ class EventForm(OwnedForm):
         return self.cleaned_data["language"] or self.instance.language
 
     def clean_description(self) -> str:
-        description: str = self.cleaned_data["description"]
-        if len(description) > DESCRIPTION_CHARACTERS_MAX:
-            raise forms.ValidationError(f"Enter at most {DESCRIPTION_CHARACTERS_MAX:,} characters.")
-        return description
+        return read_description(self.cleaned_data["description"])
 
     def clean_performers(self) -> str:
-        performers: str = self.cleaned_data["performers"]
-        names = lines_of(performers)
-        if len(names) > PERFORMERS_MAX or any(len(name) > PERFORMER_CHARACTERS_MAX for name in names):
-            raise forms.ValidationError(
-                f"Enter at most {PERFORMERS_MAX} performers, each with at most {PERFORMER_CHARACTERS_MAX} characters."
-            )
-        return "\n".join(names)
+        return read_performers(self.cleaned_data["performers"])
 
     def _chosen_zone(self) -> str:
         """Return the zone of the venue that is chosen in the same form, on whose clock times are read."""

@@ -1,9 +1,6 @@
 """Creation of events from a description."""
 
 from apps.events.creation.event_creation import (
-    DESCRIPTION_CHARACTERS_MAX,
-    PERFORMER_CHARACTERS_MAX,
-    PERFORMERS_MAX,
     ROOM_ACTIVE_MAX,
     ROOM_RATE_MAX,
     EventDiffers,
@@ -17,12 +14,10 @@ from apps.events.creation.event_creation import (
     write_general_admission,
 )
 from apps.events.creation.event_spec import EventSpec, GeneralAdmission
+from apps.events.creation.texts import read_description, read_performers
 from apps.events.publication import EventRefused
 
 __all__ = [
-    "DESCRIPTION_CHARACTERS_MAX",
-    "PERFORMERS_MAX",
-    "PERFORMER_CHARACTERS_MAX",
     "ROOM_ACTIVE_MAX",
     "ROOM_RATE_MAX",
     "EventDiffers",
@@ -35,6 +30,8 @@ __all__ = [
     "free_slug",
     "lock_creation",
     "plan_limits",
+    "read_description",
+    "read_performers",
     "store_plan",
     "write_general_admission",
 ]

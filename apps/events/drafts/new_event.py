@@ -19,6 +19,8 @@ from apps.events.creation import (
     free_slug,
     lock_creation,
     plan_limits,
+    read_description,
+    read_performers,
     store_plan,
     write_general_admission,
 )
@@ -27,6 +29,7 @@ from apps.events.drafts.general_admission import GeneralAdmissionFormSet, make_r
 from apps.events.drafts.seat_rows import SeatRowsFormSet, make_seat_rows
 from apps.events.drafts.tiers import missing_tiers, write_prices
 from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
+from apps.events.models.catalog import SUMMARY_CHARACTERS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
 from apps.events.plans import Plan, PlanError, from_layout, parse_plan
@@ -40,6 +43,9 @@ from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
 NEW = "new"
 CURRENCY = "EUR"
 _SEAT_FIELDS = frozenset({"currency", "seating", "plan_file", "plan"})
+_TEXTS = ("summary", "performers", "tags", "description")
+"""What the search reads besides name and venue. All are optional, and the page folds them."""
+_TAGS_CHARACTERS_MAX = 300
 _START_DAYS_MIN, _START_HOUR, _SATURDAY = 28, 20, 5
 
 
@@ -101,6 +107,22 @@ class NewEventForm(forms.Form):
         SeatingPlan.objects.none(), label="Earlier plan", required=False, empty_label="Choose…"
     )
 
+    summary = forms.CharField(
+        label="Short description", max_length=SUMMARY_CHARACTERS_MAX, required=False,
+        help_text="One sentence, for the catalog and its search.",
+    )  # fmt: skip
+    performers = forms.CharField(
+        label="Performers", required=False, widget=forms.Textarea({"rows": 3}),
+        help_text="One a line, as in Arnold Schwarzenegger.",
+    )  # fmt: skip
+    tags = forms.CharField(
+        label="Tags", max_length=_TAGS_CHARACTERS_MAX, required=False,
+        help_text="Separated by commas, as in jazz, open air, family.",
+    )  # fmt: skip
+    description = forms.CharField(
+        label="Description", required=False, widget=forms.Textarea({"rows": 6}), help_text="For the event’s page."
+    )
+
     parsed: Plan | None = None
     plan_bytes = b""
     rows: GeneralAdmissionFormSet
@@ -157,7 +179,15 @@ class NewEventForm(forms.Form):
 
     def event_fields(self) -> list[forms.BoundField]:
         """Return the visible fields of the event and its venue, for the first part of the page."""
-        return [field for field in self.visible_fields() if field.name not in _SEAT_FIELDS]
+        return [field for field in self.visible_fields() if field.name not in {*_SEAT_FIELDS, *_TEXTS}]
+
+    def text_fields(self) -> list[forms.BoundField]:
+        """Return the fields of the event's texts, which the page folds."""
+        return [self[name] for name in _TEXTS]
+
+    def has_texts(self) -> bool:
+        """Return whether one of these was filled in, or has an error."""
+        return any(field.errors or field.value() for field in self.text_fields())
 
     def _chosen_zone(self) -> str:
         """Return the zone of the venue, chosen or new, on whose clock the times of this form are read."""
@@ -191,6 +221,12 @@ class NewEventForm(forms.Form):
         if permitted_organizers(self.user, "events.add_event") is None:
             return get_default_organizer()
         raise forms.ValidationError("Choose an organizer.")
+
+    def clean_performers(self) -> str:
+        return read_performers(self.cleaned_data["performers"])
+
+    def clean_description(self) -> str:
+        return read_description(self.cleaned_data["description"])
 
     def clean_plan_file(self) -> UploadedFile | None:
         file: UploadedFile | None = self.cleaned_data["plan_file"]
@@ -335,6 +371,7 @@ def create_draft(
             plan=stored,
             starts_at=data["starts_at"],
             currency=data["currency"],
+            **{name: data.get(name, "") for name in _TEXTS},
         )
         OnSale.objects.create(event=event, opens_at=data["opens_at"] or event.opening_at_once())
         write_prices(event, prices)

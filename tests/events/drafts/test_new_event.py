@@ -53,6 +53,27 @@ def test_the_event_its_venue_plan_and_on_sale_are_created_at_once(staff: Client)
     assert event.on_sale.opens_at < event.starts_at
 
 
+def test_the_texts_of_the_event_are_optional_folded_and_limited_as_on_its_own_form(staff: Client) -> None:
+    folded = '<details class="desk__act new-event__texts">'
+    assert folded in staff.get(ADD).content.decode()
+    texts = {
+        "summary": "A king and his daughters.", "tags": "theatre, drama",
+        "performers": " Ann Lee \r\n\r\nBob Ray\nAnn Lee",
+        "description": "Five acts.\r\nOne interval.",
+    }  # fmt: skip
+    wrong = staff.post(ADD, fields(**texts | {"performers": "x" * 121, "tags": "x" * 301, "description": "x" * 10_001}))
+    page = wrong.content.decode()
+    assert wrong.status_code == 400
+    assert folded not in page
+    assert "each with at most 120 characters" in page
+    assert "at most 300 characters" in page
+    assert "Enter at most 10,000 characters" in page
+    staff.post(ADD, fields(**texts, plan_file=upload("Stalls")))
+    event = Event.objects.get()
+    assert (event.summary, event.performers, event.tags) == (texts["summary"], "Ann Lee\nBob Ray", "theatre, drama")
+    assert event.description == texts["description"]
+
+
 def test_the_form_of_the_event_offers_the_price_categories_of_the_plan_in_distinct_colors(staff: Client) -> None:
     staff.post(ADD, fields(plan_file=upload("Stalls", "Circle", "Balcony")))
     event = Event.objects.get()
