@@ -46,6 +46,7 @@ from apps.events.event_views import (
     selling_state,
 )
 from apps.events.interest import counts, intake
+from apps.events.interest.demand import estimate_demand
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.legal_pages import LegalLink, Terms, current_legal, current_terms
@@ -75,12 +76,14 @@ from apps.events.recents.personal_data import erase_searches, export_searches
 from apps.events.registries import (
     Availability,
     ReturnTerms,
+    RoomInterest,
     SectionSlugs,
     availability,
     on_publish,
     provide_availability,
     provide_refund_terms,
     provide_return_policies,
+    provide_room_interest,
 )
 from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
@@ -126,6 +129,7 @@ __all__ = [
     "PricePolicy",
     "Proposal",
     "ReturnTerms",
+    "RoomInterest",
     "SeatView",
     "SectionSlugs",
     "SectionView",
@@ -151,6 +155,7 @@ __all__ = [
     "describe_buyer_prices",
     "end_old_searches",
     "erase_searches",
+    "estimate_demand",
     "events_without_reported_stock",
     "export_searches",
     "get_cached_event",
@@ -184,6 +189,7 @@ __all__ = [
     "provide_change_part",
     "provide_refund_terms",
     "provide_return_policies",
+    "provide_room_interest",
     "publishes_report",
     "read_cached_event",
     "read_prices_call",

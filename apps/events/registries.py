@@ -71,6 +71,30 @@ def availability(slugs: SectionSlugs) -> Availability:
     return _availability_providers[0](slugs)
 
 
+@dataclass(frozen=True, slots=True)
+class RoomInterest:
+    """What the waiting room knows of the interest in an event."""
+
+    in_lobby: int
+    sign_ups: int
+    joined_first_hour: int
+    """Entries until an hour after the opening of sales."""
+
+
+_room_interest_providers: list[Callable[[int], RoomInterest | None]] = []
+
+
+def provide_room_interest(provider: Callable[[int], RoomInterest | None]) -> None:
+    """Register `provider(event_id)`, which returns the interest of an event that the waiting room knows of; None
+    without a room. A later provider replaces an earlier one."""
+    _room_interest_providers[:] = [provider]
+
+
+def room_interest(event_id: int) -> RoomInterest | None:
+    """Return the interest from the registered provider; None without one."""
+    return _room_interest_providers[0](event_id) if _room_interest_providers else None
+
+
 _refund_terms_providers: list[Callable[[int, datetime, str], str]] = []
 
 

@@ -22,6 +22,7 @@ from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
 from apps.events.search import catalog_page, engine, filters
+from apps.events.search.missed import missed_searches
 
 CATALOG_PAGE_SIZE = 24
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
@@ -75,6 +76,8 @@ def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], di
 
 def _search_context(query: filters.Query) -> tuple[list[selectors.EventCard], dict[str, Any]]:
     found = engine.search(query)
+    if not found.total and not query.is_filtered:
+        missed_searches.record(query.text)
     results = {result.slug: result for result in found.results}
     cards = selectors.list_cards([result.event_id for result in found.results])
     events = [

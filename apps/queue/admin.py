@@ -18,6 +18,7 @@ from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations, rate_control
+from apps.queue.room.suggestion import suggest_limits
 from apps.queue.room.summary import summary_of
 from apps.queue.screening import review
 
@@ -138,6 +139,7 @@ class WaitingRoomAdmin(OrganizerScopedAdmin, NonAtomicFormMixin, admin.ModelAdmi
             room = summary_of(row.pk)
             context |= {
                 "room": room,
+                "suggestion": suggest_limits(row.pk),
                 "moves": operations.STATE_TRANSITIONS.get(room.state, ()),
                 "may_move_people": request.user.has_perm("queue.change_queueentry", row.event),
                 "may_make_links": request.user.has_perm("queue.add_viplink", row.event),

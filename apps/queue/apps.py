@@ -14,13 +14,14 @@ class QueueConfig(AppConfig):
         from apps.queue import invariants
         from apps.queue.identity import guest_merge
         from apps.queue.lobby import sign_up_mail, sign_up_reminders
-        from apps.queue.room import admission, draft_check, event_change, operations, rate_control
+        from apps.queue.room import admission, draft_check, event_change, operations, rate_control, room_interest
 
         # An anonymous browser does not see an entry that already belongs to the account: the session comes first.
         accounts.after_log_in(guest_merge.merge_guest_entries_of_browser)
         events.on_publish(operations.create_room)
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.RoomChange())
+        events.provide_room_interest(room_interest.read_room_interest)
         outbox.register_handler(sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX)
         outbox.register_handler(
             sign_up_reminders.SEND_REMINDER, sign_up_reminders.send, together_max=sign_up_reminders.SENDING_MAX

@@ -66,6 +66,7 @@ CUSTOM_PAGES: dict[str, Callable[[Rows], Any]] = {
     "events_prices": lambda rows: rows.sale.id,
     "events_publish": lambda rows: rows.sale.id,
     "events_changes": lambda rows: rows.sale.id,
+    "events_demand": lambda rows: rows.sale.id,
     "events_preview": lambda rows: rows.sale.id,
     "events_preview_map": lambda rows: rows.sale.id,
     "events_preview_plan": lambda rows: rows.sale.id,

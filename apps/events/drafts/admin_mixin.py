@@ -12,6 +12,7 @@ from django.urls import path
 from apps.events.drafts import prices_page, publish_page
 from apps.events.drafts.new_event_page import new_event_page
 from apps.events.drafts.tiers import missing_tiers
+from apps.events.interest.demand_page import demand_page
 from apps.events.models import Category, Event
 from apps.events.revisions import page
 
@@ -25,7 +26,9 @@ class EventPagesMixin(admin.ModelAdmin):
         publish = self.admin_site.admin_view(partial(publish_page.publish_page, site=self.admin_site))
         prices = self.admin_site.admin_view(partial(prices_page.prices_page, site=self.admin_site))
         changes = self.admin_site.admin_view(partial(page.changes_page, site=self.admin_site))
+        demand = self.admin_site.admin_view(partial(demand_page, site=self.admin_site))
         return [
+            path("<int:event_id>/demand/", demand, name="events_demand"),
             path("<int:event_id>/prices/", prices, name="events_prices"),
             path("<int:event_id>/publish/", publish, name="events_publish"),
             path("<int:event_id>/changes/", changes, name="events_changes"),

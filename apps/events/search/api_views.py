@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from apps.events.api_views import PublicView
 from apps.events.search import engine, filters
 from apps.events.search.documents import PRICE_MAX
+from apps.events.search.missed import missed_searches
 from apps.events.search.pipeline import QUERY_CHARACTERS_MAX, Matched
 from apps.kernel.http import problems
 
@@ -114,6 +115,8 @@ class Search(PublicView):
         except filters.QueryInvalid as error:
             raise problems.Invalid({error.name: error.why}) from error
         found = engine.search(query)
+        if not found.total and not query.is_filtered:
+            missed_searches.record(query.text)
         following = urlencode(filters.parameters(query, page=query.page + 1))
         return respond(
             {

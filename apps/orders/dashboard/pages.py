@@ -15,7 +15,8 @@ from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http.csv_stream import stream_csv
-from apps.orders.dashboard import figures, sales_plot, sales_tally
+from apps.kernel.plots import bar_plot
+from apps.orders.dashboard import figures, sales_tally
 from apps.orders.dashboard.exports import EXPORTS
 from apps.orders.models import Order
 from apps.queue import facade as queue
@@ -26,6 +27,7 @@ ORDERS_SHOWN = 8
 _PERIODS = {"hour": (60, 60), "day": (900, 96)}
 """Length and number of a plot's bins."""
 _PERMISSIONS: Mapping[str, str] = {
+    "see_demand": "events.view_viewminute",
     "see_stock": "reservations.view_seatinventory",
     "see_money": "orders.view_order",
     "see_room": "queue.view_waitingroom",
@@ -88,12 +90,16 @@ def _plot(event: events.StaffEvent, name: str) -> dict[str, Any]:
     first = sales_tally.first_sale_at(event.id)
     shown = name or "all"
     if shown == "all" and first is not None:
-        period = sales_plot.whole_period(first, now, zone)
+        period = bar_plot.whole_period(first, now, zone)
     else:
-        period = sales_plot.last_period(now, *_PERIODS.get(shown, _PERIODS["hour"]))
+        period = bar_plot.last_period(now, *_PERIODS.get(shown, _PERIODS["hour"]))
     bins = sales_tally.read_bins(event.id, period.since, period.bin_seconds)
     labels = (("hour", "Last hour"), ("day", "Last day"), ("all", "All"))
-    return {"plot": sales_plot.draw(bins, period, zone), "period": shown, "periods": labels}
+    return {
+        "plot": bar_plot.draw([(one.at, one.tickets) for one in bins], period, zone),
+        "period": shown,
+        "periods": labels,
+    }
 
 
 @require_safe

@@ -1,10 +1,8 @@
-"""The plot of an event's sales: tickets in equal periods, as positions for an SVG that the template draws."""
+"""A plot of counts in equal periods, as positions for an SVG that includes/bar_plot.html draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-
-from apps.orders.dashboard.sales_tally import Minute
 
 HEIGHT = 200
 """Of the bars, in pixels; positions from left to right are percentages, so that text keeps its size on every screen."""
@@ -38,7 +36,7 @@ class Bar:
     y: float
     height: float
     label: str
-    tickets: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,8 @@ def last_period(now: datetime, bin_seconds: int, count: int) -> Period:
 
 
 def whole_period(first: datetime, now: datetime, zone: tzinfo) -> Period:
-    """Return the periods from the first sale until now, of the shortest length that gives at most BINS_MAX. Days begin
-    at midnight of the venue."""
+    """Return the periods from `first` until now, of the shortest length that gives at most BINS_MAX. Days begin at
+    midnight of the venue."""
     for seconds in _BINS_SECONDS:
         local = first.astimezone(zone)
         since = local.replace(hour=0, minute=0, second=0, microsecond=0) if seconds >= _DAY else _floor(first, seconds)
@@ -79,24 +77,24 @@ def whole_period(first: datetime, now: datetime, zone: tzinfo) -> Period:
     return Period(since.astimezone(UTC), seconds, count)
 
 
-def draw(minutes: Sequence[Minute], period: Period, zone: tzinfo) -> Plot:
-    """Return the plot of these bins (`read_bins` of the period)."""
+def draw(bins: Sequence[tuple[datetime, int]], period: Period, zone: tzinfo) -> Plot:
+    """Return the plot of these counts, each with a moment in its bin."""
     length = timedelta(seconds=period.bin_seconds)
-    peak = max((one.tickets for one in minutes), default=0)
+    peak = max((count for _, count in bins), default=0)
     top = _nice_top(peak)
     width = 100 / period.count
     pattern = "%d %b %Y" if period.bin_seconds >= _DAY else "%d %b %H:%M"
     bars = []
-    for one in minutes:
-        position = (one.at - period.since) // length
+    for at, count in bins:
+        position = (at - period.since) // length
         if not 0 <= position < period.count:
             continue
-        height = max(2.0, round(HEIGHT * one.tickets / top, 1))
-        label = one.at.astimezone(zone).strftime(pattern)
+        height = max(2.0, round(HEIGHT * count / top, 1))
+        label = at.astimezone(zone).strftime(pattern)
         bars.append(
             Bar(
                 f"{position * width + width * 0.08:.3f}%", f"{width * 0.84:.3f}%", round(HEIGHT - height, 1), height,
-                label, one.tickets,
+                label, count,
             )
         )  # fmt: skip
     is_within_day = period.bin_seconds * period.count <= _DAY
@@ -107,7 +105,7 @@ def draw(minutes: Sequence[Minute], period: Period, zone: tzinfo) -> Plot:
         anchor = "start" if index == 0 else "end" if index == _TICKS else "middle"
         times.append(Mark(f"{100 * index / _TICKS:g}%", moment.astimezone(zone).strftime(tick_pattern), anchor))
     scale = [Mark(f"{HEIGHT - HEIGHT * part / 2:g}", f"{top * part // 2:,}") for part in (1, 2) if top * part % 2 == 0]
-    total = sum(one.tickets for one in minutes)
+    total = sum(count for _, count in bins)
     return Plot(period, tuple(bars), tuple(scale), tuple(times), total, peak)
 
 

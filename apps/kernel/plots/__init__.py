@@ -1,0 +1,1 @@
+"""Plots as positions for an SVG that a template draws."""
