@@ -5,7 +5,7 @@ package's docstring). While Redis is away or behind, PostgreSQL has the list, to
 """
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -40,12 +40,18 @@ async def recent_searches(request: Request, _: str) -> Reply:
     question = _question(request)
     if question is None:
         return private_reply(Recents().document())
-    found = await _headers.ask(question)
-    if found is None:
-        raise ForwardToSite
-    if not found.header or not found.is_on:
-        return private_reply(Recents(is_on=found.is_on).document())
-    return private_reply((await _read(found)).document())
+    # The key of a browser's copy is known before its header: both are read at the same time.
+    copy = asyncio.create_task(_copies.ask(question.browser)) if question.browser else None
+    try:
+        found = await _headers.ask(question)
+        if found is None:
+            raise ForwardToSite
+        if not found.header or not found.is_on:
+            return private_reply(Recents(is_on=found.is_on).document())
+        return private_reply((await _read(found, copy)).document())
+    finally:
+        if copy is not None:
+            copy.cancel()
 
 
 def _question(request: Request) -> _Question | None:
@@ -60,15 +66,21 @@ def _question(request: Request) -> _Question | None:
     return None if browser is None else _Question("", browser.name)
 
 
-async def _read(found: _Found) -> Recents:
-    replies = await redis_connection.shared.execute([redis_copy.read_command(found.owner)])
-    searches = None if replies is None else redis_copy.searches_in(replies[0], found.header)
+async def _read(found: _Found, copy: "asyncio.Task[Any] | None") -> Recents:
+    reply = await (copy or _copies.ask(found.owner))
+    searches = redis_copy.searches_in(reply, found.header)
     if searches is not None:
         return Recents(searches)
     state = await _states.ask(found.owner)
-    if replies is not None:
+    if reply is not None:
         _repair_later(found.owner)
     return Recents() if state is None else state.recents
+
+
+async def load_copies(owners: list[str]) -> list[Any]:
+    """Return Redis's reply about the copy of each owner, in order; None if Redis is away or has refused."""
+    replies = await redis_connection.shared.execute([redis_copy.read_command(owner) for owner in owners])
+    return [reply if isinstance(reply, list) else None for reply in replies or [None] * len(owners)]
 
 
 def load_headers(questions: list[_Question]) -> list[_Found | None]:
@@ -88,6 +100,7 @@ def load_states(owners: list[str]) -> list[State | None]:
 
 
 _headers: BatchLoader[_Question, _Found | None] = BatchLoader(load_headers)
+_copies: BatchLoader[str, Any] = BatchLoader(load_copies)
 _states: BatchLoader[str, State | None] = BatchLoader(load_states)
 _repairs: BatchLoader[str, None] = BatchLoader(redis_copy.repair)
 _repair_tasks: set[asyncio.Task[None]] = set()

@@ -26,6 +26,7 @@ CHANGED = "events.recent_searches_changed"
 """The topic of outbox messages. Their body has the owner's key in Redis, and the id of the history."""
 
 _begin_version = sql.load("apps.events", "begin_history_version")
+_headers = sql.load("apps.events", "history_headers")
 
 
 class Recents(NamedTuple):
@@ -241,11 +242,9 @@ def read_states(names: Iterable[str]) -> Mapping[str, State]:
 
 def read_headers(names: Iterable[str]) -> Mapping[str, tuple[str, bool]]:
     """Return the header of each history, and whether searches are saved, by the owner's name."""
-    rows = SearchHistory.objects.filter(owner__in=list(names))
-    return {
-        owner: (header(pk, version, stamp), is_on)
-        for owner, pk, version, stamp, is_on in rows.values_list("owner", "pk", "version", "stamp", "is_on")
-    }
+    with connection.cursor() as cursor:
+        rows = _headers.rows(cursor, owners=list(names))
+    return {owner: (header(pk, version, stamp), is_on) for owner, pk, version, stamp, is_on in rows}
 
 
 def header(history_id: int, version: int, stamp: uuid.UUID) -> str:

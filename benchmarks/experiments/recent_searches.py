@@ -1,0 +1,166 @@
+"""What a read of recent searches costs on the fast path: from the copy in Redis, from PostgreSQL, and without either.
+
+    python -m benchmarks.experiments.recent_searches [--owners 1000] [--reads 2000]
+
+Starts PostgreSQL and Valkey for itself and removes them afterwards. In one process, through the dispatcher and without
+a network: each read is one request whose browser or account is another one than the last's. The kinds take turns, so
+that other load concerns all of them alike: a browser and an account whose copy in Redis is that of the last search (the
+header comes from PostgreSQL in each read), a browser while Redis is away (the list comes from PostgreSQL, too), and a
+browser without a cookie. Goal: a median under a millisecond from the copy.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.servers import temporary_server_folder
+from ticketing.devserver import postgres
+from ticketing.devserver.servers import new_password
+
+GOAL_MS = 1.0
+BROWSER, ACCOUNT, AWAY, NEW = "browser, from Redis", "account, from Redis", "browser, Redis away", "new browser"
+TOGETHER = 32
+"""Reads at once in the second part."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--owners", type=int, default=1_000, help="accounts, and as many browsers")
+    parser.add_argument("--reads", type=int, default=2_000, help="of each kind, after a tenth as many to warm up")
+    options = parser.parse_args()
+    with _servers():
+        cookies = fill(options.owners)
+        times, rates = asyncio.run(measure(cookies, options.reads))
+    print("| read | p50, ms | p99, ms | a second, 32 at once |\n| --- | ---: | ---: | ---: |")
+    for kind, values in times.items():
+        quantiles = statistics.quantiles(values, n=100)
+        print(f"| {kind} | {quantiles[49]:.2f} | {quantiles[98]:.2f} | {rates[kind]:,.0f} |")
+    middle = statistics.median(times[BROWSER])
+    print(f"{'reached' if middle < GOAL_MS else 'missed'}: {middle:.2f} ms from Redis, goal under {GOAL_MS:g} ms")
+
+
+@contextmanager
+def _servers() -> Iterator[None]:
+    from ticketing.devserver import valkey
+
+    folder, end = temporary_server_folder()
+    try:
+        cluster = postgres.start(folder, password=new_password(), superuser_password=new_password())
+        os.environ["DATABASE_URL"] = cluster.url()
+        os.environ["REDIS_URL"] = valkey.start(folder, password=new_password()).url
+        os.environ["SECRET_KEY"] = "public-key-of-all-benchmarks-never-use-elsewhere-" + new_password()
+        os.environ["LOG_LEVEL"] = "ERROR"
+        os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8"
+        os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
+        import django
+        from django.conf import settings
+
+        django.setup()
+        settings.ALLOWED_HOSTS = ["*"]
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        yield
+    finally:
+        end()
+
+
+def fill(count: int) -> dict[str, list[str]]:
+    """Save ten searches of each owner, copy them to Redis, and return the Cookie headers of each kind of read."""
+    from django.conf import settings
+    from django.test import Client
+
+    from apps.accounts.models import User
+    from apps.events.recents import history, owners, redis_copy
+
+    users = [User.objects.create_user(f"user-{number}") for number in range(count)]
+    cookies: dict[str, list[str]] = {BROWSER: [], ACCOUNT: []}
+    names = []
+    for user in users:
+        browser, secret = owners.new_browser()
+        account = owners.account_owner(user.pk)
+        for owner in (browser, account):
+            for number in range(history.SEARCHES_MAX):
+                history.record(owner, f"search {number} of act {user.pk}")
+            names.append(owner.name)
+        client = Client()
+        client.force_login(user)
+        cookies[BROWSER].append(f"{owners.COOKIE}={owners._signer.sign(secret)}")
+        cookies[ACCOUNT].append(f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}")
+    for start in range(0, len(names), 200):
+        redis_copy.repair(names[start : start + 200])
+    return cookies | {AWAY: cookies[BROWSER], NEW: [""]}
+
+
+async def measure(cookies: dict[str, list[str]], reads: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Return the times of single reads, in ms, and how many of 32 at once are answered in a second."""
+    from apps.events.recents import async_views, history
+    from apps.kernel import redis
+    from apps.kernel.fastpath import redis_connection
+    from ticketing.fastpath_routes import create_dispatcher
+
+    logging.getLogger("ticketing.access").disabled = True
+    sys.setswitchinterval(0.001)  # As in `web`.
+    dispatcher = create_dispatcher(_refuse)
+    redis._outage.paused_until = 0.0
+    assert await redis_connection.shared.wait_until_connected()
+    lists = history.SEARCHES_MAX
+
+    async def read(kind: str, number: int) -> float:
+        redis._outage.paused_until = float("inf") if kind == AWAY else 0.0
+        headers = cookies[kind]
+        started = time.perf_counter()
+        body = await _get(dispatcher, headers[number % len(headers)])
+        elapsed = 1_000 * (time.perf_counter() - started)
+        assert body.count(b'"q"') == (0 if kind == NEW else lists), body
+        return elapsed
+
+    times: dict[str, list[float]] = {kind: [] for kind in cookies}
+    for number in range(reads + reads // 10):
+        for kind in cookies:
+            elapsed = await read(kind, number)
+            if number >= reads // 10:
+                times[kind].append(elapsed)
+    rates = {}
+    for kind in cookies:
+        started = time.perf_counter()
+        for number in range(0, reads, TOGETHER):
+            await asyncio.gather(*(read(kind, number + one) for one in range(TOGETHER)))
+        rates[kind] = reads / (time.perf_counter() - started)
+    assert not async_views._repair_tasks, "a copy was not the one of the last search"
+    return times, rates
+
+
+async def _get(dispatcher: Any, cookie: str) -> bytes:
+    headers = [(b"host", b"localhost"), *([(b"cookie", cookie.encode())] if cookie else [])]
+    scope = {
+        "type": "http", "method": "GET", "path": "/api/search/recents", "raw_path": b"/api/search/recents",
+        "query_string": b"", "scheme": "http", "headers": headers, "client": ("127.0.0.1", 50_000),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await dispatcher(scope, _receive, send)
+    assert sent[0]["status"] == 200, sent
+    return bytes(sent[1]["body"])
+
+
+async def _receive() -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("a read was forwarded to the site")
+
+
+if __name__ == "__main__":
+    main()
