@@ -76,7 +76,7 @@ def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], di
 
 def _search_context(query: filters.Query) -> tuple[list[selectors.EventCard], dict[str, Any]]:
     found = engine.search(query)
-    if not found.total and not query.is_filtered:
+    if not found.total and not query.is_filtered and query.page == 1:
         missed_searches.record(query.text)
     results = {result.slug: result for result in found.results}
     cards = selectors.list_cards([result.event_id for result in found.results])

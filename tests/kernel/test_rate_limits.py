@@ -323,6 +323,12 @@ def test_the_thread_ends_when_stopped() -> None:
         ("GET /orders/0b7f/tickets.pdf", "document"),
         ("GET /orders/0b7f/invoices/2026-1.pdf", "document"),
         ("GET /events/concert/report.pdf", "page"),
+        ("GET /search", "search"),
+        ("POST /api/search/recents", "search"),
+        ("GET /api/search/recents", "page"),
+        ("POST /searches/", "search"),
+        ("GET /searches/", "page"),
+        ("GET /api/search", "page"),
     ],
 )
 def test_the_kind_of_a_request(request_line: str, kind: str | None) -> None:

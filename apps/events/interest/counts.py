@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.models import Max
 from prometheus_client import Counter as Metric
 
+from apps.events.interest.log import LOG_DAYS
 from apps.events.interest.rules import ADDRESS_SECONDS
-from apps.events.models import ViewCursor, ViewReferrer, ViewRuleSet, ViewShard
+from apps.events.models import ViewCursor, ViewLog, ViewReferrer, ViewRuleSet, ViewShard
 from apps.kernel import clock
 from apps.kernel.db import arrays, sql, transactions
 
@@ -72,7 +73,16 @@ def count_views() -> int:
     to it."""
     with connection.cursor() as cursor:
         due = [shard for (shard,) in _backlog.rows(cursor, size_max=WINDOW_VIEWS_MAX, seconds=WINDOW_SECONDS)]
-    return sum(count_window(shard) for shard in due)
+    count, failure = 0, None
+    for shard in due:
+        try:
+            count += count_window(shard)
+        except DatabaseError as error:
+            # The other shards are counted all the same.
+            failure = error
+    if failure is not None:
+        raise failure
+    return count
 
 
 def count_window(shard: int) -> int:
@@ -87,7 +97,8 @@ def count_window(shard: int) -> int:
         last = min(end, cursor.position + WINDOW_VIEWS_MAX)
         if last <= cursor.position:
             return 0
-        tally = judge(shard, after=cursor.position, last=last, first=cursor.at)
+        until = _time_after(shard, cursor, last)
+        tally = judge(shard, after=cursor.position, last=last, first=cursor.at, until=until)
         add_counts(tally)
         cursor.position, cursor.counted_at = last, clock.now()
         cursor.at = tally.last_at or cursor.at
@@ -98,12 +109,23 @@ def count_window(shard: int) -> int:
     return tally.size
 
 
+def _time_after(shard: int, cursor: ViewCursor, last: int) -> datetime | None:
+    """Return a time after that of the row at the position `last`, so that a window does not read all rows behind it;
+    None if there are fewer rows."""
+    rows = ViewLog.objects.filter(shard=shard, position__gt=cursor.position)
+    if cursor.at is not None:
+        rows = rows.filter(at__gte=cursor.at)
+    times = rows.order_by("at", "position").values_list("at", flat=True)
+    found = times[last - cursor.position - 1 : last - cursor.position].first()
+    return None if found is None else found + timedelta(microseconds=1)
+
+
 def judge(
     shard: int, *, last: int, after: int = 0, first: datetime | None = None, until: datetime | None = None
 ) -> Tally:
     """Return the judged views of a shard behind the position `after`, up to `last`, from `first` until before `until`
     (None: without a limit). The same views get the same verdicts, however they are divided into windows."""
-    longest = ViewRuleSet.objects.aggregate(longest=Max("repeat_seconds"))["longest"] or 0
+    longest = _longest_repeat_seconds()
     since = None if first is None else first - timedelta(seconds=max(longest, ADDRESS_SECONDS))
     tally = Tally()
     with connection.cursor() as cursor:
@@ -119,6 +141,14 @@ def judge(
             )
         )
     return tally
+
+
+def _longest_repeat_seconds() -> int:
+    """Return the longest time of any set of rules under which a row of the log was judged."""
+    oldest = clock.process_now() - timedelta(days=LOG_DAYS + 1)
+    sets = ViewRuleSet.objects.order_by("-pk")
+    before = sets.filter(since__lt=oldest).values_list("pk", flat=True).first() or 0
+    return sets.filter(pk__gte=before).aggregate(longest=Max("repeat_seconds"))["longest"] or 0
 
 
 def add_counts(tally: Tally) -> None:

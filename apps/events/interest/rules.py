@@ -15,6 +15,7 @@ MIN_SECONDS, REPEAT_MINUTES, ADDRESS_MAX = 10, 5, 10
 """The defaults: at least 10 s on the page, not again within 5 minutes, at most 10 a minute from one address."""
 REPEAT_MINUTES_MAX = 60
 ADDRESS_SECONDS = 60
+USER_AGENT_CHARACTERS = 512
 READ_SECONDS = 60.0
 """How often processes read the rules."""
 NUMBERS = {
@@ -47,7 +48,9 @@ class Rules:
 
     def is_bot(self, user_agent: str) -> bool:
         """Return whether the user agent is on the list. A request without one is a program too."""
-        return self._bot is not None and (not user_agent or self._bot.search(user_agent.lower()) is not None)
+        # Its first characters only, because a header may be very long.
+        name = user_agent[:USER_AGENT_CHARACTERS].lower()
+        return self._bot is not None and (not name or self._bot.search(name) is not None)
 
 
 def _read_min_seconds() -> int:

@@ -115,7 +115,7 @@ class Search(PublicView):
         except filters.QueryInvalid as error:
             raise problems.Invalid({error.name: error.why}) from error
         found = engine.search(query)
-        if not found.total and not query.is_filtered:
+        if not found.total and not query.is_filtered and query.page == 1:
             missed_searches.record(query.text)
         following = urlencode(filters.parameters(query, page=query.page + 1))
         return respond(

@@ -16,6 +16,8 @@ _OF_EVENT = re.compile(
     r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)|(?P<offer>offers)|(?P<view>views)"
     r")/?"
 )
+_SEARCHES = re.compile(r"/search|/searches/?|/api/search/recents(?:/.*)?")
+"""Each of these may save a search and begin a browser's list of them; the page of the list may be read at any rate."""
 _DOCUMENT = re.compile(r"/(?:tickets/[^/]+/ticket|orders/[^/]+/tickets|orders/[^/]+/invoices/[^/]+)\.pdf")
 """Files that the site draws for each request, which takes a few tenths of a second."""
 _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")
@@ -39,6 +41,8 @@ def kind_of(method: str, path: str) -> str | None:
         # The pages for joining and choosing, and leaving the queue, have other kinds.
         if kind is not None and is_write == (kind in _WRITES) and method != "DELETE":
             return kind
+    if (is_write or path == "/search") and _SEARCHES.fullmatch(path):
+        return "search"
     if is_write:
         return "write"
     return "document" if _DOCUMENT.fullmatch(path) else "page"

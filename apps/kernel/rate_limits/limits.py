@@ -14,7 +14,7 @@ from apps.kernel.rate_limits.sharing import Sharing
 
 KINDS = (
     "join", "poll", "read", "hold", "offer", "log-in", "password", "account", "mail", "page", "document", "write",
-    "code", "feed", "webhook", "view",
+    "code", "feed", "webhook", "view", "search",
 )  # fmt: skip
 ATTEMPT_KINDS = frozenset(("password", "account", "webhook"))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from apps.events.facade import EventView
 from apps.events.interest import counts as view_counts
@@ -141,6 +141,39 @@ def test_a_window_is_due_after_ten_seconds_or_when_it_is_full(
     append([view(concert.id, person=4)])
     monkeypatch.setattr(view_counts, "WINDOW_SECONDS", 0.0)
     assert view_counts.count_views() == 1
+
+
+def test_a_window_reads_only_the_rows_up_to_its_end(concert: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an upper time, each window after an outage would read everything that has been logged since."""
+    log([(60 * number, view(concert.id, person=number)) for number in range(12)])
+    monkeypatch.setattr(view_counts, "WINDOW_VIEWS_MAX", 5)
+    untils, judge = [], view_counts.judge
+    monkeypatch.setattr(
+        view_counts, "judge", lambda *args, **spans: untils.append(spans["until"]) or judge(*args, **spans)
+    )
+    count_all()
+    ends = [int((until - noon()).total_seconds()) for until in untils]
+    assert ends == [60 * 4, 60 * 9, 60 * 11]
+    assert counts(concert.id) == {"counted": 12}
+
+
+def test_a_shard_that_fails_does_not_keep_the_others_from_being_counted(
+    concert: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append([view(concert.id, person=number, address=number) for number in range(16)])
+    judge = view_counts.judge
+
+    def fail_in_the_first(shard: int, **spans: Any) -> Any:
+        if shard == 0:
+            raise OperationalError("canceled")
+        return judge(shard, **spans)
+
+    monkeypatch.setattr(view_counts, "judge", fail_in_the_first)
+    with pytest.raises(OperationalError):
+        view_counts.count_views()
+    assert counts(concert.id) == {"counted": 14}
+    monkeypatch.setattr(view_counts, "judge", judge)
+    assert view_counts.count_views() == 2
 
 
 def test_an_events_views_are_spread_over_the_shards_by_address(concert: EventView) -> None:

@@ -59,6 +59,7 @@ def test_listed_bots_do_not_count(concert: EventView) -> None:
     found = rules.read_rules()
     assert found.is_bot("Mozilla/5.0 (compatible; GoogleBot/2.1)")
     assert found.is_bot("")
+    assert not found.is_bot("Mozilla/5.0 " + 600 * "x" + "GoogleBot"), "only the beginning is searched"
     assert not found.is_bot("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0 Safari/537.36")
     log([(0, view(concert.id, is_bot=True)), (1, view(concert.id, person=2))])
     count_all()
