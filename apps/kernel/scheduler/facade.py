@@ -67,7 +67,7 @@ class TaskNotFound(problems.NotFound):
 class NotRunnable(problems.StaffProblem):
     """Only a failed run can be run again."""
 
-    type, status, title = "not-runnable", 409, "Only a failed run can be run again, while no other run of its task is."
+    type, status, title = "not-runnable", 409, "Only a failed run can be run again."
 
 
 @dataclass(frozen=True, slots=True)
