@@ -86,16 +86,42 @@ def hand_over_due() -> int:
     return count
 
 
-def run_once() -> int:
-    """Run one round: pick, recover runs of lost executors, hand over. Return how many rows it has moved on."""
+def pick_all() -> int:
+    """Pick tasks in batches until none is due in the next two minutes, and return how many."""
     count = 0
     for _ in range(BATCHES_MAX):
         picked = pick()
         count += picked
         if picked < BATCH_MAX:
             break
-    count += runs.recover_lost(BATCH_MAX)
-    return count + hand_over_due()
+    return count
+
+
+def run_once() -> int:
+    """Run one round: hand over, pick, recover runs of lost executors. Return how many rows it has moved on.
+
+    A step that fails does not keep the others from running: runs that are due start, whatever a row does to the picking
+    of tasks. Their errors are raised at the end, as one ExceptionGroup.
+    """
+    errors: list[Exception] = []
+
+    def take(step: Callable[[], int]) -> int:
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+            # The error may be the end of the connection.
+            close_old_connections()
+            return 0
+
+    handed = take(hand_over_due)
+    found = take(pick_all) + take(lambda: runs.recover_lost(BATCH_MAX))
+    if found:
+        # Minutes that were missed, and runs that wait again, are due already.
+        handed += take(hand_over_due)
+    if errors:
+        raise ExceptionGroup("steps of this round failed", errors)
+    return handed + found
 
 
 def loop(stopping: threading.Event) -> None:
@@ -109,8 +135,9 @@ def loop(stopping: threading.Event) -> None:
             run_once()
             planned = orchestrator.watch(planned, PLAN_SECONDS)
             errors.over("scheduler: this round failed")
-        except Exception as error:  # noqa: BLE001 - tasks depend on this loop
-            errors.record_failure("scheduler: this round failed", error)
+        except* Exception as failures:  # noqa: BLE001 - tasks depend on this loop
+            for error in failures.exceptions:
+                errors.record_failure("scheduler: this round failed", error)
         finally:
             close_old_connections()
         stopping.wait(TICK_SECONDS)

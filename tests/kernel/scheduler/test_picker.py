@@ -1,5 +1,6 @@
 """Pickers: two minutes ahead, in batches, with every due run handed over until it starts."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
@@ -79,6 +80,27 @@ def test_a_lost_message_is_sent_again_and_a_killed_hand_over_too(broker: Broker)
     TaskRun.objects.update(handed_at=clock.now() - picker.AGAIN_AFTER)
     picker.run_once()
     assert broker == [[run_id], [run_id]]
+
+
+def test_a_step_of_a_round_that_fails_keeps_no_other_from_running(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> int:
+        stopping.set()
+        raise LookupError("no tasks")
+
+    def refuse_otherwise(*_: object) -> int:
+        raise ArithmeticError("no runs")
+
+    schedule_now()
+    (run_id,) = pick_all()
+    stopping = threading.Event()
+    monkeypatch.setattr(picker, "pick", refuse)
+    monkeypatch.setattr(runs, "recover_lost", refuse_otherwise)
+    picker.loop(stopping)
+    assert broker == [[run_id]]
+    assert "no tasks" in caplog.text
+    assert "no runs" in caplog.text
 
 
 def test_without_a_broker_or_workers_the_picker_executes_runs_itself(

@@ -1,13 +1,15 @@
 """Two pickers, and two executors, at the same moment: each run exists once and happens once."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
+from apps.kernel.db import sql
 from apps.kernel.scheduler import executor, facade, picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
-from tests.support.kernel.scheduled_tasks import effects, pick_all, registered, schedule_now
+from tests.support.kernel.scheduled_tasks import effects, pick_all, register, registered, schedule_now
 from tests.support.races import rival_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,6 +77,62 @@ def test_a_picker_skips_what_another_one_is_picking() -> None:
     with rival_at("pick_tasks", "after", picker.pick) as rival:
         assert picker.pick() == 1
     assert rival.result == 0
+
+
+def run_again_and_enabled() -> int:
+    """Return the run of a task that waits for the same minute once more: its run failed and was run again, and then the
+    task, which had been canceled, was enabled."""
+
+    def refuse(run: facade.Run) -> str:
+        raise facade.TaskFailed("not yet")
+
+    register(refuse)
+    task_id = schedule_now()
+    (run_id,) = pick_all()
+    executor.execute(run_id)
+    facade.cancel_task(task_id)
+    facade.run_again(run_id, who="bob")
+    facade.enable_task(task_id)
+    register()
+    return run_id
+
+
+def test_control_a_picker_that_takes_tasks_with_a_run_under_way_waits_for_that_run(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """E: UPDATE picked → running, COMMIT; SELECT the run FOR NO KEY UPDATE
+    P: INSERT … ON CONFLICT: waits for E's lock, and with this task all others of the batch wait
+    """
+    settings.DATABASE_LOCK_TIMEOUT_MS = 50
+    condition = "AND NOT EXISTS (SELECT FROM scheduler_taskrun AS run"
+    assert condition in picker._pick.text
+    naive = picker._pick.text.replace(condition, "AND NOT EXISTS (SELECT FROM scheduler_taskrun AS run WHERE false) --")
+    monkeypatch.setattr(picker, "_pick", sql.Statement("pick_tasks", naive))
+    run_id = run_again_and_enabled()
+    schedule_now()
+
+    def pick_in_vain() -> None:
+        with pytest.raises(OperationalError, match="lock timeout"):
+            picker.pick()
+
+    with rival_at("lock_run", "after", pick_in_vain):
+        assert executor.execute(run_id)
+    assert TaskRun.objects.count() == 1
+
+
+def test_a_task_whose_run_is_under_way_delays_no_other_and_does_not_run_twice() -> None:
+    """E: UPDATE picked → running, COMMIT; SELECT the run FOR NO KEY UPDATE
+    P: picks the other tasks without waiting
+    """
+    run_id = run_again_and_enabled()
+    other = schedule_now()
+    with rival_at("lock_run", "after", picker.pick) as rival:
+        assert executor.execute(run_id)
+    assert rival.result == 1
+    assert [run.task_id for run in TaskRun.objects.filter(state="picked")] == [other]
+    executor.execute_all(pick_all())
+    assert not ScheduledTask.objects.filter(next_run_at__isnull=False).exists()
+    assert set(effects().values()) == {1}
 
 
 def test_many_executors_with_the_same_runs_run_each_once() -> None:

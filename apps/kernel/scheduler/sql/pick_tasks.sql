@@ -1,11 +1,13 @@
 -- Picks up to %(limit)s tasks that are due within %(ahead)s, in the order of their minutes: inserts the run of each task's
 -- minute and marks the task, which is then no longer due. Concurrent pickers never wait for each other (SKIP LOCKED), and
 -- the unique constraint on task and minute refuses a second run. A run that was canceled before its minute is picked
--- again. Returns for each task its minute and whether it has a run to wait for.
+-- again. A task that has a run under way is left for a later round: the insertion could wait for that run's lock, and so
+-- delay all other tasks. Returns for each task its minute and whether it has a run to wait for.
 WITH due AS MATERIALIZED (
     SELECT task.id, task.next_run_at
     FROM scheduler_scheduledtask AS task
     WHERE task.next_run_at <= (SELECT clock_timestamp()) + %(ahead)s
+      AND NOT EXISTS (SELECT FROM scheduler_taskrun AS run WHERE run.task_id = task.id AND run.state = 'running')
     ORDER BY task.next_run_at, task.id
     LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
