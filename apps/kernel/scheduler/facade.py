@@ -137,15 +137,17 @@ def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, ti
 
 def change_task(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str) -> None:
     """Change what the task does and when, and enable it. A run that was picked and has not started is dropped: its
-    minute counts again. A run that is under way ends as it began. Raises TaskNotFound and Invalid."""
+    minute counts again. A run that is under way ends as it began. Raises TaskNotFound and Invalid, also for a minute in
+    which the task has started already."""
     with transactions.write():
         task = _lock(task_id)
         content = check_params(get_kind(task.kind), dict(params), Scope(task.event_id, task.organizer_id))
+        # Before the minute is checked: afterwards no run can start until the commit.
         _drop_waiting(task)
         task.params = content
         task.once_at, task.cron = schedule.once_at, " ".join(schedule.cron.split())
         task.time_zone, task.enabled = schedule.time_zone, True
-        task.next_run_at = schedule.first_minute(clock.now())
+        task.next_run_at = _require_unused(task, schedule.first_minute(clock.now()))
         task.created_by = _author(who)
         task.save()
 
@@ -163,13 +165,14 @@ def cancel_task(task_id: int) -> bool:
 
 
 def enable_task(task_id: int) -> bool:
-    """Enable a disabled task; return whether it was disabled. Raises TaskNotFound, and Invalid after its time."""
+    """Enable a disabled task; return whether it was disabled. Raises TaskNotFound, and Invalid after its time or if it
+    has started in its minute already."""
     with transactions.write():
         task = _lock(task_id)
         if task.enabled:
             return False
         schedule = Schedule(task.once_at, task.cron, task.time_zone)
-        task.enabled, task.next_run_at = True, schedule.first_minute(clock.now())
+        task.enabled, task.next_run_at = True, _require_unused(task, schedule.first_minute(clock.now()))
         task.save(update_fields=["enabled", "next_run_at"])
         return True
 
@@ -205,6 +208,15 @@ def _drop_waiting(task: ScheduledTask) -> None:
     waiting = TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED)
     waiting.filter(attempts=0).delete()
     waiting.update(state=TaskRun.State.CANCELED)
+
+
+def _require_unused(task: ScheduledTask, minute: datetime) -> datetime:
+    """Return the minute. Raises Invalid if the task, whose row is locked, has started in it: it would not be picked for
+    it again."""
+    open_states = [TaskRun.State.PICKED, TaskRun.State.CANCELED]
+    if TaskRun.objects.filter(task=task, scheduled_for=minute).exclude(state__in=open_states).exists():
+        raise problems.Invalid({"once_at": "This task has already started in that minute; choose a later one."})
+    return minute
 
 
 def _author(who: str) -> str:

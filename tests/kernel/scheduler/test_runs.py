@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.outbox.models import OutboxMessage
-from apps.kernel.scheduler import executor, facade, picker, runs
+from apps.kernel.scheduler import executor, facade, picker, registry, runs
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from tests.support.kernel import scheduled_tasks
 from tests.support.kernel.scheduled_tasks import (
@@ -209,6 +209,23 @@ def test_a_changed_task_runs_with_its_new_parameters_at_its_minute() -> None:
     executor.execute_all(pick_all())
     assert seen == [{"text": "new"}]
     assert TaskRun.objects.count() == 1
+
+
+@pytest.mark.parametrize("handler", [scheduled_tasks.write_effect, fail])
+def test_a_task_is_not_scheduled_again_for_a_minute_in_which_it_has_run(handler: registry.Handler) -> None:
+    scheduled_tasks.register(handler)
+    task_id = schedule_now()
+    minute = ScheduledTask.objects.get().once_at
+    assert minute is not None
+    executor.execute_all(pick_all())
+    with pytest.raises(problems.Invalid, match="once_at: This task has already started in that minute"):
+        facade.change_task(task_id, {}, facade.Schedule(once_at=minute), who="bob")
+    facade.cancel_task(task_id)
+    with pytest.raises(problems.Invalid, match="once_at: This task has already started in that minute"):
+        facade.enable_task(task_id)
+    later = minute + timedelta(minutes=1)
+    facade.change_task(task_id, {}, facade.Schedule(once_at=later), who="bob")
+    assert ScheduledTask.objects.get().next_run_at == later
 
 
 def test_two_runs_of_one_task_never_run_at_the_same_time() -> None:

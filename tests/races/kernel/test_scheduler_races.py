@@ -7,10 +7,11 @@ import pytest
 from django.db import OperationalError, connection
 
 from apps.kernel.db import sql
+from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from tests.support.kernel.scheduled_tasks import effects, pick_all, register, registered, schedule_now
-from tests.support.races import rival_at, storm, values
+from tests.support.races import rival_at, rival_waiting_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -157,6 +158,24 @@ def test_staff_cancel_while_an_executor_starts_and_one_of_them_wins() -> None:
     assert rival.has_run
     assert (TaskRun.objects.get().state, effects()) == ("succeeded", {run_id: 1})
     assert not ScheduledTask.objects.get().enabled
+
+
+def test_a_task_that_starts_while_it_is_changed_for_the_same_minute_is_not_changed() -> None:
+    """E: UPDATE picked → running
+    S: DELETE of runs that wait: waits for E
+    E: COMMIT
+    S: DELETE finds none, and the minute is refused. Read before the DELETE, the run would still wait.
+    """
+    task_id = schedule_now()
+    once = facade.Schedule(once_at=ScheduledTask.objects.get().once_at)
+    (run_id,) = pick_all()
+    with rival_waiting_at(
+        "start_run", "after", lambda: facade.change_task(task_id, {"text": "new"}, once, who="bob")
+    ) as rival:
+        assert executor.execute(run_id)
+    with pytest.raises(problems.Invalid, match="has already started"):
+        rival.result()
+    assert (ScheduledTask.objects.get().params, TaskRun.objects.get().state) == ({}, "succeeded")
 
 
 def test_a_change_while_the_task_runs_sets_its_next_minute() -> None:
