@@ -154,7 +154,8 @@ def change_task(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, 
 
 def cancel_task(task_id: int) -> bool:
     """Disable the task and cancel its runs that have not started; return whether it was enabled. A run that is under
-    way ends as it began. Raises TaskNotFound."""
+    way ends as it began; if its executor is lost or the database refuses it, it is canceled, too. Raises
+    TaskNotFound."""
     with transactions.write():
         task = _lock(task_id)
         was_enabled = task.enabled

@@ -53,7 +53,7 @@ class TaskRun(models.Model):
 
     class State(models.TextChoices):
         PICKED = "picked", "waiting"  # → running, canceled
-        RUNNING = "running", "running"  # → succeeded, failed, picked (its executor was lost; to be retried)
+        RUNNING = "running", "running"  # → succeeded, failed, picked (lost; to be retried), canceled (so, but disabled)
         SUCCEEDED = "succeeded", "succeeded"
         FAILED = "failed", "failed"  # → picked (run again by staff)
         CANCELED = "canceled", "canceled"  # → picked (the task was enabled again before its minute)

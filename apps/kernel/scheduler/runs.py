@@ -97,7 +97,7 @@ def fail(attempt: Attempt, error: str) -> None:
 
 
 def retry(attempt: Attempt, error: str, *, retry_in: timedelta, is_lost: bool) -> None:
-    """Let the run wait for another attempt, unless this one was given up."""
+    """Let the run wait for another attempt, unless this one was given up. A run whose task is disabled is canceled."""
     with transactions.write():
         _end_attempt(attempt, TaskRun.State.PICKED, error=error, retry_in=retry_in, is_lost=is_lost)
 
@@ -125,17 +125,17 @@ def _end_attempt(
         )
     if not rows:
         return
-    ((task_id, minute, seconds),) = rows
-    if state != TaskRun.State.PICKED:
+    ((task_id, minute, ended, seconds),) = rows
+    if ended in (TaskRun.State.SUCCEEDED, TaskRun.State.FAILED):
         rearm(task_id, minute)
-    how = "retried" if state == TaskRun.State.PICKED else str(state)
+    how = "retried" if ended == TaskRun.State.PICKED else ended
     _count_after_commit(attempt.kind, how, seconds)
 
 
 def _count_after_commit(kind: str, how: str, seconds: float) -> None:
     def count() -> None:
         scheduler_metrics.ended.labels(kind, how).inc()
-        if how != "retried":
+        if how in (TaskRun.State.SUCCEEDED, TaskRun.State.FAILED):
             scheduler_metrics.run_time.labels(kind).observe(seconds)
 
     transaction.on_commit(count, robust=True)
@@ -163,7 +163,8 @@ def rearm(task_id: int, minute: datetime) -> None:
 
 
 def recover_lost(limit: int) -> int:
-    """Let runs of lost executors wait again; a run that has lost too many has failed. Return how many were found."""
+    """Let runs of lost executors wait again; a run that has lost too many has failed, and that of a disabled task is
+    canceled. Return how many were found."""
     with transactions.write():
         with connection.cursor() as cursor:
             found = _take_lost.rows(cursor, grace=LOST_AFTER, limit=limit, losses_max=LOSSES_MAX, error=LOST)

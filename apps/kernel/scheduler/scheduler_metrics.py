@@ -11,7 +11,7 @@ picked = Counter("fairgate_scheduler_picked", "Runs picked before their minute."
 handed_over = Counter("fairgate_scheduler_handed_over", "Runs sent to executors, repetitions included.", registry=None)
 ended = Counter(
     "fairgate_scheduler_ended",
-    "Ended attempts: succeeded, failed, retried (by itself), lost (their executor ended).",
+    "Ended attempts: succeeded, failed, retried (by itself), canceled (instead), lost (their executor ended).",
     ["kind", "how"],
     registry=None,
 )

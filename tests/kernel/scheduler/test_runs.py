@@ -199,6 +199,18 @@ def test_a_canceled_task_does_not_run_and_runs_after_it_was_enabled_in_time() ->
     assert effects() == {run_id: 1}
 
 
+def test_a_run_of_a_canceled_task_is_not_started_again_after_its_executor_was_lost() -> None:
+    task_id = schedule_now()
+    (run_id,) = pick_all()
+    assert runs.start(run_id) is not None
+    facade.cancel_task(task_id)
+    assert runs.recover_lost(10) == 1
+    assert (run_of(task_id).state, scheduled_tasks.waiting()) == ("canceled", [])
+    assert facade.enable_task(task_id)
+    executor.execute_all(pick_all())
+    assert (run_of(task_id).state, effects()) == ("succeeded", {run_id: 1})
+
+
 def test_a_changed_task_runs_with_its_new_parameters_at_its_minute() -> None:
     seen = []
     scheduled_tasks.register(lambda run: seen.append(run.params))

@@ -160,6 +160,38 @@ def test_staff_cancel_while_an_executor_starts_and_one_of_them_wins() -> None:
     assert not ScheduledTask.objects.get().enabled
 
 
+def time_out(run: facade.Run) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(5)")
+    return ""
+
+
+@pytest.mark.parametrize("is_canceled_first", [True, False])
+def test_a_run_that_was_refused_while_staff_cancel_its_task_does_not_start_again(is_canceled_first: bool) -> None:
+    """E: UPDATE picked → running, COMMIT; its transaction is rolled back
+    S: cancels the task; COMMIT
+    E: UPDATE running → canceled
+
+    E: locks the task; UPDATE running → picked
+    S: waits for E. Without the lock it would find the run running, and leave it as it is.
+    E: COMMIT
+    S: UPDATE picked → canceled
+    """
+    register(time_out, statement_ms=10)
+    task_id = schedule_now()
+    (run_id,) = pick_all()
+
+    def cancel() -> bool:
+        return facade.cancel_task(task_id)
+
+    rival = rival_at("end_run", "before", cancel) if is_canceled_first else rival_waiting_at("end_run", "after", cancel)
+    with rival as canceling:
+        assert executor.execute(run_id)
+    assert canceling.result is True or canceling.result() is True
+    run = TaskRun.objects.get()
+    assert (run.state, run.losses, effects()) == ("canceled", 1, {})
+
+
 def test_a_task_that_starts_while_it_is_changed_for_the_same_minute_is_not_changed() -> None:
     """E: UPDATE picked → running
     S: DELETE of runs that wait: waits for E
